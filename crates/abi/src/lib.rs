@@ -1,0 +1,2 @@
+//! The layout shared by the host and the agent.
+#![no_std]

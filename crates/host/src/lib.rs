@@ -1,0 +1,7 @@
+//! weft's side of the process boundary. Knows nothing of Python.
+
+mod addr;
+mod error;
+
+pub use addr::TargetAddr;
+pub use error::{Error, ErrorKind, Result};

@@ -1,0 +1,3 @@
+"""The typed face of the compiled core."""
+
+__version__: str
