@@ -1,0 +1,318 @@
+//! The agent in a target: bringing it in, asking it, taking it out.
+//!
+//! Everything here runs on the thread that holds the target ([`crate::worker`]).
+
+use crate::agent_image::{AgentImage, Layout};
+use crate::arch::{Step, Value, syscall_name};
+use crate::journey::{Outcome, Traveller};
+use crate::proc::{self, Mapping, Tid};
+use crate::room::Room;
+use crate::stopped::Stopped;
+use crate::{Error, ErrorKind, Result, TargetAddr, place};
+use memmap2::MmapMut;
+use std::fs::File;
+use std::io;
+use std::os::fd::{FromRawFd, RawFd};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use weft_abi::{
+    ControlBlock, MAGIC, MEMORY_NAME, SLOT_SIZE, Slot, VERSION, answer_to, request, state,
+};
+
+/// The agent that was loaded into a target.
+#[derive(Debug)]
+pub struct Agent {
+    base: TargetAddr,
+    layout: Layout,
+    memory: MmapMut,
+    questions: u64,
+}
+
+/// What the agent saw of the processor from inside the target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CpuFacts {
+    /// The names of the features that matter to weft.
+    pub features: Vec<&'static str>,
+    /// How many bytes the vector state of a thread takes.
+    pub vector_state_size: u32,
+}
+
+/// One thread's answer to a ping.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pong {
+    /// The thread.
+    pub tid: Tid,
+    /// Why it was not asked; nothing when it was asked and answered.
+    pub unasked: Option<String>,
+}
+
+/// `AT_HWCAP2`, and its bit for `rdfsbase` and its kin.
+const HWCAP2: u64 = 26;
+const HWCAP2_FSGSBASE: u64 = 1 << 1;
+
+impl Agent {
+    /// Loads the agent through one of the stopped threads. When it fails, the target is as it was.
+    pub fn load(stopped: &Stopped, pidfd: RawFd) -> Result<Self> {
+        let pid = stopped.pid();
+        let image = AgentImage::load()?;
+        let maps = proc::maps(pid)?;
+        let traveller = Traveller::new(stopped, any_thread(stopped)?)?;
+        let base = place::find(&maps, image.layout.length)?;
+
+        let mut memory = None;
+        let outcome = away_trip(stopped, &traveller, &maps, &loading(base, &image.layout), |number, done| {
+            // The target has the descriptor for just this moment: it is about to close it.
+            if number == libc::SYS_close
+                && let Some(created) = done.first().filter(|o| o.value >= 0)
+            {
+                memory = Some(share_memory(pidfd, created.value as RawFd)?);
+            }
+            Ok(())
+        })
+        .and_then(|outcomes| check_outcomes(pid, &outcomes))
+        .and_then(|()| {
+            memory.ok_or_else(|| Error::new(ErrorKind::Internal, "the target made no memory"))
+        })
+        .and_then(|memory| {
+            let mut agent = Self { base, layout: image.layout, memory, questions: 0 };
+            agent.initialise(stopped, &traveller, &image)?;
+            Ok(agent)
+        });
+        if outcome.is_err() {
+            // Part of it may be there: roll back. The first error is the one to report.
+            let _ = remove_memory(stopped, &traveller, base, &image.layout);
+        }
+        outcome
+    }
+
+    fn initialise(
+        &mut self,
+        stopped: &Stopped,
+        traveller: &Traveller,
+        image: &AgentImage,
+    ) -> Result<()> {
+        image.place(&mut self.memory, self.base);
+        let me = std::process::id() as Tid;
+        let control = self.control();
+        control.magic.store(MAGIC, Relaxed);
+        control.version.store(VERSION, Relaxed);
+        control.size.store(size_of::<ControlBlock>() as u32, Relaxed);
+        control.slot_size.store(SLOT_SIZE as u32, Relaxed);
+        control.base.store(self.base.0, Relaxed);
+        control.length.store(self.layout.length, Relaxed);
+        let hwcap2 = proc::auxiliary_value(stopped.pid(), HWCAP2).unwrap_or(0);
+        control.may_read_fs_base.store(u32::from(hwcap2 & HWCAP2_FSGSBASE != 0), Relaxed);
+        control.owner.pid.store(me as u64, Relaxed);
+        control.owner.start_time.store(proc::stat(me)?.start_time, Relaxed);
+        control.owner.pid_namespace.store(proc::pid_namespace(me).unwrap_or(0), Relaxed);
+
+        self.visit(traveller, request::INIT)?;
+        let control = self.control();
+        match control.state.load(Acquire) {
+            state::READY => Ok(()),
+            other => Err(Error::new(ErrorKind::Internal, "the agent did not become ready").why(
+                format!(
+                    "state {other}, layout version {} here and {} there",
+                    VERSION,
+                    control.agent_version.load(Relaxed)
+                ),
+            )),
+        }
+    }
+
+    /// Sends a thread into the agent with a request, and back.
+    fn visit(&mut self, traveller: &Traveller, asked: u32) -> Result<()> {
+        // Trips are made one at a time, so the first slot serves them all.
+        let slot = 0;
+        self.slot(slot).request.store(asked, Release);
+        let at = self.layout.trip(slot);
+        let step = Step::Visit {
+            entry: self.base + self.layout.entry(),
+            control: self.base + self.layout.control(),
+            slot: self.base + self.layout.slot(slot),
+            stack: self.base + self.layout.slot(slot + 1),
+        };
+        let trip = traveller.trip(self.base + at, &[step])?;
+        self.memory[at as usize..][..trip.code.len()].copy_from_slice(&trip.code);
+        traveller.travel(&trip, |_, _| Ok(())).map(drop)
+    }
+
+    /// Asks every stopped thread for an answer.
+    pub fn ping(&mut self, stopped: &Stopped) -> Result<Vec<Pong>> {
+        let mut pongs = Vec::with_capacity(stopped.threads().len());
+        for &tid in stopped.threads().keys() {
+            match self.ping_one(stopped, tid) {
+                Ok(()) => pongs.push(Pong { tid, unasked: None }),
+                Err(error) if error.kind == ErrorKind::TargetGone && has_ended(tid) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        pongs.extend(stopped.not_stopped().map(|(tid, call)| Pong {
+            tid,
+            unasked: Some(format!("asleep in {call}, which cannot be interrupted without a trace")),
+        }));
+        Ok(pongs)
+    }
+
+    fn ping_one(&mut self, stopped: &Stopped, tid: Tid) -> Result<()> {
+        self.questions += 1;
+        let question = self.questions;
+        let traveller = Traveller::new(stopped, tid)?;
+        self.slot(0).question.store(question, Relaxed);
+        self.visit(&traveller, request::PING)?;
+        let slot = self.slot(0);
+        let (answer, fs_base) = (slot.answer.load(Acquire), slot.fs_base.load(Relaxed));
+        let other_thread = self.control().may_read_fs_base.load(Relaxed) != 0
+            && fs_base != traveller.home().0.fs_base;
+        if answer != answer_to(question) || other_thread {
+            return Err(Error::new(ErrorKind::Internal, format!("thread {tid} did not answer"))
+                .why("it came back from the agent with someone else's answer"));
+        }
+        Ok(())
+    }
+
+    /// Takes the agent out through one of the stopped threads.
+    pub fn unload(&self, stopped: &Stopped) -> Result<()> {
+        let traveller = Traveller::new(stopped, any_thread(stopped)?)?;
+        remove_memory(stopped, &traveller, self.base, &self.layout)
+    }
+
+    /// Whether the target still has the agent: a program that replaced itself has not.
+    pub fn is_in(&self, maps: &[Mapping]) -> bool {
+        maps.iter().any(|m| m.start == self.base && is_wefts(m))
+    }
+
+    /// What the agent saw of the processor.
+    pub fn cpu(&self) -> CpuFacts {
+        let cpu = &self.control().cpu;
+        let (ecx1, ebx7) = (cpu.leaf1_ecx.load(Relaxed), cpu.leaf7_ebx.load(Relaxed));
+        let features = [
+            ("sse4.2", ecx1 & 1 << 20 != 0),
+            ("avx", ecx1 & 1 << 28 != 0),
+            ("avx2", ebx7 & 1 << 5 != 0),
+            ("avx512f", ebx7 & 1 << 16 != 0),
+            ("xsave", ecx1 & 1 << 27 != 0),
+            ("fsgsbase", self.control().may_read_fs_base.load(Relaxed) != 0),
+        ];
+        CpuFacts {
+            features: features.iter().filter(|(_, has)| *has).map(|(name, _)| *name).collect(),
+            vector_state_size: cpu.vector_state_size.load(Relaxed),
+        }
+    }
+
+    fn control(&self) -> &ControlBlock {
+        // SAFETY: the layout puts it on a page of its own inside the memory; all of its fields are
+        // atomics, for which every bit pattern is a value.
+        unsafe { &*self.memory.as_ptr().add(self.layout.control() as usize).cast() }
+    }
+
+    fn slot(&self, slot: usize) -> &Slot {
+        // SAFETY: as above; the stack, which is not atomic, is never looked at here.
+        unsafe { &*self.memory.as_ptr().add(self.layout.slot(slot) as usize).cast() }
+    }
+}
+
+/// What a thread does to get weft its memory. Each call after one that failed fails as well and does
+/// nothing, so no test is needed in between.
+fn loading(base: TargetAddr, layout: &Layout) -> Vec<Step> {
+    use Value::{Const, FirstResult, Text};
+    let mapped = (libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE) as u64;
+    let map = |offset: u64, end: u64, protection: i32| {
+        let args = [base.0 + offset, end - offset, protection as u64, mapped].map(Const);
+        Step::Call(libc::SYS_mmap, [&args[..], &[FirstResult, Const(offset)]].concat())
+    };
+    vec![
+        Step::Call(
+            libc::SYS_memfd_create,
+            vec![Text(MEMORY_NAME), Const(libc::MFD_CLOEXEC.into())],
+        ),
+        Step::Call(libc::SYS_ftruncate, vec![FirstResult, Const(layout.length)]),
+        map(0, layout.executable, libc::PROT_READ | libc::PROT_EXEC),
+        map(layout.executable, layout.length, libc::PROT_READ | libc::PROT_WRITE),
+        // Children have no use for it, and nobody would take it out of them.
+        Step::Call(
+            libc::SYS_madvise,
+            [base.0, layout.length, libc::MADV_DONTFORK as u64].map(Const).to_vec(),
+        ),
+        Step::Call(libc::SYS_close, vec![FirstResult]),
+    ]
+}
+
+fn remove_memory(
+    stopped: &Stopped,
+    traveller: &Traveller,
+    base: TargetAddr,
+    layout: &Layout,
+) -> Result<()> {
+    let pid = stopped.pid();
+    let maps = proc::maps(pid)?;
+    if !maps.iter().any(|m| m.start == base && is_wefts(m)) {
+        return Ok(());
+    }
+    let call = Step::Call(libc::SYS_munmap, vec![Value::Const(base.0), Value::Const(layout.length)]);
+    let outcomes = away_trip(stopped, traveller, &maps, &[call], |_, _| Ok(()))?;
+    check_outcomes(pid, &outcomes)
+}
+
+/// Makes a trip outside of weft's own memory, in room that the target has.
+fn away_trip(
+    stopped: &Stopped,
+    traveller: &Traveller,
+    maps: &[Mapping],
+    steps: &[Step],
+    before: impl FnMut(i64, &[Outcome]) -> Result<()>,
+) -> Result<Vec<Outcome>> {
+    let pid = stopped.pid();
+    let room = Room::find(pid, maps)?;
+    let trip = traveller.trip(room.code(), steps)?;
+    room.fill(pid, traveller.tid(), &trip.code)?;
+    let outcome = traveller.travel(&trip, before);
+    room.wipe(pid, traveller.tid())?;
+    outcome
+}
+
+fn check_outcomes(pid: Tid, outcomes: &[Outcome]) -> Result<()> {
+    let Some(failed) = outcomes.iter().find(|o| o.value < 0) else { return Ok(()) };
+    let error = io::Error::from_raw_os_error(-failed.value as i32);
+    let name = syscall_name(failed.number);
+    Err(Error::new(
+        ErrorKind::SystemCall,
+        format!("process {pid} cannot get the memory that weft needs"),
+    )
+    .why(format!("its {name} failed: {error}"))
+    .advice(format!("`weft doctor {pid}` shows limits and filters that forbid it")))
+}
+
+/// Any thread will do; the last born is the least likely to be one that others wait for.
+fn any_thread(stopped: &Stopped) -> Result<Tid> {
+    stopped.threads().keys().next_back().copied().ok_or_else(|| {
+        Error::new(ErrorKind::TargetGone, format!("process {} has no thread left", stopped.pid()))
+    })
+}
+
+/// Maps into weft the memory behind a descriptor of the target.
+fn share_memory(pidfd: RawFd, descriptor: RawFd) -> Result<MmapMut> {
+    let failed = |e: io::Error| {
+        Error::new(ErrorKind::SystemCall, "weft cannot share memory with the target")
+            .why(e.to_string())
+            .advice("weft needs Linux 5.6 or later, and the right to trace the process")
+    };
+    // SAFETY: plain numbers in, a new descriptor out.
+    let fetched = unsafe { libc::syscall(libc::SYS_pidfd_getfd, pidfd, descriptor, 0) };
+    if fetched < 0 {
+        return Err(failed(io::Error::last_os_error()));
+    }
+    // SAFETY: the call just made it, and nobody else knows of it.
+    let file = unsafe { File::from_raw_fd(fetched as RawFd) };
+    // SAFETY: the file has no name; the target and weft are the only ones that map it, and both go
+    // through the layout of `weft_abi`, whose shared fields are atomics.
+    unsafe { MmapMut::map_mut(&file) }.map_err(failed)
+}
+
+/// Whether a mapping is the memory of some weft.
+pub fn is_wefts(mapping: &Mapping) -> bool {
+    mapping.shared && mapping.path == format!("/memfd:{MEMORY_NAME} (deleted)")
+}
+
+fn has_ended(tid: Tid) -> bool {
+    proc::stat(tid).map_or(true, |stat| matches!(stat.state, 'Z' | 'X'))
+}

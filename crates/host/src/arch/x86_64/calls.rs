@@ -1,0 +1,131 @@
+//! What stopping a thread does to the system call that it sleeps in.
+//!
+//! Most calls restart by themselves: the kernel remembers the deadline of a `nanosleep`, a `poll` or a
+//! `futex`, and starts a `read` again. signal(7) lists those that do not and fail with EINTR after a
+//! mere stop; weft makes them restart too ([`fails_when_stopped`]). What is left are calls that come
+//! back with less than they were asked for, and timeouts that start anew.
+
+use crate::proc::SleepingCall;
+use libc::*;
+
+/// Missing from the libc crate.
+const SYS_io_pgetevents: c_long = 333;
+
+/// How a sleeping thread would notice that it was stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Disturbance {
+    /// Not at all.
+    None,
+    /// A timeout is counted from the start again: the call may end late.
+    LateTimeout,
+    /// The call returns with part of its work done: a short write.
+    ShortReturn,
+}
+
+/// How a thread that sleeps in this call would notice a stop.
+pub fn disturbance(call: &SleepingCall) -> Disturbance {
+    use Disturbance::{LateTimeout, None, ShortReturn};
+    let wait_for_all = |flags: u64| flags & MSG_WAITALL as u64 != 0;
+    match call.number {
+        SYS_write | SYS_pwrite64 | SYS_writev | SYS_pwritev | SYS_pwritev2 => ShortReturn,
+        SYS_sendto | SYS_sendmsg | SYS_sendmmsg | SYS_sendfile | SYS_splice | SYS_tee
+        | SYS_vmsplice | SYS_copy_file_range | SYS_getrandom => ShortReturn,
+        SYS_recvmmsg | SYS_io_getevents | SYS_io_pgetevents => ShortReturn,
+        SYS_recvfrom if wait_for_all(call.args[3]) => ShortReturn,
+        SYS_recvmsg if wait_for_all(call.args[2]) => ShortReturn,
+        SYS_epoll_wait | SYS_epoll_pwait if call.args[3] as i32 > 0 => LateTimeout,
+        SYS_epoll_pwait2 | SYS_semtimedop if call.args[3] != 0 => LateTimeout,
+        SYS_rt_sigtimedwait if call.args[2] != 0 => LateTimeout,
+        _ => None,
+    }
+}
+
+/// Whether the call may fail with EINTR because its thread was stopped, though no handler ran; and
+/// whether, having failed so, it has done nothing, so that it can be made again.
+pub(super) fn fails_when_stopped(number: i64) -> bool {
+    matches!(
+        number,
+        SYS_epoll_wait
+            | SYS_epoll_pwait
+            | SYS_epoll_pwait2
+            | SYS_semop
+            | SYS_semtimedop
+            | SYS_rt_sigtimedwait
+            | SYS_io_uring_enter
+            // These only on sockets with a timeout of their own (SO_RCVTIMEO, SO_SNDTIMEO).
+            | SYS_read
+            | SYS_readv
+            | SYS_write
+            | SYS_writev
+            | SYS_recvfrom
+            | SYS_recvmsg
+            | SYS_sendto
+            | SYS_sendmsg
+            | SYS_accept
+            | SYS_accept4
+            | SYS_connect
+    )
+}
+
+/// The name of a system call that weft has to speak of.
+pub fn syscall_name(number: i64) -> String {
+    let name = match number {
+        SYS_write => "write",
+        SYS_pwrite64 => "pwrite64",
+        SYS_writev => "writev",
+        SYS_pwritev => "pwritev",
+        SYS_pwritev2 => "pwritev2",
+        SYS_sendto => "sendto",
+        SYS_sendmsg => "sendmsg",
+        SYS_sendmmsg => "sendmmsg",
+        SYS_sendfile => "sendfile",
+        SYS_splice => "splice",
+        SYS_tee => "tee",
+        SYS_vmsplice => "vmsplice",
+        SYS_copy_file_range => "copy_file_range",
+        SYS_getrandom => "getrandom",
+        SYS_recvfrom => "recvfrom",
+        SYS_recvmsg => "recvmsg",
+        SYS_recvmmsg => "recvmmsg",
+        SYS_io_getevents => "io_getevents",
+        SYS_io_pgetevents => "io_pgetevents",
+        SYS_memfd_create => "memfd_create",
+        SYS_ftruncate => "ftruncate",
+        SYS_mmap => "mmap",
+        SYS_madvise => "madvise",
+        SYS_close => "close",
+        SYS_munmap => "munmap",
+        SYS_rt_sigprocmask => "rt_sigprocmask",
+        other => return format!("system call {other}"),
+    };
+    name.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sleeping(number: i64, args: [u64; 6]) -> Disturbance {
+        disturbance(&SleepingCall { number, args })
+    }
+
+    #[test]
+    fn deadlines_that_the_kernel_keeps_are_not_disturbed() {
+        for number in [SYS_nanosleep, SYS_poll, SYS_futex, SYS_read, SYS_wait4, SYS_ppoll] {
+            assert_eq!(sleeping(number, [1; 6]), Disturbance::None);
+        }
+    }
+
+    #[test]
+    fn an_endless_epoll_wait_has_no_timeout_to_be_late() {
+        assert_eq!(sleeping(SYS_epoll_wait, [3, 0, 8, 0xffff_ffff, 0, 0]), Disturbance::None);
+        assert_eq!(sleeping(SYS_epoll_wait, [3, 0, 8, 100, 0, 0]), Disturbance::LateTimeout);
+    }
+
+    #[test]
+    fn a_receive_is_short_only_when_it_waits_for_all() {
+        assert_eq!(sleeping(SYS_recvfrom, [3, 0, 8, 0, 0, 0]), Disturbance::None);
+        let flags = MSG_WAITALL as u64;
+        assert_eq!(sleeping(SYS_recvfrom, [3, 0, 8, flags, 0, 0]), Disturbance::ShortReturn);
+    }
+}

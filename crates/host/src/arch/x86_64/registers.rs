@@ -1,0 +1,118 @@
+//! General registers, and how Linux restarts a system call through them.
+
+use super::calls::fails_when_stopped;
+use crate::TargetAddr;
+
+/// The general registers of a thread, as the kernel shows them to a tracer.
+///
+/// `orig_rax` is the number of the system call that the thread was interrupted in, or -1; with it, a
+/// negative `rax` of the kernel's own (`ERESTARTSYS` and its kin, which programs never see) says how
+/// the call goes on. The kernel acts on the pair when it lets the thread go.
+#[derive(Clone, Copy, Debug)]
+pub struct Registers(pub libc::user_regs_struct);
+
+const ERESTARTSYS: i64 = -512;
+const ERESTARTNOINTR: i64 = -513;
+const ERESTARTNOHAND: i64 = -514;
+const ERESTART_RESTARTBLOCK: i64 = -516;
+const EINTR: i64 = -(libc::EINTR as i64);
+
+/// The length of the `syscall` instruction.
+const SYSCALL_LENGTH: u64 = 2;
+/// The code segment of 64-bit user programs.
+const USER_CODE_64: u64 = 0x33;
+const TRAP_FLAG: u64 = 1 << 8;
+
+impl Registers {
+    /// Where the thread is.
+    pub fn instruction(&self) -> TargetAddr {
+        TargetAddr(self.0.rip)
+    }
+
+    /// Whether the thread runs 64-bit code.
+    pub fn is_64_bit(&self) -> bool {
+        self.0.cs == USER_CODE_64
+    }
+
+    /// Makes a call that failed only because the thread was stopped go on as if it had not been.
+    /// True when there was such a call.
+    ///
+    /// `ERESTARTNOHAND` asks the kernel for just that: "start again, unless a handler runs, in which
+    /// case fail with EINTR". So a signal that comes in the meantime has its effect, too.
+    pub fn spare_stopped_call(&mut self) -> bool {
+        let stopped =
+            self.0.rax as i64 == EINTR && fails_when_stopped(self.0.orig_rax as i64);
+        if stopped {
+            self.0.rax = ERESTARTNOHAND as u64;
+        }
+        stopped
+    }
+
+    /// The registers that the kernel would let the thread go on with if no signal came: for code that
+    /// has to take a thread home without the kernel's (or weft's) help.
+    pub fn settled(&self) -> Self {
+        let mut settled = *self;
+        if self.0.orig_rax as i64 >= 0 {
+            let again = match self.0.rax as i64 {
+                ERESTARTSYS | ERESTARTNOINTR | ERESTARTNOHAND => Some(self.0.orig_rax),
+                ERESTART_RESTARTBLOCK => Some(libc::SYS_restart_syscall as u64),
+                _ => None,
+            };
+            if let Some(number) = again {
+                settled.0.rax = number;
+                settled.0.rip = self.0.rip.wrapping_sub(SYSCALL_LENGTH);
+            }
+        }
+        settled.0.orig_rax = u64::MAX;
+        settled.0.eflags &= !TRAP_FLAG;
+        settled
+    }
+
+    /// The same registers elsewhere, and in no system call.
+    pub fn at(&self, instruction: TargetAddr) -> Self {
+        let mut moved = *self;
+        moved.0.rip = instruction.0;
+        moved.0.orig_rax = u64::MAX;
+        moved
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn registers(orig_rax: i64, rax: i64) -> Registers {
+        // SAFETY: plain integers.
+        let mut registers: libc::user_regs_struct = unsafe { std::mem::zeroed() };
+        registers.orig_rax = orig_rax as u64;
+        registers.rax = rax as u64;
+        registers.rip = 0x1002;
+        Registers(registers)
+    }
+
+    #[test]
+    fn restarts_are_the_kernels() {
+        let settled = |orig, rax| {
+            let settled = registers(orig, rax).settled().0;
+            (settled.rax as i64, settled.rip)
+        };
+        assert_eq!(settled(libc::SYS_read, -512), (libc::SYS_read, 0x1000));
+        assert_eq!(settled(libc::SYS_futex, -513), (libc::SYS_futex, 0x1000));
+        assert_eq!(settled(libc::SYS_pause, -514), (libc::SYS_pause, 0x1000));
+        assert_eq!(settled(libc::SYS_nanosleep, -516), (libc::SYS_restart_syscall, 0x1000));
+        assert_eq!(settled(libc::SYS_read, -4), (-4, 0x1002));
+        assert_eq!(settled(-1, -512), (-512, 0x1002));
+    }
+
+    #[test]
+    fn only_calls_that_a_stop_breaks_are_spared() {
+        let spared = |orig, rax| {
+            let mut r = registers(orig, rax);
+            r.spare_stopped_call().then_some(r.0.rax as i64)
+        };
+        assert_eq!(spared(libc::SYS_epoll_wait, -4), Some(-514));
+        assert_eq!(spared(libc::SYS_epoll_wait, 1), None);
+        assert_eq!(spared(libc::SYS_close, -4), None);
+        assert_eq!(spared(-1, -4), None);
+    }
+}

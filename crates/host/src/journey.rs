@@ -1,0 +1,178 @@
+//! Sending a stopped thread on a trip, and meeting it on its return.
+//!
+//! Between any two lines of this file weft may be killed. The order of the calls is made for that:
+//! whatever the kernel finds when it lets the thread go, the thread gets home by itself.
+
+use crate::arch::{Registers, Step, Trip, assemble_trip};
+use crate::proc::Tid;
+use crate::ptrace::{self, CallSide, Event};
+use crate::stopped::{Stopped, outside_rseq};
+use crate::{Error, ErrorKind, Result, TargetAddr};
+use std::time::{Duration, Instant};
+
+/// Far longer than any trip takes on a machine that works.
+const PATIENCE: Duration = Duration::from_secs(10);
+const ALL_SIGNALS: u64 = u64::MAX;
+
+/// What a system call on a trip came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// The call's number.
+    pub number: i64,
+    /// What the kernel returned: negative for an error.
+    pub value: i64,
+}
+
+/// A stopped thread about to travel, with everything that it must come back with.
+#[derive(Debug)]
+pub struct Traveller {
+    pid: Tid,
+    tid: Tid,
+    home: Registers,
+    mask: u64,
+}
+
+impl Traveller {
+    /// Prepares one of the stopped threads.
+    pub fn new(stopped: &Stopped, tid: Tid) -> Result<Self> {
+        let pid = stopped.pid();
+        let registers = stopped.threads().get(&tid).ok_or_else(|| {
+            Error::new(ErrorKind::Internal, format!("thread {tid} is not stopped"))
+        })?;
+        let home = outside_rseq(pid, tid, *registers);
+        let mask = ptrace::signal_mask(tid)
+            .map_err(|e| ptrace::failed("read the signal mask of", tid, &e))?;
+        Ok(Self { pid, tid, home, mask })
+    }
+
+    /// The thread.
+    pub fn tid(&self) -> Tid {
+        self.tid
+    }
+
+    /// The thread's registers, as it will have them again.
+    pub fn home(&self) -> &Registers {
+        &self.home
+    }
+
+    /// Assembles a trip for this thread.
+    pub fn trip(&self, at: TargetAddr, steps: &[Step]) -> Result<Trip> {
+        assemble_trip(at, steps, &self.home, self.mask).map_err(|e| {
+            Error::new(ErrorKind::Internal, "a trip cannot be assembled").why(e.to_string())
+        })
+    }
+
+    /// Sends the thread on a trip (which must be in place) and brings it back: stopped, and with all
+    /// it had. Returns what the system calls on the way came to; before each, `before` is given its
+    /// number and what came before.
+    pub fn travel(
+        &self,
+        trip: &Trip,
+        mut before: impl FnMut(i64, &[Outcome]) -> Result<()>,
+    ) -> Result<Vec<Outcome>> {
+        // Registers first: with the mask first, a thread that is let go in between would stay deaf to
+        // signals for ever.
+        self.step("send", ptrace::set_registers(self.tid, &self.home.at(trip.start)))?;
+        self.step("send", ptrace::set_signal_mask(self.tid, ALL_SIGNALS))?;
+        let mut outcomes: Vec<Outcome> = Vec::new();
+        let mut underway = 0;
+        let mut verdict = Ok(());
+        self.step("send", ptrace::resume_to_call(self.tid, 0))?;
+        loop {
+            match self.wait()? {
+                Event::SystemCall => {
+                    let side = ptrace::call_side(self.tid)
+                        .map_err(|e| ptrace::failed("follow", self.tid, &e))?;
+                    match side {
+                        CallSide::Entry(after, _) if after == trip.farewell => break,
+                        CallSide::Entry(_, number) => {
+                            underway = number as i64;
+                            // A failure of ours does not strand the thread: it finishes its trip.
+                            verdict = verdict.and_then(|()| before(underway, &outcomes));
+                        }
+                        CallSide::Exit(value) => {
+                            outcomes.push(Outcome { number: underway, value });
+                        }
+                        CallSide::Neither => {}
+                    }
+                    self.step("send", ptrace::resume_to_call(self.tid, 0))?;
+                }
+                Event::Signal(signal) if is_fault(signal) => return Err(self.rescue(signal)),
+                Event::Signal(signal) => {
+                    self.step("send", ptrace::resume_to_call(self.tid, signal))?;
+                }
+                Event::Stop(_) | Event::Exec | Event::Other(_) => {
+                    self.step("send", ptrace::resume_to_call(self.tid, 0))?;
+                }
+                Event::Gone => return Err(self.gone()),
+            }
+        }
+        self.come_home()?;
+        verdict.map(|()| outcomes)
+    }
+
+    /// From the entry of the farewell: lets the thread take its signal mask back and stop again before
+    /// it does anything else; no signal is handled on the way, since the kernel looks for stops first.
+    /// There, and not at the farewell's own stops, the kernel restarts interrupted calls.
+    fn come_home(&self) -> Result<()> {
+        self.step("bring home", ptrace::interrupt(self.tid))?;
+        self.step("bring home", ptrace::resume(self.tid, 0))?;
+        loop {
+            match self.wait()? {
+                Event::Stop(_) => break,
+                Event::Gone => return Err(self.gone()),
+                Event::Signal(signal) => {
+                    self.step("bring home", ptrace::resume(self.tid, signal))?;
+                }
+                _ => self.step("bring home", ptrace::resume(self.tid, 0))?,
+            }
+        }
+        self.step("bring home", ptrace::set_registers(self.tid, &self.home))
+    }
+
+    /// Takes a thread home that fell on its way. It must not happen; if it does, the target must not
+    /// suffer for it.
+    fn rescue(&self, signal: i32) -> Error {
+        let place = ptrace::registers(self.tid).map(|r| r.instruction());
+        let saved = ptrace::set_registers(self.tid, &self.home)
+            .and_then(|()| ptrace::set_signal_mask(self.tid, self.mask));
+        let rescued = if saved.is_ok() { "was put back unharmed" } else { "could not be put back" };
+        Error::new(ErrorKind::Internal, format!("thread {} fell on a trip", self.tid)).why(format!(
+            "signal {signal} at {:?}; the thread {rescued}",
+            place.unwrap_or_default()
+        ))
+    }
+
+    fn wait(&self) -> Result<Event> {
+        let begin = Instant::now();
+        loop {
+            match ptrace::poll(self.tid).map_err(|e| ptrace::failed("wait for", self.tid, &e))? {
+                Some(event) => return Ok(event),
+                None if begin.elapsed() > PATIENCE => {
+                    return Err(Error::new(
+                        ErrorKind::Timeout,
+                        format!("thread {} of process {} is late", self.tid, self.pid),
+                    )
+                    .why("it was sent on a trip and has not come back; it will, when it gets to run")
+                    .advice("is the machine overloaded, or the process frozen? try again"));
+                }
+                // A trip takes microseconds: at first, only make room for it.
+                None if begin.elapsed() < Duration::from_micros(200) => std::thread::yield_now(),
+                None => std::thread::sleep(Duration::from_micros(20)),
+            }
+        }
+    }
+
+    fn step(&self, what: &str, result: std::io::Result<()>) -> Result<()> {
+        result.map_err(|e| ptrace::failed(what, self.tid, &e))
+    }
+
+    fn gone(&self) -> Error {
+        Error::new(ErrorKind::TargetGone, format!("thread {} ended", self.tid))
+            .why("it was killed while weft held it")
+    }
+}
+
+fn is_fault(signal: i32) -> bool {
+    matches!(signal, libc::SIGSEGV | libc::SIGBUS | libc::SIGILL | libc::SIGFPE | libc::SIGTRAP)
+}

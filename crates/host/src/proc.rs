@@ -1,0 +1,231 @@
+//! What `/proc` says about a process: readers, and the parsers behind them.
+
+use crate::{Error, ErrorKind, Result, TargetAddr};
+use std::fs;
+use std::io;
+
+/// The id of a thread or of a process, as the kernel counts in weft's own PID namespace.
+pub type Tid = i32;
+
+/// One line of `/proc/PID/maps`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// The first address.
+    pub start: TargetAddr,
+    /// The address after the last.
+    pub end: TargetAddr,
+    /// May be read.
+    pub read: bool,
+    /// May be written.
+    pub write: bool,
+    /// May be executed.
+    pub execute: bool,
+    /// Shared with other processes, not copied on write.
+    pub shared: bool,
+    /// Where in the file it starts.
+    pub offset: u64,
+    /// The file's device, as `major:minor`.
+    pub device: (u32, u32),
+    /// The file's inode; 0 for memory without a file.
+    pub inode: u64,
+    /// The file's path in the target's own mount namespace, a name in brackets, or nothing.
+    pub path: String,
+}
+
+impl Mapping {
+    /// The number of bytes.
+    pub fn len(&self) -> u64 {
+        self.end - self.start
+    }
+
+    /// Whether the mapping has no bytes; the kernel lists none such.
+    pub fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    /// Whether the address lies in it.
+    pub fn contains(&self, address: TargetAddr) -> bool {
+        self.start <= address && address < self.end
+    }
+}
+
+/// The memory map of a process.
+pub fn maps(pid: Tid) -> Result<Vec<Mapping>> {
+    let text = fs::read(format!("/proc/{pid}/maps")).map_err(|e| unreadable(pid, "maps", &e))?;
+    Ok(String::from_utf8_lossy(&text).lines().filter_map(parse_mapping).collect())
+}
+
+fn parse_mapping(line: &str) -> Option<Mapping> {
+    let mut rest = line;
+    let mut field = || {
+        let (head, tail) = rest.split_once(' ').unwrap_or((rest, ""));
+        rest = tail;
+        head
+    };
+    let (start, end) = field().split_once('-')?;
+    let flags = field().as_bytes();
+    let offset = u64::from_str_radix(field(), 16).ok()?;
+    let (major, minor) = field().split_once(':')?;
+    let inode = field().parse().ok()?;
+    let hex = |s: &str| u64::from_str_radix(s, 16).ok();
+    Some(Mapping {
+        start: TargetAddr(hex(start)?),
+        end: TargetAddr(hex(end)?),
+        read: flags.first() == Some(&b'r'),
+        write: flags.get(1) == Some(&b'w'),
+        execute: flags.get(2) == Some(&b'x'),
+        shared: flags.get(3) == Some(&b's'),
+        offset,
+        device: (hex(major)? as u32, hex(minor)? as u32),
+        inode,
+        path: unescape(rest.trim_start()),
+    })
+}
+
+/// The kernel writes a newline in a file's name as `\012`, and nothing else so.
+fn unescape(path: &str) -> String {
+    path.replace("\\012", "\n")
+}
+
+/// The threads of a process that exist now.
+pub fn threads(pid: Tid) -> Result<Vec<Tid>> {
+    let entries =
+        fs::read_dir(format!("/proc/{pid}/task")).map_err(|e| unreadable(pid, "task", &e))?;
+    Ok(entries.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok()).collect())
+}
+
+/// The fields of `/proc/PID/stat` that weft uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// The thread's name, at most 15 bytes.
+    pub name: String,
+    /// `R`, `S`, `D`, `T`, `t`, `Z`, `X` or another letter of proc(5).
+    pub state: char,
+    /// When it started, in clock ticks since boot.
+    pub start_time: u64,
+    /// Where the heap that `brk` moves starts; 0 where the kernel does not say.
+    pub heap_start: u64,
+}
+
+/// The state of a thread (or, with the process id, of the main thread).
+pub fn stat(tid: Tid) -> Result<Stat> {
+    let text = fs::read(format!("/proc/{tid}/stat")).map_err(|e| unreadable(tid, "stat", &e))?;
+    parse_stat(&String::from_utf8_lossy(&text))
+        .ok_or_else(|| Error::new(ErrorKind::Internal, format!("/proc/{tid}/stat is unreadable")))
+}
+
+fn parse_stat(text: &str) -> Option<Stat> {
+    // The name is in parentheses and may hold anything, parentheses and spaces included.
+    let (head, tail) = text.rsplit_once(')')?;
+    let name = head.split_once('(')?.1.to_owned();
+    let fields: Vec<&str> = tail.split_ascii_whitespace().collect();
+    Some(Stat {
+        name,
+        state: fields.first()?.chars().next()?,
+        start_time: fields.get(19)?.parse().ok()?,
+        heap_start: fields.get(44).and_then(|f| f.parse().ok()).unwrap_or(0),
+    })
+}
+
+/// A system call that a sleeping thread is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SleepingCall {
+    /// Its number.
+    pub number: i64,
+    /// Its arguments.
+    pub args: [u64; 6],
+}
+
+/// The system call that a thread sleeps in; nothing when it runs, or when the kernel does not tell.
+pub fn sleeping_call(tid: Tid) -> Option<SleepingCall> {
+    parse_sleeping_call(&fs::read_to_string(format!("/proc/{tid}/syscall")).ok()?)
+}
+
+fn parse_sleeping_call(text: &str) -> Option<SleepingCall> {
+    let mut fields = text.split_ascii_whitespace();
+    let number: i64 = fields.next()?.parse().ok()?;
+    let mut args = [0; 6];
+    for arg in &mut args {
+        *arg = u64::from_str_radix(fields.next()?.trim_start_matches("0x"), 16).ok()?;
+    }
+    (number >= 0).then_some(SleepingCall { number, args })
+}
+
+/// A value of the auxiliary vector that the kernel gave to the program.
+pub fn auxiliary_value(pid: Tid, key: u64) -> Option<u64> {
+    let bytes = fs::read(format!("/proc/{pid}/auxv")).ok()?;
+    let words: Vec<u64> =
+        bytes.chunks_exact(8).map(|w| u64::from_ne_bytes(w.try_into().unwrap_or([0; 8]))).collect();
+    words.chunks_exact(2).find(|pair| pair[0] == key).map(|pair| pair[1])
+}
+
+/// The inode that names a process's PID namespace.
+pub fn pid_namespace(pid: Tid) -> Option<u64> {
+    let link = fs::read_link(format!("/proc/{pid}/ns/pid")).ok()?;
+    link.to_str()?.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok()
+}
+
+/// The error for a file of `/proc` that could not be read.
+pub(crate) fn unreadable(pid: Tid, file: &str, error: &io::Error) -> Error {
+    if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) {
+        return Error::new(ErrorKind::NoSuchProcess, format!("process {pid} does not exist"))
+            .why("it has ended, or never was")
+            .advice("`weft ps` lists what is running");
+    }
+    let kind = if error.kind() == io::ErrorKind::PermissionDenied {
+        ErrorKind::PermissionDenied
+    } else {
+        ErrorKind::SystemCall
+    };
+    Error::new(kind, format!("/proc/{pid}/{file} cannot be read"))
+        .why(error.to_string())
+        .advice(format!("`weft doctor {pid}` says what stands in the way"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mapping_of_a_file_with_spaces_and_a_newline() {
+        let line = "7f00-7fff r-xs 00001000 fe:0a 42                         /tmp/a b\\012c (deleted)";
+        let mapping = parse_mapping(line).unwrap();
+        assert_eq!(mapping.path, "/tmp/a b\nc (deleted)");
+        assert_eq!((mapping.start, mapping.end), (TargetAddr(0x7f00), TargetAddr(0x7fff)));
+        assert_eq!((mapping.device, mapping.inode, mapping.offset), ((0xfe, 0xa), 42, 0x1000));
+        assert!(mapping.read && !mapping.write && mapping.execute && mapping.shared);
+    }
+
+    #[test]
+    fn a_mapping_without_a_file() {
+        let mapping = parse_mapping("7f00-7fff rw-p 00000000 00:00 0 ").unwrap();
+        assert_eq!(mapping.path, "");
+        assert_eq!(parse_mapping("nonsense"), None);
+    }
+
+    #[test]
+    fn a_name_made_to_confuse_the_reader_of_stat() {
+        let tail = (4..=52).map(|n| n.to_string()).collect::<Vec<_>>().join(" ");
+        let stat = parse_stat(&format!("1 (a) R (b) Z {tail}")).unwrap();
+        assert_eq!((stat.name.as_str(), stat.state), ("a) R (b", 'Z'));
+        assert_eq!((stat.start_time, stat.heap_start), (22, 47));
+    }
+
+    #[test]
+    fn sleeping_calls() {
+        let call = parse_sleeping_call("232 0x5 0x7f 0x80 0xffffffff 0x0 0x8 0x7ffe 0x7f1").unwrap();
+        assert_eq!((call.number, call.args[3]), (232, 0xffff_ffff));
+        assert_eq!(parse_sleeping_call("running"), None);
+        assert_eq!(parse_sleeping_call("-1 0x7ffe 0x7f1"), None);
+    }
+
+    #[test]
+    fn reads_itself() {
+        let me = std::process::id() as Tid;
+        assert!(maps(me).unwrap().iter().any(|m| m.path == "[stack]"));
+        assert!(threads(me).unwrap().contains(&me));
+        assert!(stat(me).unwrap().start_time > 0);
+        assert!(pid_namespace(me).is_some());
+        assert_eq!(maps(-1).unwrap_err().kind, ErrorKind::NoSuchProcess);
+    }
+}

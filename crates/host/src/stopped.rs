@@ -1,0 +1,322 @@
+//! Stopping threads, and letting them go as if nothing had happened.
+
+use crate::arch::{Disturbance, Registers, disturbance, syscall_name};
+use crate::proc::{self, Tid};
+use crate::ptrace::{self, Event};
+use crate::{Error, ErrorKind, Result, TargetAddr, memory};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// How long a thread may take to stop. One that is in the kernel cannot before it comes out.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long to sleep when no thread has anything to report.
+const NAP: Duration = Duration::from_micros(20);
+
+/// Which sleeping threads are better left alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caution {
+    /// Stop every thread.
+    StopAll,
+    /// Leave threads alone that sleep in a call which would come back short.
+    SpareShortCalls,
+    /// Leave threads alone that sleep in the kernel in a call which a stop would disturb: they are
+    /// not in the program, and weft does not need them.
+    SpareSleepers,
+}
+
+impl Caution {
+    fn spares(self, noticed: Disturbance) -> bool {
+        match self {
+            Self::StopAll => false,
+            Self::SpareShortCalls => noticed >= Disturbance::ShortReturn,
+            Self::SpareSleepers => noticed >= Disturbance::LateTimeout,
+        }
+    }
+}
+
+/// A time for which threads of the target stood still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pause {
+    /// From the first request to stop to the last release.
+    pub duration: Duration,
+    /// How many threads.
+    pub threads: usize,
+}
+
+/// The threads of one process that a worker holds.
+#[derive(Debug, Default)]
+pub struct Stopped {
+    pid: Tid,
+    threads: BTreeMap<Tid, Registers>,
+    /// Threads that were left alone, see [`Caution`].
+    spared: Vec<Tid>,
+    /// Threads that were seized but could not be stopped: inside the kernel, for as long as it takes.
+    /// The kernel lets go of them when the worker ends.
+    unstoppable: Vec<Tid>,
+    since: Option<Instant>,
+}
+
+impl Stopped {
+    /// Stops every thread of a process, those included that are born meanwhile.
+    pub fn stop_all(pid: Tid, caution: Caution) -> Result<Self> {
+        let mut stopped = Self { pid, ..Self::default() };
+        // Only a running thread can start another, so once a listing shows none that is new, all are
+        // stopped.
+        loop {
+            let mut fresh = Vec::new();
+            for tid in proc::threads(pid)? {
+                let known = stopped.threads.contains_key(&tid)
+                    || stopped.unstoppable.contains(&tid)
+                    || stopped.spared.contains(&tid);
+                if known {
+                    continue;
+                }
+                if caution.spares(noticed_by(tid)) {
+                    stopped.spared.push(tid);
+                } else if seize(pid, tid)? {
+                    fresh.push(tid);
+                }
+            }
+            if fresh.is_empty() {
+                break;
+            }
+            stopped.since.get_or_insert_with(Instant::now);
+            for &tid in &fresh {
+                // A failure means that the thread is gone; waiting will tell.
+                let _ = ptrace::interrupt(tid);
+            }
+            stopped.await_stops(fresh)?;
+        }
+        Ok(stopped)
+    }
+
+    /// Stops one thread: the one that will notice least. Fails if all of them sleep in calls that
+    /// would come back short, and go on to do so.
+    pub fn stop_one(pid: Tid) -> Result<Self> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let mut candidates: Vec<(Disturbance, Tid)> =
+                proc::threads(pid)?.into_iter().map(|tid| (noticed_by(tid), tid)).collect();
+            candidates.retain(|&(noticed, _)| noticed < Disturbance::ShortReturn);
+            candidates.sort_unstable();
+            for (_, tid) in candidates {
+                if !is_alive(tid) || !seize(pid, tid)? {
+                    continue;
+                }
+                let mut stopped = Self { pid, ..Self::default() };
+                stopped.since = Some(Instant::now());
+                let _ = ptrace::interrupt(tid);
+                stopped.await_stops(vec![tid])?;
+                if !stopped.threads.is_empty() {
+                    return Ok(stopped);
+                }
+            }
+            if Instant::now() > deadline {
+                return Err(no_thread_to_stop(pid));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Waits until these seized and interrupted threads are stopped.
+    fn await_stops(&mut self, mut waiting: Vec<Tid>) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        while !waiting.is_empty() {
+            let mut progress = false;
+            let mut still = Vec::with_capacity(waiting.len());
+            for tid in waiting {
+                match ptrace::poll(tid).map_err(|e| ptrace::failed("wait for", tid, &e))? {
+                    None => still.push(tid),
+                    Some(Event::Stop(_)) => {
+                        progress = true;
+                        self.admit(tid)?;
+                    }
+                    Some(Event::Gone) => progress = true,
+                    // It was about to handle a signal: let it, and it stops right after.
+                    Some(Event::Signal(signal)) => {
+                        progress = true;
+                        let _ = ptrace::resume(tid, signal);
+                        still.push(tid);
+                    }
+                    Some(Event::SystemCall | Event::Exec | Event::Other(_)) => {
+                        progress = true;
+                        let _ = ptrace::resume(tid, 0);
+                        still.push(tid);
+                    }
+                }
+            }
+            waiting = still;
+            if !progress && !waiting.is_empty() {
+                if Instant::now() > deadline {
+                    self.unstoppable.extend(in_the_kernel(self.pid, &waiting)?);
+                    return Ok(());
+                }
+                std::thread::sleep(NAP);
+            }
+        }
+        Ok(())
+    }
+
+    fn admit(&mut self, tid: Tid) -> Result<()> {
+        let Some(registers) = settle_stop(tid)? else { return Ok(()) };
+        if !registers.is_64_bit() {
+            return Err(Error::new(
+                ErrorKind::UnsupportedTarget,
+                format!("thread {tid} of process {} runs 32-bit code", self.pid),
+            )
+            .why("weft works on 64-bit x86 programs only"));
+        }
+        self.threads.insert(tid, registers);
+        Ok(())
+    }
+
+    /// The process.
+    pub fn pid(&self) -> Tid {
+        self.pid
+    }
+
+    /// The stopped threads with their registers.
+    pub fn threads(&self) -> &BTreeMap<Tid, Registers> {
+        &self.threads
+    }
+
+    /// The threads that were not stopped, and the call that each sleeps in.
+    pub fn not_stopped(&self) -> impl Iterator<Item = (Tid, String)> {
+        self.spared.iter().chain(&self.unstoppable).map(|&tid| {
+            let call = proc::sleeping_call(tid)
+                .map_or("the kernel".to_owned(), |call| syscall_name(call.number));
+            (tid, call)
+        })
+    }
+
+    /// Takes note of a thread that is stopped already.
+    pub fn adopt(pid: Tid, registers: Registers) -> Self {
+        Self {
+            pid,
+            threads: BTreeMap::from([(pid, registers)]),
+            since: Some(Instant::now()),
+            ..Self::default()
+        }
+    }
+
+    /// Changes the registers of a stopped thread.
+    pub fn set_registers(&mut self, tid: Tid, registers: Registers) -> Result<()> {
+        ptrace::set_registers(tid, &registers)
+            .map_err(|e| ptrace::failed("set the registers of", tid, &e))?;
+        self.threads.insert(tid, registers);
+        Ok(())
+    }
+
+    /// Lets all threads go.
+    pub fn release(&mut self) -> Pause {
+        let threads = std::mem::take(&mut self.threads);
+        for &tid in threads.keys() {
+            // A failure means that the thread was killed meanwhile.
+            let _ = ptrace::detach(tid);
+        }
+        let duration = self.since.take().map_or(Duration::ZERO, |since| since.elapsed());
+        Pause { duration, threads: threads.len() }
+    }
+}
+
+/// Whether anything can still be asked of the thread.
+fn is_alive(tid: Tid) -> bool {
+    proc::stat(tid).is_ok_and(|stat| !matches!(stat.state, 'Z' | 'X'))
+}
+
+/// How the thread would notice that it was stopped.
+fn noticed_by(tid: Tid) -> Disturbance {
+    proc::sleeping_call(tid).map_or(Disturbance::None, |call| disturbance(&call))
+}
+
+/// Seizes a thread; false when it is gone or as good as gone.
+pub(crate) fn seize(pid: Tid, tid: Tid) -> Result<bool> {
+    let Err(error) = ptrace::seize(tid, libc::PTRACE_O_TRACESYSGOOD) else { return Ok(true) };
+    if error.raw_os_error() == Some(libc::ESRCH) || !is_alive(tid) {
+        return Ok(false);
+    }
+    Err(cannot_seize(pid, tid, &error))
+}
+
+fn cannot_seize(pid: Tid, tid: Tid, error: &std::io::Error) -> Error {
+    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
+    let tracer = status.lines().find_map(|l| l.strip_prefix("TracerPid:")).map(str::trim);
+    match tracer {
+        Some(tracer) if tracer != "0" => {
+            Error::new(ErrorKind::AlreadyTraced, format!("process {pid} is held by another tracer"))
+                .why(format!("process {tracer} traces its thread {tid}"))
+                .advice("end that debugger or strace first")
+        }
+        _ => Error::new(
+            ErrorKind::PermissionDenied,
+            format!("the kernel does not let weft hold thread {tid} of process {pid}"),
+        )
+        .why(error.to_string())
+        .advice(format!("`weft doctor {pid}` says what stands in the way")),
+    }
+}
+
+/// Reads a just stopped thread's registers and undoes what the stop itself has done to it; nothing
+/// when the thread was killed meanwhile.
+pub(crate) fn settle_stop(tid: Tid) -> Result<Option<Registers>> {
+    let Ok(mut registers) = ptrace::registers(tid) else { return Ok(None) };
+    if registers.spare_stopped_call() && ptrace::set_registers(tid, &registers).is_err() {
+        return Ok(None);
+    }
+    Ok(Some(registers))
+}
+
+/// The registers with which a stopped thread can be sent elsewhere and come back. A thread inside a
+/// restartable sequence has lost it by being stopped: the kernel would send it to the sequence's abort
+/// handler as soon as it goes on, but forgets to if it first goes on somewhere else.
+pub(crate) fn outside_rseq(pid: Tid, tid: Tid, mut registers: Registers) -> Registers {
+    const CURRENT_OFFSET: u64 = 8;
+    let word = |bytes: &[u8], at: usize| {
+        u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap_or([0; 8]))
+    };
+    let abort = ptrace::rseq_area(tid).and_then(|area| {
+        let current = word(&memory::read(pid, area + CURRENT_OFFSET, 8).ok()?, 0);
+        if current == 0 {
+            return None;
+        }
+        // version, flags, start, length, abort handler
+        let section = memory::read(pid, TargetAddr(current), 32).ok()?;
+        let (start, length, abort) = (word(&section, 8), word(&section, 16), word(&section, 24));
+        (registers.instruction().0.wrapping_sub(start) < length).then_some(abort)
+    });
+    if let Some(abort) = abort {
+        registers.0.rip = abort;
+    }
+    registers
+}
+
+/// Of threads that do not stop, those that sleep uninterruptibly in the kernel (a `vfork` that waits
+/// for its child, a disk): they are no danger, they are not in the program. Any other is an error.
+fn in_the_kernel(pid: Tid, waiting: &[Tid]) -> Result<Vec<Tid>> {
+    let mut asleep = Vec::new();
+    for &tid in waiting {
+        match proc::stat(tid) {
+            Ok(stat) if stat.state == 'D' => asleep.push(tid),
+            Ok(stat) if !matches!(stat.state, 'Z' | 'X') => {
+                return Err(Error::new(
+                    ErrorKind::Timeout,
+                    format!("thread {tid} of process {pid} did not stop in time"),
+                )
+                .why(format!("it is in state {}", stat.state))
+                .advice("is the process frozen, or the machine overloaded? try again"));
+            }
+            _ => {}
+        }
+    }
+    Ok(asleep)
+}
+
+fn no_thread_to_stop(pid: Tid) -> Error {
+    let call = proc::threads(pid)
+        .ok()
+        .and_then(|tids| tids.into_iter().find_map(proc::sleeping_call))
+        .map_or("a system call".to_owned(), |call| syscall_name(call.number));
+    Error::new(ErrorKind::Timeout, format!("process {pid} cannot be stopped without harm"))
+        .why(format!("its threads sleep in {call}, which would return with part of its work done"))
+        .advice("try again when whoever reads from the process has read")
+}

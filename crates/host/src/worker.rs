@@ -1,0 +1,55 @@
+//! A thread of weft's own that holds a target.
+//!
+//! ptrace obeys only the operating-system thread that seized the tracee, while users of a session call
+//! from any. And when that thread ends, the kernel lets go of everything it held, stopped or not: so
+//! whatever goes wrong, ending the worker ends the hold.
+
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+
+type Job<S> = Box<dyn FnOnce(&mut S) + Send>;
+
+/// A thread with a state of its own, that does what it is sent.
+pub struct Worker<S> {
+    jobs: Option<mpsc::Sender<Job<S>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl<S: Default + 'static> Worker<S> {
+    /// Starts the thread.
+    pub fn new() -> Self {
+        let (jobs, inbox) = mpsc::channel::<Job<S>>();
+        let thread = thread::Builder::new()
+            .name("weft-tracer".into())
+            .spawn(move || {
+                let mut state = S::default();
+                while let Ok(job) = inbox.recv() {
+                    job(&mut state);
+                }
+            })
+            .expect("a thread can be started");
+        Self { jobs: Some(jobs), thread: Some(thread) }
+    }
+
+    /// Runs a function on the worker and waits for what it returns.
+    pub fn run<R: Send + 'static>(&self, job: impl FnOnce(&mut S) -> R + Send + 'static) -> R {
+        let (reply, answer) = mpsc::channel();
+        let jobs = self.jobs.as_ref().expect("only drop takes it");
+        jobs.send(Box::new(move |state| {
+            // The receiver waits below; it cannot have gone.
+            let _ = reply.send(job(state));
+        }))
+        .expect("the worker lives as long as its handle");
+        answer.recv().expect("a job answers unless it panics, and then so do we")
+    }
+}
+
+impl<S> Drop for Worker<S> {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            // It can only have failed by a panic, which was passed on when it happened.
+            let _ = thread.join();
+        }
+    }
+}
