@@ -5,8 +5,12 @@ fn main() {
     for cycle in 0..cycles {
         let mut target = weft_host::Target::attach(pid).expect("attach");
         let pongs = target.ping().expect("ping");
-        if cycle == 0 { println!("{pongs:?} {:?}", target.cpu()); }
+        if cycle == 0 {
+            println!("{pongs:?} {:?}", target.cpu());
+        }
         target.detach().expect("detach");
-        if cycle == cycles - 1 { println!("{:?}", target.pauses()); }
+        if cycle == cycles - 1 {
+            println!("{:?}", target.pauses());
+        }
     }
 }

@@ -5,6 +5,7 @@
 use crate::agent_image::{AgentImage, Layout};
 use crate::arch::{Step, Value, syscall_name};
 use crate::journey::{Outcome, Traveller};
+use crate::leftovers::Range;
 use crate::proc::{self, Mapping, Tid};
 use crate::room::Room;
 use crate::stopped::Stopped;
@@ -50,36 +51,46 @@ const HWCAP2: u64 = 26;
 const HWCAP2_FSGSBASE: u64 = 1 << 1;
 
 impl Agent {
-    /// Loads the agent through one of the stopped threads. When it fails, the target is as it was.
-    pub fn load(stopped: &Stopped, pidfd: RawFd) -> Result<Self> {
+    /// Loads the agent through one of the stopped threads, and takes out what earlier ones left. When
+    /// it fails, the target is as it was.
+    pub fn load(
+        stopped: &Stopped,
+        maps: &[Mapping],
+        leftovers: &[Range],
+        pidfd: RawFd,
+    ) -> Result<Self> {
         let pid = stopped.pid();
         let image = AgentImage::load()?;
-        let maps = proc::maps(pid)?;
         let traveller = Traveller::new(stopped, any_thread(stopped)?)?;
-        let base = place::find(&maps, image.layout.length)?;
+        for &(start, length) in leftovers {
+            remove(stopped, &traveller, maps, start, length)?;
+        }
+        let base = place::find(maps, image.layout.length)?;
 
         let mut memory = None;
-        let outcome = away_trip(stopped, &traveller, &maps, &loading(base, &image.layout), |number, done| {
-            // The target has the descriptor for just this moment: it is about to close it.
-            if number == libc::SYS_close
-                && let Some(created) = done.first().filter(|o| o.value >= 0)
-            {
-                memory = Some(share_memory(pidfd, created.value as RawFd)?);
-            }
-            Ok(())
-        })
-        .and_then(|outcomes| check_outcomes(pid, &outcomes))
-        .and_then(|()| {
-            memory.ok_or_else(|| Error::new(ErrorKind::Internal, "the target made no memory"))
-        })
-        .and_then(|memory| {
-            let mut agent = Self { base, layout: image.layout, memory, questions: 0 };
-            agent.initialise(stopped, &traveller, &image)?;
-            Ok(agent)
-        });
+        let outcome =
+            away_trip(stopped, &traveller, maps, &loading(base, &image.layout), |number, done| {
+                // The target has the descriptor for just this moment: it is about to close it.
+                if number == libc::SYS_close
+                    && let Some(created) = done.first().filter(|o| o.value >= 0)
+                {
+                    memory = Some(share_memory(pidfd, created.value as RawFd)?);
+                }
+                Ok(())
+            })
+            .and_then(|outcomes| check_outcomes(pid, &outcomes))
+            .and_then(|()| {
+                memory.ok_or_else(|| Error::new(ErrorKind::Internal, "the target made no memory"))
+            })
+            .and_then(|memory| {
+                let mut agent = Self { base, layout: image.layout, memory, questions: 0 };
+                agent.initialise(stopped, &traveller, &image)?;
+                Ok(agent)
+            });
         if outcome.is_err() {
             // Part of it may be there: roll back. The first error is the one to report.
-            let _ = remove_memory(stopped, &traveller, base, &image.layout);
+            let _ = proc::maps(pid)
+                .and_then(|maps| remove(stopped, &traveller, &maps, base, image.layout.length));
         }
         outcome
     }
@@ -109,13 +120,13 @@ impl Agent {
         let control = self.control();
         match control.state.load(Acquire) {
             state::READY => Ok(()),
-            other => Err(Error::new(ErrorKind::Internal, "the agent did not become ready").why(
-                format!(
+            other => {
+                Err(Error::new(ErrorKind::Internal, "the agent did not become ready").why(format!(
                     "state {other}, layout version {} here and {} there",
                     VERSION,
                     control.agent_version.load(Relaxed)
-                ),
-            )),
+                )))
+            }
         }
     }
 
@@ -173,7 +184,18 @@ impl Agent {
     /// Takes the agent out through one of the stopped threads.
     pub fn unload(&self, stopped: &Stopped) -> Result<()> {
         let traveller = Traveller::new(stopped, any_thread(stopped)?)?;
-        remove_memory(stopped, &traveller, self.base, &self.layout)
+        let maps = proc::maps(stopped.pid())?;
+        remove(stopped, &traveller, &maps, self.base, self.layout.length)
+    }
+
+    /// Fails if the target has lost the agent.
+    pub fn check_in(&self, pid: Tid) -> Result<()> {
+        if self.is_in(&proc::maps(pid)?) {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::TargetGone, format!("process {pid} is another program now"))
+            .why("it called execve, which takes everything out of a process")
+            .advice("attach again"))
     }
 
     /// Whether the target still has the agent: a program that replaced itself has not.
@@ -237,20 +259,20 @@ fn loading(base: TargetAddr, layout: &Layout) -> Vec<Step> {
     ]
 }
 
-fn remove_memory(
+/// Takes weft's memory at this place out of the target, if it is there.
+fn remove(
     stopped: &Stopped,
     traveller: &Traveller,
-    base: TargetAddr,
-    layout: &Layout,
+    maps: &[Mapping],
+    start: TargetAddr,
+    length: u64,
 ) -> Result<()> {
-    let pid = stopped.pid();
-    let maps = proc::maps(pid)?;
-    if !maps.iter().any(|m| m.start == base && is_wefts(m)) {
+    if !maps.iter().any(|m| m.start == start && is_wefts(m)) {
         return Ok(());
     }
-    let call = Step::Call(libc::SYS_munmap, vec![Value::Const(base.0), Value::Const(layout.length)]);
-    let outcomes = away_trip(stopped, traveller, &maps, &[call], |_, _| Ok(()))?;
-    check_outcomes(pid, &outcomes)
+    let call = Step::Call(libc::SYS_munmap, vec![Value::Const(start.0), Value::Const(length)]);
+    let outcomes = away_trip(stopped, traveller, maps, &[call], |_, _| Ok(()))?;
+    check_outcomes(stopped.pid(), &outcomes)
 }
 
 /// Makes a trip outside of weft's own memory, in room that the target has.

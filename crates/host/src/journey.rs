@@ -153,7 +153,9 @@ impl Traveller {
                         ErrorKind::Timeout,
                         format!("thread {} of process {} is late", self.tid, self.pid),
                     )
-                    .why("it was sent on a trip and has not come back; it will, when it gets to run")
+                    .why(
+                        "it was sent on a trip and has not come back; it will, when it gets to run",
+                    )
                     .advice("is the machine overloaded, or the process frozen? try again"));
                 }
                 // A trip takes microseconds: at first, only make room for it.

@@ -188,7 +188,8 @@ mod tests {
 
     #[test]
     fn a_mapping_of_a_file_with_spaces_and_a_newline() {
-        let line = "7f00-7fff r-xs 00001000 fe:0a 42                         /tmp/a b\\012c (deleted)";
+        let line =
+            "7f00-7fff r-xs 00001000 fe:0a 42                         /tmp/a b\\012c (deleted)";
         let mapping = parse_mapping(line).unwrap();
         assert_eq!(mapping.path, "/tmp/a b\nc (deleted)");
         assert_eq!((mapping.start, mapping.end), (TargetAddr(0x7f00), TargetAddr(0x7fff)));
@@ -213,7 +214,8 @@ mod tests {
 
     #[test]
     fn sleeping_calls() {
-        let call = parse_sleeping_call("232 0x5 0x7f 0x80 0xffffffff 0x0 0x8 0x7ffe 0x7f1").unwrap();
+        let call =
+            parse_sleeping_call("232 0x5 0x7f 0x80 0xffffffff 0x0 0x8 0x7ffe 0x7f1").unwrap();
         assert_eq!((call.number, call.args[3]), (232, 0xffff_ffff));
         assert_eq!(parse_sleeping_call("running"), None);
         assert_eq!(parse_sleeping_call("-1 0x7ffe 0x7f1"), None);

@@ -48,9 +48,8 @@ fn request(request: c_uint, tid: Tid, address: usize, data: usize) -> io::Result
 /// Turns a failed call on a thread into an error of the host.
 pub fn failed(what: &str, tid: Tid, error: &io::Error) -> Error {
     if error.raw_os_error() == Some(libc::ESRCH) {
-        return Error::new(ErrorKind::TargetGone, format!("thread {tid} ended")).why(format!(
-            "it was no longer there when weft wanted to {what}"
-        ));
+        return Error::new(ErrorKind::TargetGone, format!("thread {tid} ended"))
+            .why(format!("it was no longer there when weft wanted to {what}"));
     }
     Error::new(ErrorKind::SystemCall, format!("weft could not {what} thread {tid}"))
         .why(error.to_string())
@@ -104,12 +103,7 @@ pub fn vector_state(tid: Tid) -> io::Result<Vec<u8>> {
     // The kernel truncates to what there is; AMX alone takes 8 KiB.
     let mut bytes = vec![0u8; 64 * 1024];
     let mut vector = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
-    request(
-        libc::PTRACE_GETREGSET,
-        tid,
-        NT_X86_XSTATE,
-        &raw mut vector as usize,
-    )?;
+    request(libc::PTRACE_GETREGSET, tid, NT_X86_XSTATE, &raw mut vector as usize)?;
     bytes.truncate(vector.iov_len);
     Ok(bytes)
 }
@@ -199,17 +193,35 @@ pub fn force_write(tid: Tid, address: TargetAddr, bytes: &[u8]) -> io::Result<()
 }
 
 /// What the thread has done since it was last waited for; nothing when it still runs.
+///
+/// The end of a thread is left for whoever is to learn of it: a child of weft's has its exit status
+/// still to give, and the kernel clears away the others when the holding thread ends.
 pub fn poll(tid: Tid) -> io::Result<Option<Event>> {
+    // SAFETY: plain integers; the kernel fills them in.
+    let mut info: libc::siginfo_t = unsafe { zeroed() };
+    let options = libc::WEXITED | libc::WSTOPPED | libc::__WALL | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: the kernel writes the information.
+    if unsafe { libc::waitid(libc::P_PID, tid as libc::id_t, &raw mut info, options) } == -1 {
+        let error = io::Error::last_os_error();
+        // Another thread's `execve` takes the others' ids away without a word.
+        return if error.raw_os_error() == Some(libc::ECHILD) {
+            Ok(Some(Event::Gone))
+        } else {
+            Err(error)
+        };
+    }
+    // SAFETY: the kernel wrote what it reports of a child.
+    if unsafe { info.si_pid() } == 0 {
+        return Ok(None);
+    }
+    if matches!(info.si_code, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED) {
+        return Ok(Some(Event::Gone));
+    }
     let mut status = 0;
     // SAFETY: the kernel writes the status.
-    let waited = unsafe { libc::waitpid(tid, &raw mut status, libc::__WALL | libc::WNOHANG) };
-    match waited {
-        0 => Ok(None),
-        -1 => {
-            let error = io::Error::last_os_error();
-            // Another thread's `execve` takes the others' ids away without a word.
-            if error.raw_os_error() == Some(libc::ECHILD) { Ok(Some(Event::Gone)) } else { Err(error) }
-        }
+    match unsafe { libc::waitpid(tid, &raw mut status, libc::__WALL | libc::WNOHANG) } {
+        // Killed since the first look.
+        -1 | 0 => Ok(None),
         _ => Ok(Some(decode(status))),
     }
 }

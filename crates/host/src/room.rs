@@ -31,8 +31,11 @@ impl Room {
     /// The room that a target has: one that an earlier weft has used and not wiped, else the largest.
     /// The target must be stopped.
     pub fn find(pid: Tid, maps: &[Mapping]) -> Result<Self> {
-        let rooms: Vec<Self> =
-            maps.iter().filter(|m| m.execute && !m.write).filter_map(|m| room_in(pid, maps, m)).collect();
+        let rooms: Vec<Self> = maps
+            .iter()
+            .filter(|m| m.execute && !m.write)
+            .filter_map(|m| room_in(pid, maps, m))
+            .collect();
         rooms.into_iter().max_by_key(|room| (room.leftover, room.length)).ok_or_else(|| {
             Error::new(ErrorKind::UnsupportedTarget, format!("process {pid} has no room for weft"))
                 .why("none of its executable mappings ends in unused bytes")
@@ -56,7 +59,11 @@ impl Room {
                 ErrorKind::UnsupportedTarget,
                 format!("process {pid} has too little room for weft"),
             )
-            .why(format!("{} unused executable bytes, {} needed", self.length, HEAD + code.len())));
+            .why(format!(
+                "{} unused executable bytes, {} needed",
+                self.length,
+                HEAD + code.len()
+            )));
         }
         let mut bytes = Vec::with_capacity(HEAD + code.len());
         bytes.extend(MARK);
@@ -98,7 +105,8 @@ fn free_bytes(bytes: &[u8]) -> Option<(usize, usize)> {
         return rest.iter().all(|&b| b == 0).then_some((0, leftover));
     }
     // What is mapped behind the code may be something else of the file.
-    let used = bytes.iter().rposition(|&b| b != 0).map_or(0, |last| (last + 1).next_multiple_of(16));
+    let used =
+        bytes.iter().rposition(|&b| b != 0).map_or(0, |last| (last + 1).next_multiple_of(16));
     // Behind bytes of the file, an earlier weft's are found at the end of the file's.
     let marked = bytes.chunks(16).position(|chunk| chunk.starts_with(&MARK)).map(|n| n * 16);
     if let Some(at) = marked {

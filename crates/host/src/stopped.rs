@@ -92,7 +92,7 @@ impl Stopped {
 
     /// Stops one thread: the one that will notice least. Fails if all of them sleep in calls that
     /// would come back short, and go on to do so.
-    pub fn stop_one(pid: Tid) -> Result<Self> {
+    pub fn stop_least_noticed(pid: Tid) -> Result<Self> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let mut candidates: Vec<(Disturbance, Tid)> =
@@ -100,13 +100,7 @@ impl Stopped {
             candidates.retain(|&(noticed, _)| noticed < Disturbance::ShortReturn);
             candidates.sort_unstable();
             for (_, tid) in candidates {
-                if !is_alive(tid) || !seize(pid, tid)? {
-                    continue;
-                }
-                let mut stopped = Self { pid, ..Self::default() };
-                stopped.since = Some(Instant::now());
-                let _ = ptrace::interrupt(tid);
-                stopped.await_stops(vec![tid])?;
+                let stopped = Self::stop_one(pid, tid)?;
                 if !stopped.threads.is_empty() {
                     return Ok(stopped);
                 }
@@ -116,6 +110,17 @@ impl Stopped {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    /// Stops one thread; none if it has ended, or sleeps where nothing can interrupt it.
+    pub fn stop_one(pid: Tid, tid: Tid) -> Result<Self> {
+        let mut stopped = Self { pid, ..Self::default() };
+        if is_alive(tid) && seize(pid, tid)? {
+            stopped.since = Some(Instant::now());
+            let _ = ptrace::interrupt(tid);
+            stopped.await_stops(vec![tid])?;
+        }
+        Ok(stopped)
     }
 
     /// Waits until these seized and interrupted threads are stopped.
@@ -197,14 +202,6 @@ impl Stopped {
             since: Some(Instant::now()),
             ..Self::default()
         }
-    }
-
-    /// Changes the registers of a stopped thread.
-    pub fn set_registers(&mut self, tid: Tid, registers: Registers) -> Result<()> {
-        ptrace::set_registers(tid, &registers)
-            .map_err(|e| ptrace::failed("set the registers of", tid, &e))?;
-        self.threads.insert(tid, registers);
-        Ok(())
     }
 
     /// Lets all threads go.

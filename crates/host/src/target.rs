@@ -1,12 +1,18 @@
 //! One target under control: attach, ask, detach, each a transaction.
 
 use crate::agent::{Agent, CpuFacts, Pong};
+use crate::arch::{Registers, VectorState};
+use crate::launch::{self, Launch};
+use crate::leftovers::{abandoned, someone_is_away};
 use crate::proc::{self, Tid};
+use crate::ptrace;
 use crate::stopped::{Caution, Pause, Stopped};
 use crate::worker::Worker;
 use crate::{Error, ErrorKind, Result};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::process::{Child, ExitStatus};
+use std::time::Duration;
 
 /// A process with weft's agent in it.
 ///
@@ -17,20 +23,84 @@ pub struct Target {
     pid: Tid,
     pidfd: OwnedFd,
     agent: Option<Agent>,
+    /// The thread that holds the target while it is to stay stopped.
+    hold: Option<Worker<Stopped>>,
+    child: Option<Child>,
     pauses: Vec<Pause>,
 }
 
+/// How often, and with what rest in between, to wait for a thread that a killed weft has sent away.
+const STRAGGLER_TRIES: u32 = 500;
+const STRAGGLER_REST: Duration = Duration::from_millis(2);
+
 impl Target {
-    /// Attaches to a running process.
+    /// Attaches to a running process, which runs on.
     pub fn attach(pid: Tid) -> Result<Self> {
-        let pidfd = open_pidfd(pid)?;
-        let mut target = Self { pid, pidfd, agent: None, pauses: Vec::new() };
-        let descriptor = target.pidfd.as_raw_fd();
-        let agent = target.held(move || stop_for_trip(pid), move |stopped| {
-            Agent::load(stopped, descriptor)
-        })?;
-        target.agent = Some(agent);
+        let mut target = Self {
+            pid,
+            pidfd: open_pidfd(pid)?,
+            agent: None,
+            hold: None,
+            child: None,
+            pauses: Vec::new(),
+        };
+        target.load_agent()?;
         Ok(target)
+    }
+
+    /// Starts a program, which stays stopped before its first instruction until it is resumed.
+    pub fn launch(launch: Launch) -> Result<Self> {
+        let hold = Worker::<Stopped>::new();
+        let child = hold.run(move |state| {
+            launch::launch(launch).map(|(child, stopped)| {
+                *state = stopped;
+                child
+            })
+        })?;
+        let pid = child.id() as Tid;
+        let mut target = Self {
+            pid,
+            pidfd: open_pidfd(pid)?,
+            agent: None,
+            hold: Some(hold),
+            child: Some(child),
+            pauses: Vec::new(),
+        };
+        let loaded = target.load_agent();
+        if loaded.is_err()
+            && let Some(child) = &mut target.child
+        {
+            // It has not run a single instruction: as good as never started.
+            let _ = child.kill();
+            target.hold = None;
+            let _ = child.wait();
+        }
+        loaded.map(|()| target)
+    }
+
+    fn load_agent(&mut self) -> Result<()> {
+        let descriptor = self.pidfd.as_raw_fd();
+        for _ in 0..STRAGGLER_TRIES {
+            let loaded = self.held(Reach::Some, move |stopped| {
+                let maps = proc::maps(stopped.pid())?;
+                let leftovers = abandoned(stopped.pid(), &maps);
+                if someone_is_away(stopped, &maps, &leftovers) {
+                    return Ok(None);
+                }
+                Agent::load(stopped, &maps, &leftovers, descriptor).map(Some)
+            })?;
+            if loaded.is_some() {
+                self.agent = loaded;
+                return Ok(());
+            }
+            std::thread::sleep(STRAGGLER_REST);
+        }
+        Err(Error::new(
+            ErrorKind::Timeout,
+            format!("a thread of process {} is still on its way", self.pid),
+        )
+        .why("an earlier weft was killed while it had sent the thread into its own code")
+        .advice("let the process run for a moment and try again"))
     }
 
     /// The process.
@@ -40,15 +110,11 @@ impl Target {
 
     /// Asks every thread for an answer, from inside the process.
     pub fn ping(&mut self) -> Result<Vec<Pong>> {
-        let pid = self.pid;
         let mut agent = self.take_agent()?;
-        let (agent, result) = self.held(
-            move || Stopped::stop_all(pid, Caution::SpareShortCalls),
-            move |stopped| {
-                let result = agent.ping(stopped);
-                Ok((agent, result))
-            },
-        )?;
+        let (agent, result) = self.held(Reach::Every, move |stopped| {
+            let result = agent.check_in(stopped.pid()).and_then(|()| agent.ping(stopped));
+            Ok((agent, result))
+        })?;
         self.agent = Some(agent);
         result
     }
@@ -58,19 +124,67 @@ impl Target {
         self.agent.as_ref().map(Agent::cpu).ok_or_else(|| detached(self.pid))
     }
 
-    /// Takes everything out that weft brought. A target that has ended, or has become another program,
-    /// has nothing of weft's any more.
+    /// The registers of a thread, general and vector. Stops the thread for the moment of reading.
+    pub fn registers(&mut self, tid: Tid) -> Result<(Registers, VectorState)> {
+        self.held(Reach::One(tid), move |stopped| {
+            let registers = stopped.threads().get(&tid).copied().ok_or_else(|| {
+                Error::new(ErrorKind::TargetGone, format!("thread {tid} cannot be read"))
+                    .why("it has ended, or sleeps where nothing can interrupt it")
+            })?;
+            let raw = ptrace::vector_state(tid).map_err(|e| ptrace::failed("read", tid, &e))?;
+            Ok((registers, VectorState { raw }))
+        })
+    }
+
+    /// Stops every thread until [`Target::resume`].
+    pub fn stop(&mut self) -> Result<()> {
+        if self.hold.is_none() {
+            let pid = self.pid;
+            let hold = Worker::<Stopped>::new();
+            hold.run(move |state| {
+                *state = Stopped::stop_all(pid, Caution::StopAll)?;
+                Ok(())
+            })?;
+            self.hold = Some(hold);
+        }
+        Ok(())
+    }
+
+    /// Lets a stopped target run.
+    pub fn resume(&mut self) {
+        if let Some(hold) = self.hold.take() {
+            self.pauses.push(hold.run(Stopped::release));
+        }
+    }
+
+    /// Whether the target is stopped until it is resumed.
+    pub fn is_stopped(&self) -> bool {
+        self.hold.is_some()
+    }
+
+    /// The program that was started, to be waited for.
+    pub fn take_child(&mut self) -> Option<Child> {
+        self.child.take()
+    }
+
+    /// Takes everything out that weft brought, and lets a stopped target run. A target that has ended,
+    /// or has become another program, has nothing of weft's any more.
     pub fn detach(&mut self) -> Result<()> {
+        let outcome = self.unload_agent();
+        self.resume();
+        outcome
+    }
+
+    fn unload_agent(&mut self) -> Result<()> {
         let Some(agent) = self.agent.take() else { return Ok(()) };
-        let pid = self.pid;
-        let outcome = match proc::maps(pid) {
+        let outcome = match proc::maps(self.pid) {
             Ok(maps) if agent.is_in(&maps) => {
-                self.held(move || Stopped::stop_one(pid), move |stopped| agent.unload(stopped))
+                self.held(Reach::Some, move |stopped| agent.unload(stopped))
             }
-            _ => return Ok(()),
+            _ => Ok(()),
         };
         match outcome {
-            Err(error) if matches!(error.kind, ErrorKind::TargetGone | ErrorKind::NoSuchProcess) => Ok(()),
+            Err(e) if matches!(e.kind, ErrorKind::TargetGone | ErrorKind::NoSuchProcess) => Ok(()),
             other => other,
         }
     }
@@ -84,19 +198,24 @@ impl Target {
         self.agent.take().ok_or_else(|| detached(self.pid))
     }
 
-    /// Stops threads, does something with them, and lets them go, whatever happens.
+    /// Stops threads, does something with them, and lets them go, whatever happens. A target that is
+    /// stopped anyway stays so.
     fn held<R: Send + 'static>(
         &mut self,
-        stop: impl FnOnce() -> Result<Stopped> + Send + 'static,
+        reach: Reach,
         act: impl FnOnce(&Stopped) -> Result<R> + Send + 'static,
     ) -> Result<R> {
-        let worker = Worker::<()>::new();
-        let (result, pause) = worker.run(move |()| {
-            let mut stopped = match stop() {
-                Ok(stopped) => stopped,
+        if let Some(hold) = &self.hold {
+            return hold.run(move |stopped| act(stopped));
+        }
+        let pid = self.pid;
+        let worker = Worker::<Stopped>::new();
+        let (result, pause) = worker.run(move |stopped| {
+            match reach.stop(pid) {
+                Ok(held) => *stopped = held,
                 Err(error) => return (Err(error), None),
-            };
-            let result = act(&stopped);
+            }
+            let result = act(stopped);
             (result, Some(stopped.release()))
         });
         self.pauses.extend(pause);
@@ -104,15 +223,38 @@ impl Target {
     }
 }
 
-/// Stops what has to be stopped for a trip: everything that may be in the program, and at least one
-/// thread.
-fn stop_for_trip(pid: Tid) -> Result<Stopped> {
-    let mut stopped = Stopped::stop_all(pid, Caution::SpareSleepers)?;
-    if stopped.threads().is_empty() {
-        stopped.release();
-        stopped = Stopped::stop_one(pid)?;
+/// Which threads an operation needs.
+#[derive(Clone, Copy, Debug)]
+enum Reach {
+    /// At least one to send on a trip, and none of the others in the program meanwhile.
+    Some,
+    /// All, except those that would notice.
+    Every,
+    /// This one.
+    One(Tid),
+}
+
+impl Reach {
+    fn stop(self, pid: Tid) -> Result<Stopped> {
+        match self {
+            Self::Some => {
+                let mut stopped = Stopped::stop_all(pid, Caution::SpareSleepers)?;
+                if stopped.threads().is_empty() {
+                    stopped.release();
+                    stopped = Stopped::stop_least_noticed(pid)?;
+                }
+                Ok(stopped)
+            }
+            Self::Every => Stopped::stop_all(pid, Caution::SpareShortCalls),
+            Self::One(tid) => Stopped::stop_one(pid, tid),
+        }
     }
-    Ok(stopped)
+}
+
+/// The exit code that a shell would report.
+pub fn exit_code(status: ExitStatus) -> i32 {
+    use std::os::unix::process::ExitStatusExt;
+    status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1)
 }
 
 fn open_pidfd(pid: Tid) -> Result<OwnedFd> {

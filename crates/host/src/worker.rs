@@ -10,6 +10,7 @@ use std::thread::{self, JoinHandle};
 type Job<S> = Box<dyn FnOnce(&mut S) + Send>;
 
 /// A thread with a state of its own, that does what it is sent.
+#[derive(Debug)]
 pub struct Worker<S> {
     jobs: Option<mpsc::Sender<Job<S>>>,
     thread: Option<JoinHandle<()>>,

@@ -5,6 +5,9 @@
 //! mere stop; weft makes them restart too ([`fails_when_stopped`]). What is left are calls that come
 //! back with less than they were asked for, and timeouts that start anew.
 
+// The names of system calls are those of the libc crate.
+#![allow(non_upper_case_globals)]
+
 use crate::proc::SleepingCall;
 use libc::*;
 

@@ -40,8 +40,7 @@ impl Registers {
     /// `ERESTARTNOHAND` asks the kernel for just that: "start again, unless a handler runs, in which
     /// case fail with EINTR". So a signal that comes in the meantime has its effect, too.
     pub fn spare_stopped_call(&mut self) -> bool {
-        let stopped =
-            self.0.rax as i64 == EINTR && fails_when_stopped(self.0.orig_rax as i64);
+        let stopped = self.0.rax as i64 == EINTR && fails_when_stopped(self.0.orig_rax as i64);
         if stopped {
             self.0.rax = ERESTARTNOHAND as u64;
         }

@@ -55,14 +55,8 @@ pub struct Trip {
     pub farewell: TargetAddr,
 }
 
-const ARGUMENTS: [Register; 6] = [
-    Register::RDI,
-    Register::RSI,
-    Register::RDX,
-    Register::R10,
-    Register::R8,
-    Register::R9,
-];
+const ARGUMENTS: [Register; 6] =
+    [Register::RDI, Register::RSI, Register::RDX, Register::R10, Register::R8, Register::R9];
 /// Where the first result is kept: neither the kernel nor the agent changes it.
 const KEPT: Register = Register::R12;
 const SIGNAL_MASK_SIZE: u64 = 8;
@@ -168,8 +162,7 @@ pub fn assemble_trip(
         a.db(b"\0")?;
     }
 
-    let result =
-        a.assemble_options(at.0, BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS)?;
+    let result = a.assemble_options(at.0, BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS)?;
     let farewell = TargetAddr(result.label_ip(&after_farewell)?);
     Ok(Trip { code: result.inner.code_buffer, start: at, farewell })
 }
@@ -216,7 +209,8 @@ mod tests {
 
     #[test]
     fn a_trip_with_one_call() {
-        let steps = [Step::Call(libc::SYS_munmap, vec![Value::Const(0x10_0000), Value::Const(4096)])];
+        let steps =
+            [Step::Call(libc::SYS_munmap, vec![Value::Const(0x10_0000), Value::Const(4096)])];
         let at = TargetAddr(0x7f00_0000_0000);
         let trip = assemble_trip(at, &steps, &registers(), 0xff).unwrap();
         assert_eq!(

@@ -1,0 +1,155 @@
+//! Starting a program and holding it before its first instruction.
+
+use crate::proc::Tid;
+use crate::ptrace::{self, Event};
+use crate::stopped::{Stopped, settle_stop};
+use crate::{Error, ErrorKind, Result};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// What to start.
+#[derive(Debug, Default)]
+pub struct Launch {
+    /// The program (looked up in `PATH`) and its arguments.
+    pub command: Vec<OsString>,
+    /// Its whole environment; weft's own when nothing is given.
+    pub environment: Option<Vec<(OsString, OsString)>>,
+    /// The folder that it starts in; weft's own when nothing is given.
+    pub directory: Option<PathBuf>,
+    /// Standard input, output and error; weft's own where nothing is given.
+    pub streams: [Option<OwnedFd>; 3],
+}
+
+/// Starts the program and stops it before its first instruction in user space: the dynamic loader's,
+/// or its own when it has none. Must run on the thread that is to hold it.
+///
+/// The child waits, just before it becomes the program, for weft to seize it.
+pub fn launch(launch: Launch) -> Result<(Child, Stopped)> {
+    let Some((program, arguments)) = launch.command.split_first() else {
+        return Err(Error::new(ErrorKind::InvalidArgument, "there is no command to start")
+            .advice("give a program and its arguments"));
+    };
+    let name = program.to_string_lossy().into_owned();
+    let mut command = Command::new(program);
+    command.args(arguments);
+    if let Some(environment) = launch.environment {
+        command.env_clear().envs(environment);
+    }
+    if let Some(directory) = launch.directory {
+        command.current_dir(directory);
+    }
+    let [input, output, error] = launch.streams;
+    for (stream, set) in [
+        (input, Command::stdin as fn(&mut Command, Stdio) -> &mut Command),
+        (output, Command::stdout),
+        (error, Command::stderr),
+    ] {
+        if let Some(stream) = stream {
+            set(&mut command, Stdio::from(stream));
+        }
+    }
+
+    let failed = |e: io::Error| launch_failed(&name, &e);
+    let (mut announcements, announce) = pipe().map_err(failed)?;
+    let (permission, mut permit) = pipe().map_err(failed)?;
+    let (announce_fd, permission_fd) = (announce.as_raw_fd(), permission.as_raw_fd());
+    // SAFETY: between fork and exec, only system calls that allocate and lock nothing.
+    unsafe {
+        command.pre_exec(move || {
+            let pid = libc::getpid().to_ne_bytes();
+            let mut byte = 0u8;
+            if libc::write(announce_fd, pid.as_ptr().cast(), pid.len()) != pid.len() as isize
+                || libc::read(permission_fd, (&raw mut byte).cast(), 1) != 1
+            {
+                return Err(io::Error::last_os_error());
+            }
+            Ok(())
+        });
+    }
+    // `spawn` returns when the program has started, which it does only when we let it; so it needs a
+    // thread of its own, and we the child's id beforehand.
+    let spawner = std::thread::spawn(move || {
+        let child = command.spawn();
+        drop((announce, permission));
+        child
+    });
+    let mut pid = [0; size_of::<Tid>()];
+    let seized = announcements.read_exact(&mut pid).is_ok();
+    let pid = Tid::from_ne_bytes(pid);
+    let mut seize_failure = None;
+    if seized {
+        let options = libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_TRACEEXEC;
+        seize_failure = ptrace::seize(pid, options).err();
+        if seize_failure.is_none() {
+            permit.write_all(&[1]).map_err(failed)?;
+        }
+        // Without a permission the child reads the end of the pipe, and gives up.
+        drop(permit);
+    }
+    let stopped = if seized && seize_failure.is_none() { hold_at_start(pid) } else { Ok(None) };
+    let child =
+        spawner.join().map_err(|_| Error::new(ErrorKind::Internal, "the spawner failed"))?;
+    if let Some(error) = seize_failure {
+        return Err(Error::new(ErrorKind::PermissionDenied, format!("weft may not trace {name}"))
+            .why(error.to_string())
+            .advice("`weft doctor` says what stands in the way"));
+    }
+    let child = child.map_err(failed)?;
+    match stopped? {
+        Some(stopped) => Ok((child, stopped)),
+        None => Err(Error::new(ErrorKind::LaunchFailed, format!("{name} did not start"))
+            .why("it was killed before its first instruction")),
+    }
+}
+
+/// Waits until the seized child has become the program; nothing when it ends instead.
+fn hold_at_start(pid: Tid) -> Result<Option<Stopped>> {
+    let failed = |e: io::Error| ptrace::failed("start", pid, &e);
+    let mut started = false;
+    loop {
+        match ptrace::poll(pid).map_err(failed)? {
+            None => std::thread::sleep(Duration::from_micros(100)),
+            Some(Event::Gone) => return Ok(None),
+            // The kernel has set the program up. One stop further, on its way out to user space, it is
+            // where every other stopped thread is.
+            Some(Event::Exec) => {
+                started = true;
+                ptrace::set_options(pid, libc::PTRACE_O_TRACESYSGOOD).map_err(failed)?;
+                ptrace::interrupt(pid).map_err(failed)?;
+                ptrace::resume(pid, 0).map_err(failed)?;
+            }
+            Some(Event::Stop(_)) if started => {
+                return Ok(settle_stop(pid)?.map(|registers| Stopped::adopt(pid, registers)));
+            }
+            Some(Event::Signal(signal)) => ptrace::resume(pid, signal).map_err(failed)?,
+            Some(_) => ptrace::resume(pid, 0).map_err(failed)?,
+        }
+    }
+}
+
+fn pipe() -> io::Result<(File, File)> {
+    let mut ends = [0; 2];
+    // SAFETY: the kernel writes two new descriptors.
+    if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call just made them, and nobody else knows of them.
+    Ok(unsafe { (File::from_raw_fd(ends[0]), File::from_raw_fd(ends[1])) })
+}
+
+fn launch_failed(name: &str, error: &io::Error) -> Error {
+    let advice = match error.kind() {
+        io::ErrorKind::NotFound => "check the name, and PATH",
+        io::ErrorKind::PermissionDenied => "is it executable?",
+        _ => "does it start without weft?",
+    };
+    Error::new(ErrorKind::LaunchFailed, format!("{name} cannot be started"))
+        .why(error.to_string())
+        .advice(advice)
+}

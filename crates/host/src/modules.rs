@@ -1,0 +1,164 @@
+//! The modules of a live process: its program, its libraries, the vDSO.
+
+use crate::proc::{self, Mapping, Tid};
+use crate::room::PAGE;
+use crate::{Result, TargetAddr, memory};
+use object::elf;
+use object::read::elf::{FileHeader, ProgramHeader};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+/// An ELF file that is mapped into a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Module {
+    /// Its path in the target's own mount namespace, with ` (deleted)` when it is; or `[vdso]`.
+    pub path: String,
+    /// Where weft can open the very same file; nothing when it can only be read from memory.
+    pub open_path: Option<PathBuf>,
+    /// The first address that it is mapped at.
+    pub start: TargetAddr,
+    /// The address after the last.
+    pub end: TargetAddr,
+    /// What to add to an address of the file to get the address in the process.
+    pub bias: u64,
+    /// The build-id, if it has one.
+    pub build_id: Option<Vec<u8>>,
+}
+
+/// The modules of a process, in the order of their addresses.
+pub fn modules(pid: Tid) -> Result<Vec<Module>> {
+    let maps = proc::maps(pid)?;
+    Ok(maps
+        .iter()
+        .enumerate()
+        .filter(|(_, m)| m.offset == 0 && m.read && (m.inode != 0 || m.path == "[vdso]"))
+        .filter_map(|(index, head)| module(pid, head, &maps[index..]))
+        .collect())
+}
+
+/// The bytes of a module as they are in memory, from its first to its last mapping; holes are zero.
+pub fn image(pid: Tid, module: &Module) -> Result<Vec<u8>> {
+    let mut image = vec![0; (module.end - module.start) as usize];
+    let pages: Vec<_> = (0..image.len())
+        .step_by(PAGE as usize)
+        .map(|offset| (module.start + offset as u64, PAGE as usize))
+        .collect();
+    for (page, bytes) in memory::read_many(pid, &pages)?.into_iter().enumerate() {
+        if let Some(bytes) = bytes {
+            image[page * PAGE as usize..][..bytes.len()].copy_from_slice(&bytes);
+        }
+    }
+    Ok(image)
+}
+
+/// Reads the program headers at `head`; `following` starts with it.
+fn module(pid: Tid, head: &Mapping, following: &[Mapping]) -> Option<Module> {
+    let bytes = memory::read(pid, head.start, head.len().min(PAGE) as usize).ok()?;
+    let header = elf::FileHeader64::<object::Endianness>::parse(&*bytes).ok()?;
+    let endian = header.endian().ok()?;
+    let segments = header.program_headers(endian, &*bytes).ok()?;
+    let loads = || segments.iter().filter(|s| s.p_type(endian) == elf::PT_LOAD);
+    let first = loads().next()?;
+    let bias =
+        head.start.0.wrapping_sub(first.p_vaddr(endian).wrapping_sub(first.p_offset(endian)));
+    let last_byte = loads().map(|s| s.p_vaddr(endian).saturating_add(s.p_memsz(endian))).max()?;
+    let end = TargetAddr(bias.wrapping_add(last_byte).checked_next_multiple_of(PAGE)?);
+    // A file that is merely mapped, to be read, has no segment at its place.
+    let loaded = following
+        .iter()
+        .take_while(|m| m.start < end)
+        .any(|m| (m.device, m.inode) == (head.device, head.inode) && m.execute);
+    if !loaded || end <= head.start {
+        return None;
+    }
+    let build_id = segments.iter().filter(|s| s.p_type(endian) == elf::PT_NOTE).find_map(|s| {
+        let size = s.p_filesz(endian).min(PAGE) as usize;
+        let notes =
+            memory::read(pid, TargetAddr(bias.wrapping_add(s.p_vaddr(endian))), size).ok()?;
+        build_id(&notes)
+    });
+    Some(Module {
+        path: head.path.clone(),
+        open_path: open_path(pid, head),
+        start: head.start,
+        end,
+        bias,
+        build_id,
+    })
+}
+
+/// Finds the GNU build-id among notes.
+fn build_id(mut notes: &[u8]) -> Option<Vec<u8>> {
+    loop {
+        let word =
+            |at: usize| Some(u32::from_ne_bytes(notes.get(at..at + 4)?.try_into().ok()?) as usize);
+        let (name_size, size, kind) = (word(0)?, word(4)?, word(8)?);
+        let description = 12usize.checked_add(name_size.checked_next_multiple_of(4)?)?;
+        let end = description.checked_add(size)?;
+        if kind == elf::NT_GNU_BUILD_ID.0 as usize && notes.get(12..12 + name_size)? == b"GNU\0" {
+            return notes.get(description..end).map(<[u8]>::to_vec);
+        }
+        notes = notes.get(end.checked_next_multiple_of(4)?..)?;
+    }
+}
+
+/// A path by which weft can open the file behind a mapping: the target may live in another mount
+/// namespace, and the file may have been replaced or deleted since.
+fn open_path(pid: Tid, head: &Mapping) -> Option<PathBuf> {
+    if head.inode == 0 {
+        return None;
+    }
+    let same_file = |path: &PathBuf| fs::metadata(path).is_ok_and(|m| m.ino() == head.inode);
+    let in_its_root = PathBuf::from(format!("/proc/{pid}/root{}", head.path));
+    let program = PathBuf::from(format!("/proc/{pid}/exe"));
+    // The kernel hands out the mapped file itself here, but only to the privileged.
+    let mapped =
+        PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", head.start.0, head.end.0));
+    [in_its_root, program, mapped]
+        .into_iter()
+        .find(same_file)
+        .or_else(|| open_descriptor(pid, head))
+}
+
+/// A memory file has no path, but whoever made it may still have it open.
+fn open_descriptor(pid: Tid, head: &Mapping) -> Option<PathBuf> {
+    let entries = fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
+    entries.flatten().map(|e| e.path()).find(|path| {
+        fs::metadata(path).is_ok_and(|m| m.ino() == head.inode)
+            && fs::read_link(path).is_ok_and(|link| link.to_string_lossy() == head.path)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_the_program_its_libraries_and_the_vdso() {
+        let me = std::process::id() as Tid;
+        let modules = modules(me).unwrap();
+        let named = |part: &str| modules.iter().find(|m| m.path.contains(part)).unwrap();
+        let program = std::env::current_exe().unwrap();
+        let mine = named(program.to_str().unwrap());
+        assert_eq!(
+            fs::metadata(mine.open_path.as_ref().unwrap()).unwrap().ino(),
+            fs::metadata(program).unwrap().ino()
+        );
+        let here = TargetAddr(build_id as fn(_) -> _ as usize as u64);
+        assert!(mine.start <= here && here < mine.end);
+        assert_eq!(named("libc.so.6").build_id.as_ref().unwrap().len(), 20);
+        let vdso = named("[vdso]");
+        assert_eq!(vdso.open_path, None);
+        assert!(image(me, vdso).unwrap().starts_with(b"\x7fELF"));
+    }
+
+    #[test]
+    fn notes_made_to_confuse() {
+        assert_eq!(build_id(&[0xff; 64]), None);
+        assert_eq!(build_id(b""), None);
+        let other = [&4u32.to_ne_bytes()[..], &0u32.to_ne_bytes(), &1u32.to_ne_bytes(), b"GNU\0"];
+        let mine = [&4u32.to_ne_bytes()[..], &2u32.to_ne_bytes(), &3u32.to_ne_bytes(), b"GNU\0ab"];
+        assert_eq!(build_id(&[other.concat(), mine.concat()].concat()), Some(b"ab".to_vec()));
+    }
+}
