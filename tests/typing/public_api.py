@@ -6,8 +6,9 @@ the code of the error; when it is no longer refused, mypy reports the comment as
 
 from __future__ import annotations
 
-import weft
 from typing_extensions import assert_type
+
+import weft
 from weft.errors import NoSuchProcess, TargetError, WeftError
 
 assert_type(weft.__version__, str)

@@ -12,8 +12,9 @@ from textwrap import dedent
 
 import click
 import pytest
-import weft
 from click.testing import CliRunner
+
+import weft
 from weft.cli import CommandFolder, main
 from weft.errors import Internal, WeftError
 
