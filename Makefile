@@ -2,7 +2,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PY := $(BIN)/python
 LOCKED := $(VENV)/.locked
-CARGO_TEST := $(if $(shell command -v cargo-nextest),nextest run,test)
+CARGO_TEST := $(if $(shell command -v cargo-nextest),nextest run --no-tests=pass,test)
 
 .DEFAULT_GOAL := help
 
