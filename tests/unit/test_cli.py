@@ -99,6 +99,14 @@ def test_an_error_is_json_when_the_result_would_be(group: CommandFolder) -> None
     assert result.exit_code == 4
 
 
+def test_wrong_usage_is_json_too(group: CommandFolder) -> None:
+    result = CliRunner().invoke(group, ["fail", "--format", "json"])
+    error = json.loads(result.stderr)["error"]
+    assert (error["kind"], error["what"]) == ("InvalidArgument", "Missing argument 'KIND'.")
+    assert error["advice"] == "see `weft fail --help`"
+    assert result.exit_code == 2
+
+
 def test_a_result_is_json_on_standard_output(group: CommandFolder) -> None:
     result = CliRunner().invoke(group, ["fail", "nothing", "--format", "json"])
     assert (result.exit_code, json.loads(result.stdout)) == (0, {"kind": "nothing"})
@@ -120,13 +128,15 @@ def test_an_interrupt_ends_with_130_and_no_noise(group: CommandFolder) -> None:
     assert (result.exit_code, result.output) == (128 + signal.SIGINT, "")
 
 
-def test_every_command_has_one_summary_and_an_example() -> None:
+def test_every_command_has_one_summary_an_example_and_a_format() -> None:
     context = click.Context(main)
     for name, summary in main._summaries(context):
         command = main.get_command(context, name)
         assert command is not None and command.help is not None
         assert command.help.partition("\n")[0] == summary, f"weft {name}: two summaries"
         assert "Examples:" in command.help, f"weft {name}: no example"
+        has_format = any(option.name == "output_format" for option in command.params)
+        assert has_format or name == "completion", f"weft {name}: no --format"
 
 
 def test_every_error_has_an_exit_code_that_is_no_signal() -> None:

@@ -12,11 +12,11 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from weft.errors import Internal, WeftError
+from weft.errors import Internal, InvalidArgument, WeftError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -72,16 +72,24 @@ def failures(ctx: click.Context) -> Iterator[None]:
     """
     try:
         yield
+    except click.UsageError as error:
+        if not _as_json(ctx):
+            raise
+        where = error.ctx or ctx
+        advice = f"see `{where.command_path} --help`"
+        _fail(ctx, InvalidArgument(error.format_message(), advice=advice))
     except (click.ClickException, click.exceptions.Exit, click.Abort, SystemExit, BrokenPipeError):
         raise
     except KeyboardInterrupt:
         ctx.exit(INTERRUPTED)
+    except WeftError as error:
+        _fail(ctx, error)
     except BaseException as error:  # a panic of the native core is no Exception
-        if os.environ.get("WEFT_DEBUG"):
-            traceback.print_exc()
-        known = error if isinstance(error, WeftError) else _internal(error)
-        _report(known, as_json=ctx.meta.get(_FORMAT) == "json")
-        ctx.exit(known.exit_code)
+        _fail(ctx, _internal(error))
+
+
+def _as_json(ctx: click.Context) -> bool:
+    return ctx.meta.get(_FORMAT) == "json"
 
 
 def _internal(error: BaseException) -> Internal:
@@ -92,12 +100,18 @@ def _internal(error: BaseException) -> Internal:
     )
 
 
-def _report(error: WeftError, *, as_json: bool) -> None:
-    if as_json:
+def _fail(ctx: click.Context, error: WeftError) -> NoReturn:
+    if os.environ.get("WEFT_DEBUG"):
+        traceback.print_exc()
+    if _as_json(ctx):
         parts = {"what": error.what, "why": error.why, "advice": error.advice}
         click.echo(json.dumps({"error": {"kind": type(error).__name__, **parts}}), err=True)
-        return
+    else:
+        _print(error)
+    ctx.exit(error.exit_code)
 
+
+def _print(error: WeftError) -> None:
     from rich.text import Text
 
     lines = (
