@@ -1,8 +1,66 @@
 VENV := .venv
-PY := $(VENV)/bin/python
+BIN := $(VENV)/bin
+PY := $(BIN)/python
+LOCKED := $(VENV)/.locked
+CARGO_TEST := $(if $(shell command -v cargo-nextest),nextest run --no-tests=pass,test)
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help:  ## Show what there is to make
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+$(LOCKED): requirements/dev.lock
+	test -x $(PY) || python3 -m venv $(VENV)
+	$(PY) -m pip install --quiet --requirement $<
+	touch $@
 
 .PHONY: dev
-dev:  ## Set up a fresh clone: .venv with weft in it
-	test -x $(PY) || python3 -m venv $(VENV)
-	$(PY) -m pip install -q --upgrade pip maturin pytest mypy ruff click rich
-	$(VENV)/bin/maturin develop -q
+dev: $(LOCKED)  ## Set up a fresh clone: .venv with weft in it
+	$(BIN)/maturin develop --uv --quiet --locked
+
+.PHONY: release
+release: $(LOCKED)  ## Like dev, with the optimised core that benchmarks need
+	$(BIN)/maturin develop --uv --quiet --locked --release
+
+.PHONY: fmt
+fmt:  ## Format all code, and mend what the linters can mend
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	cargo fmt --all
+
+.PHONY: check
+check:  ## Everything that can be said without running the code
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	$(BIN)/towncrier build --draft --version unreleased
+
+.PHONY: test
+test:  ## All tests, of Rust and of Python
+	cargo $(CARGO_TEST) --locked --workspace
+	$(PY) -m pytest
+
+.PHONY: bench
+bench: release  ## Every benchmark, as ratios over native and over the peers
+	@set -e; for script in benchmarks/*.py; do echo "== $$script"; $(PY) $$script; done
+
+.PHONY: soak
+soak: release  ## The long forms of the soak tests: thousands of attaches and of kills
+	$(PY) tests/soak/attach.py --long
+	$(PY) tests/soak/kill.py --long
+
+.PHONY: docs
+docs:  ## Build the documentation into site/; warnings are errors
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+.PHONY: wheel
+wheel: $(LOCKED)  ## Build the wheel into dist/
+	$(BIN)/maturin build --quiet --locked --release --out dist
+
+.PHONY: lock
+lock:  ## Pin the newest versions of all development requirements
+	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.10 --no-header \
+		--group dev --output-file requirements/dev.lock pyproject.toml

@@ -1,13 +1,92 @@
-"""The ``weft`` command."""
+"""The ``weft`` command: one file per subcommand, imported when it is used.
+
+A subcommand is a module of this package that has a :class:`click.Command` named ``command``. The
+first line of the module's docstring is the line that ``weft --help`` shows for it.
+"""
 
 from __future__ import annotations
 
+import ast
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
 import click
+from click.shell_completion import CompletionItem
 
 from weft import __version__
+from weft.cli import output
 
 
-@click.group()
+class CommandFolder(click.Group):
+    """A group whose subcommands are the modules of a package.
+
+    Help and completion read the first lines of the files and import none of them, so that they
+    stay quick however much the commands need.
+    """
+
+    def __init__(self, *args: Any, package: str, helpers: tuple[str, ...] = (), **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.package = package
+        self.folder = list(importlib.import_module(package).__path__)
+        self.helpers = helpers
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the subcommands, sorted."""
+        return sorted(
+            module.name.replace("_", "-")
+            for module in pkgutil.iter_modules(self.folder)
+            if module.name not in self.helpers
+        )
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a subcommand."""
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        module = importlib.import_module(f"{self.package}.{cmd_name.replace('-', '_')}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write one line of help for each subcommand."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(self._summaries(ctx)))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete the name of a subcommand, or an option of the group."""
+        names = [
+            CompletionItem(name, help=summary)
+            for name, summary in self._summaries(ctx)
+            if name.startswith(incomplete)
+        ]
+        return names + click.Command.shell_complete(self, ctx, incomplete)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a subcommand; whatever fails in it ends in a message and an exit code."""
+        with output.failures(ctx):
+            return super().invoke(ctx)
+
+    def _summaries(self, ctx: click.Context) -> Iterator[tuple[str, str]]:
+        for name in self.list_commands(ctx):
+            file = Path(self.folder[0], name.replace("-", "_") + ".py")
+            docstring = ast.get_docstring(ast.parse(file.read_bytes())) or ""
+            yield name, docstring.partition("\n")[0]
+
+
+@click.group(
+    cls=CommandFolder,
+    package=__name__,
+    helpers=("output",),
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="weft")
 def main() -> None:
-    """Weave measurement into running native programs."""
+    """Weave measurement into running native programs.
+
+    \b
+    Examples:
+      weft COMMAND --help     what a command does, with examples
+      weft completion bash    the completion of all of this, for your shell
+    """

@@ -1,0 +1,59 @@
+"""Writes the parts of the reference that the code itself knows: commands and exit codes.
+
+A page asks for a part with a comment, ``<!-- weft: commands -->`` or ``<!-- weft: exit-codes -->``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from weft.cli import main
+from weft.cli.output import INTERRUPTED
+from weft.errors import WeftError
+
+
+def commands() -> str:
+    """Return the help of weft and of each of its commands, as a user sees it."""
+    root = click.Context(main, info_name="weft", max_content_width=90, **main.context_settings)
+    parts = [f"## weft\n\n```text\n{main.get_help(root)}\n```\n"]
+    for name in main.list_commands(root):
+        command = main.get_command(root, name)
+        assert command is not None
+        context = click.Context(command, parent=root, info_name=name, max_content_width=90)
+        parts.append(f"## weft {name}\n\n```text\n{command.get_help(context)}\n```\n")
+    return "\n".join(parts)
+
+
+def exit_codes() -> str:
+    """Return the table of exit codes: what click decides, and what each error carries."""
+    rows = [(0, "", "Everything went as asked.")]
+    rows += [(2, "", "The command line makes no sense; the message says where.")]
+    rows += [(INTERRUPTED, "", "Interrupted with Ctrl-C.")]
+    rows += [(e.exit_code, f"`{e.__name__}`", _first_line(e)) for e in _family(WeftError)]
+    lines = [f"| {code} | {name} | {text} |" for code, name, text in sorted(rows)]
+    return "\n".join(["| code | error | meaning |", "|---|---|---|", *lines])
+
+
+PARTS: dict[str, Callable[[], str]] = {"commands": commands, "exit-codes": exit_codes}
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Put the parts that a page asks for where it asks for them (called by mkdocs)."""
+    return re.sub(r"<!-- weft: ([a-z-]+) -->", lambda match: PARTS[match[1]](), markdown)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Drop the Sphinx roles of docstrings, which Markdown does not know (called by mkdocs)."""
+    return re.sub(r":(?:class|exc|func|meth|mod|attr):(?=<code>)", "", html)
+
+
+def _family(error: type[WeftError]) -> list[type[WeftError]]:
+    return [error, *(member for child in error.__subclasses__() for member in _family(child))]
+
+
+def _first_line(error: type[WeftError]) -> str:
+    return (error.__doc__ or "").partition("\n")[0]

@@ -1,0 +1,125 @@
+"""What all commands share: how results, errors and exit codes leave the process.
+
+Results go to standard output, as text for people or, with ``--format json``, as JSON for programs.
+Errors go to standard error, in the same format.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from weft.errors import Internal, InvalidArgument, WeftError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+INTERRUPTED = 130
+"""The exit code after Ctrl-C: 128 and the number of SIGINT, as shells have it."""
+
+_FORMAT = "weft.format"
+_UNLIMITED = 1_000_000
+
+
+def _remember_format(ctx: click.Context, _option: click.Parameter, value: str) -> str:
+    ctx.meta[_FORMAT] = value
+    return value
+
+
+format_option = click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    is_eager=True,
+    callback=_remember_format,
+    help="How to write the result.",
+)
+"""The decorator that gives a command ``--format``, passed to it as ``output_format``."""
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Return the terminal to write text for people to.
+
+    When it is a file or a pipe, nothing is coloured, wrapped or cut.
+    """
+    from rich.console import Console
+
+    screen = Console(stderr=stderr, highlight=False)
+    if not screen.is_terminal:
+        screen.width = _UNLIMITED
+    return screen
+
+
+def print_json(value: Any) -> None:
+    """Write a result as JSON: indented for people, on one line for programs."""
+    click.echo(json.dumps(value, indent=2 if sys.stdout.isatty() else None))
+
+
+@contextmanager
+def failures(ctx: click.Context) -> Iterator[None]:
+    """Turn everything that fails inside into a message and an exit code.
+
+    What click handles well already (wrong usage, its own exits, a closed pipe) passes through.
+    """
+    try:
+        yield
+    except click.UsageError as error:
+        if not _as_json(ctx):
+            raise
+        where = error.ctx or ctx
+        advice = f"see `{where.command_path} --help`"
+        _fail(ctx, InvalidArgument(error.format_message(), advice=advice))
+    except (click.ClickException, click.exceptions.Exit, click.Abort, SystemExit, BrokenPipeError):
+        raise
+    except KeyboardInterrupt:
+        ctx.exit(INTERRUPTED)
+    except WeftError as error:
+        _fail(ctx, error)
+    except BaseException as error:  # a panic of the native core is no Exception
+        _fail(ctx, _internal(error))
+
+
+def _as_json(ctx: click.Context) -> bool:
+    return ctx.meta.get(_FORMAT) == "json"
+
+
+def _internal(error: BaseException) -> Internal:
+    return Internal(
+        f"internal error: {type(error).__name__}: {error}",
+        "this is a fault of weft, not of what you asked for",
+        "run the command again with WEFT_DEBUG=1 set, and report what it prints",
+    )
+
+
+def _fail(ctx: click.Context, error: WeftError) -> NoReturn:
+    if os.environ.get("WEFT_DEBUG"):
+        traceback.print_exc()
+    if _as_json(ctx):
+        parts = {"what": error.what, "why": error.why, "advice": error.advice}
+        click.echo(json.dumps({"error": {"kind": type(error).__name__, **parts}}), err=True)
+    else:
+        _print(error)
+    ctx.exit(error.exit_code)
+
+
+def _print(error: WeftError) -> None:
+    from rich.text import Text
+
+    lines = (
+        ("error", "bold red", error.what),
+        ("  why", "bold", error.why),
+        ("  try", "bold green", error.advice),
+    )
+    screen = console(stderr=True)
+    for label, style, text in lines:
+        if text:
+            screen.print(Text.assemble((f"{label}:", style), f" {text}"), soft_wrap=True)
