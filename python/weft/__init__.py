@@ -2,5 +2,6 @@
 
 from weft import errors
 from weft._native import __version__
+from weft.session import Session, attach, run
 
-__all__ = ["__version__", "errors"]
+__all__ = ["Session", "__version__", "attach", "errors", "run"]

@@ -1,3 +1,80 @@
-"""The typed face of the compiled core."""
+"""The typed face of the compiled core. Hand-written; see ``weft`` for the API that users call."""
+
+from typing import Any, TypedDict, final
 
 __version__: str
+
+# --- A target under control --------------------------------------------------------------------
+
+@final
+class Target:
+    """One process with weft's agent in it."""
+
+    @staticmethod
+    def attach(pid: int) -> Target:
+        """Attach to a running process, which runs on."""
+    @staticmethod
+    def launch(
+        command: list[str],
+        environment: list[tuple[str, str]] | None,
+        directory: str | None,
+        streams: tuple[int | None, int | None, int | None],
+    ) -> Target:
+        """Start a program, stopped before its first instruction."""
+    @property
+    def pid(self) -> int:
+        """The process."""
+    def ping(self) -> list[tuple[int, str | None]]:
+        """Ask every thread; with each, why it was not asked, if it was not."""
+    def cpu(self) -> tuple[list[str], int]:
+        """The processor's features, and the size of a thread's vector state."""
+    def registers(self, tid: int) -> dict[str, Any]:
+        """The general registers by name, and ``zmm``, ``opmask`` and ``xsave``."""
+    def stop(self) -> None:
+        """Stop every thread until resumed."""
+    def resume(self) -> None:
+        """Let a stopped target run."""
+    def is_stopped(self) -> bool:
+        """Whether the target is stopped until resumed."""
+    def wait(self, timeout: float | None) -> int | None:
+        """The exit code of a program that was started, when it has ended."""
+    def detach(self) -> None:
+        """Take everything out that weft brought."""
+    def pauses(self) -> list[tuple[float, int]]:
+        """Every time that threads stood still: seconds, and how many threads."""
+    def read(self, address: int, size: int) -> bytes:
+        """Read memory."""
+    def read_many(self, pieces: list[tuple[int, int]]) -> list[bytes | None]:
+        """Read many pieces, each an address and a size."""
+    def write(self, address: int, data: bytes) -> None:
+        """Write memory that the target could write to."""
+
+# --- What can be learnt of a process without touching it ---------------------------------------
+
+class _Mapping(TypedDict):
+    start: int
+    end: int
+    permissions: str
+    offset: int
+    inode: int
+    path: str
+
+class _Module(TypedDict):
+    path: str
+    open_path: str | None
+    start: int
+    end: int
+    bias: int
+    build_id: str | None
+
+def maps(pid: int) -> list[_Mapping]:
+    """The memory map."""
+
+def threads(pid: int) -> list[tuple[int, str, str]]:
+    """The threads: id, name and state."""
+
+def modules(pid: int) -> list[_Module]:
+    """The program, its libraries and the vDSO."""
+
+def module_image(pid: int, start: int) -> bytes | None:
+    """The bytes in memory of the module that starts there, if there is one."""

@@ -3,10 +3,17 @@
 use pyo3::prelude::*;
 
 mod errors;
+mod process;
+mod target;
 
 /// `weft._native`: see `_native.pyi` for its documentation.
 #[pymodule]
 fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    m.add_class::<target::Target>()?;
+    m.add_function(wrap_pyfunction!(process::maps, m)?)?;
+    m.add_function(wrap_pyfunction!(process::threads, m)?)?;
+    m.add_function(wrap_pyfunction!(process::modules, m)?)?;
+    m.add_function(wrap_pyfunction!(process::module_image, m)?)?;
     Ok(())
 }

@@ -12,7 +12,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import click
 
@@ -59,9 +59,10 @@ def console(*, stderr: bool = False) -> Console:
     return screen
 
 
-def print_json(value: Any) -> None:
+def print_json(value: Any, file: TextIO | None = None) -> None:
     """Write a result as JSON: indented for people, on one line for programs."""
-    click.echo(json.dumps(value, indent=2 if sys.stdout.isatty() else None))
+    file = file or sys.stdout
+    click.echo(json.dumps(value, indent=2 if file.isatty() else None), file=file)
 
 
 @contextmanager

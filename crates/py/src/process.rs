@@ -1,0 +1,75 @@
+//! What can be learnt of a process without touching it.
+
+use crate::errors::to_python;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use weft_host::{modules as host, proc};
+
+#[pyfunction]
+pub fn maps<'py>(py: Python<'py>, pid: i32) -> PyResult<Vec<Bound<'py, PyDict>>> {
+    let maps = py.detach(|| proc::maps(pid)).map_err(to_python)?;
+    maps.into_iter()
+        .map(|m| {
+            let flag = |set: bool, letter: char| if set { letter } else { '-' };
+            let permissions: String = [
+                flag(m.read, 'r'),
+                flag(m.write, 'w'),
+                flag(m.execute, 'x'),
+                if m.shared { 's' } else { 'p' },
+            ]
+            .iter()
+            .collect();
+            let entry = PyDict::new(py);
+            entry.set_item("start", m.start.0)?;
+            entry.set_item("end", m.end.0)?;
+            entry.set_item("permissions", permissions)?;
+            entry.set_item("offset", m.offset)?;
+            entry.set_item("inode", m.inode)?;
+            entry.set_item("path", m.path)?;
+            Ok(entry)
+        })
+        .collect()
+}
+
+#[pyfunction]
+pub fn threads(py: Python<'_>, pid: i32) -> PyResult<Vec<(i32, String, String)>> {
+    let tids = py.detach(|| proc::threads(pid)).map_err(to_python)?;
+    // A thread that ends while the list is made is not in it.
+    let stats = tids.into_iter().filter_map(|tid| Some((tid, proc::stat(tid).ok()?)));
+    Ok(stats.map(|(tid, stat)| (tid, stat.name, stat.state.to_string())).collect())
+}
+
+#[pyfunction]
+pub fn modules<'py>(py: Python<'py>, pid: i32) -> PyResult<Vec<Bound<'py, PyDict>>> {
+    let modules = py.detach(|| host::modules(pid)).map_err(to_python)?;
+    modules
+        .into_iter()
+        .map(|m| {
+            let entry = PyDict::new(py);
+            let build_id =
+                m.build_id.map(|id| id.iter().map(|b| format!("{b:02x}")).collect::<String>());
+            entry.set_item("path", m.path)?;
+            entry.set_item("open_path", m.open_path)?;
+            entry.set_item("start", m.start.0)?;
+            entry.set_item("end", m.end.0)?;
+            entry.set_item("bias", m.bias)?;
+            entry.set_item("build_id", build_id)?;
+            Ok(entry)
+        })
+        .collect()
+}
+
+#[pyfunction]
+pub fn module_image<'py>(
+    py: Python<'py>,
+    pid: i32,
+    start: u64,
+) -> PyResult<Option<Bound<'py, PyBytes>>> {
+    let image = py
+        .detach(|| {
+            let modules = host::modules(pid)?;
+            modules.iter().find(|m| m.start.0 == start).map(|m| host::image(pid, m)).transpose()
+        })
+        .map_err(to_python)?;
+    Ok(image.map(|bytes| PyBytes::new(py, &bytes)))
+}

@@ -1,0 +1,228 @@
+//! `weft._native.Target`: one process with weft's agent in it.
+
+use crate::errors::to_python;
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use std::ffi::OsString;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::process::Child;
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+use weft_host::{Error, ErrorKind, Launch, TargetAddr, exit_code, memory};
+
+/// How often a waiting call looks whether the user has pressed Ctrl-C.
+const SIGNAL_CHECK: Duration = Duration::from_millis(50);
+
+#[pyclass(frozen, module = "weft._native")]
+pub struct Target {
+    pid: i32,
+    inner: Mutex<weft_host::Target>,
+    child: Mutex<Option<Child>>,
+}
+
+impl Target {
+    fn new(mut target: weft_host::Target) -> Self {
+        let child = target.take_child();
+        Self { pid: target.pid(), inner: Mutex::new(target), child: Mutex::new(child) }
+    }
+
+    fn lock(&self) -> PyResult<MutexGuard<'_, weft_host::Target>> {
+        self.inner.lock().map_err(|_| PyRuntimeError::new_err("an earlier call has panicked"))
+    }
+
+    /// Does something with the target while other Python threads run.
+    fn with<R: Send>(
+        &self,
+        py: Python<'_>,
+        act: impl FnOnce(&mut weft_host::Target) -> weft_host::Result<R> + Send,
+    ) -> PyResult<R> {
+        py.detach(|| act(&mut *self.lock()?).map_err(to_python))
+    }
+}
+
+/// The environment of a program, as Python hands it over.
+type Environment = Vec<(OsString, OsString)>;
+
+#[pymethods]
+impl Target {
+    #[staticmethod]
+    fn attach(py: Python<'_>, pid: i32) -> PyResult<Self> {
+        py.detach(|| weft_host::Target::attach(pid)).map(Self::new).map_err(to_python)
+    }
+
+    #[staticmethod]
+    #[pyo3(signature = (command, environment, directory, streams))]
+    fn launch(
+        py: Python<'_>,
+        command: Vec<OsString>,
+        environment: Option<Environment>,
+        directory: Option<PathBuf>,
+        streams: [Option<i32>; 3],
+    ) -> PyResult<Self> {
+        let [input, output, error] = streams.map(|stream| stream.map(duplicate).transpose());
+        let launch = Launch { command, environment, directory, streams: [input?, output?, error?] };
+        py.detach(|| weft_host::Target::launch(launch)).map(Self::new).map_err(to_python)
+    }
+
+    #[getter]
+    fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    fn ping(&self, py: Python<'_>) -> PyResult<Vec<(i32, Option<String>)>> {
+        let pongs = self.with(py, weft_host::Target::ping)?;
+        Ok(pongs.into_iter().map(|pong| (pong.tid, pong.unasked)).collect())
+    }
+
+    fn cpu(&self) -> PyResult<(Vec<&'static str>, u32)> {
+        let cpu = self.lock()?.cpu().map_err(to_python)?;
+        Ok((cpu.features, cpu.vector_state_size))
+    }
+
+    fn registers<'py>(&self, py: Python<'py>, tid: i32) -> PyResult<Bound<'py, PyDict>> {
+        let (general, vector) = self.with(py, move |target| target.registers(tid))?;
+        let registers = PyDict::new(py);
+        let g = general.0;
+        for (name, value) in [
+            ("rax", g.rax),
+            ("rbx", g.rbx),
+            ("rcx", g.rcx),
+            ("rdx", g.rdx),
+            ("rsi", g.rsi),
+            ("rdi", g.rdi),
+            ("rbp", g.rbp),
+            ("rsp", g.rsp),
+            ("r8", g.r8),
+            ("r9", g.r9),
+            ("r10", g.r10),
+            ("r11", g.r11),
+            ("r12", g.r12),
+            ("r13", g.r13),
+            ("r14", g.r14),
+            ("r15", g.r15),
+            ("rip", g.rip),
+            ("eflags", g.eflags),
+            ("cs", g.cs),
+            ("ss", g.ss),
+            ("ds", g.ds),
+            ("es", g.es),
+            ("fs", g.fs),
+            ("gs", g.gs),
+            ("fs_base", g.fs_base),
+            ("gs_base", g.gs_base),
+            ("orig_rax", g.orig_rax),
+        ] {
+            registers.set_item(name, value)?;
+        }
+        let zmm: Vec<_> = vector.zmm().iter().map(|bytes| PyBytes::new(py, bytes)).collect();
+        registers.set_item("zmm", zmm)?;
+        registers.set_item("opmask", vector.opmask())?;
+        registers.set_item("xsave", PyBytes::new(py, &vector.raw))?;
+        Ok(registers)
+    }
+
+    fn stop(&self, py: Python<'_>) -> PyResult<()> {
+        self.with(py, weft_host::Target::stop)
+    }
+
+    fn resume(&self, py: Python<'_>) -> PyResult<()> {
+        self.with(py, |target| {
+            target.resume();
+            Ok(())
+        })
+    }
+
+    fn is_stopped(&self) -> PyResult<bool> {
+        Ok(self.lock()?.is_stopped())
+    }
+
+    #[pyo3(signature = (timeout))]
+    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<i32>> {
+        let deadline =
+            timeout.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds.max(0.0)));
+        loop {
+            let ended = py.detach(|| self.wait_a_little(deadline))?;
+            if ended.is_some() || deadline.is_some_and(|d| Instant::now() >= d) {
+                return Ok(ended);
+            }
+            py.check_signals()?;
+        }
+    }
+
+    fn detach(&self, py: Python<'_>) -> PyResult<()> {
+        self.with(py, weft_host::Target::detach)
+    }
+
+    fn pauses(&self) -> PyResult<Vec<(f64, usize)>> {
+        let target = self.lock()?;
+        Ok(target.pauses().iter().map(|p| (p.duration.as_secs_f64(), p.threads)).collect())
+    }
+
+    fn read<'py>(
+        &self,
+        py: Python<'py>,
+        address: u64,
+        size: usize,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let bytes =
+            py.detach(|| memory::read(self.pid, TargetAddr(address), size)).map_err(to_python)?;
+        Ok(PyBytes::new(py, &bytes))
+    }
+
+    fn read_many<'py>(
+        &self,
+        py: Python<'py>,
+        pieces: Vec<(u64, usize)>,
+    ) -> PyResult<Vec<Option<Bound<'py, PyBytes>>>> {
+        let pieces: Vec<_> = pieces.into_iter().map(|(a, size)| (TargetAddr(a), size)).collect();
+        let read = py.detach(|| memory::read_many(self.pid, &pieces)).map_err(to_python)?;
+        Ok(read.into_iter().map(|bytes| bytes.map(|b| PyBytes::new(py, &b))).collect())
+    }
+
+    fn write(&self, py: Python<'_>, address: u64, data: Vec<u8>) -> PyResult<()> {
+        py.detach(|| memory::write(self.pid, TargetAddr(address), &data)).map_err(to_python)
+    }
+}
+
+impl Target {
+    fn wait_a_little(&self, deadline: Option<Instant>) -> PyResult<Option<i32>> {
+        let mut child = self
+            .child
+            .lock()
+            .map_err(|_| PyRuntimeError::new_err("an earlier call has panicked"))?;
+        let child = child.as_mut().ok_or_else(|| {
+            to_python(
+                Error::new(
+                    ErrorKind::InvalidArgument,
+                    format!("process {} is not weft's child", self.pid),
+                )
+                .why("only a program that weft has started can be waited for"),
+            )
+        })?;
+        let until = Instant::now() + SIGNAL_CHECK;
+        let until = deadline.map_or(until, |d| until.min(d));
+        loop {
+            if let Some(status) = child.try_wait()? {
+                return Ok(Some(exit_code(status)));
+            }
+            if Instant::now() >= until {
+                return Ok(None);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// A copy of one of Python's descriptors, for the program to have.
+fn duplicate(descriptor: i32) -> PyResult<OwnedFd> {
+    if descriptor < 0 {
+        return Err(to_python(Error::new(
+            ErrorKind::InvalidArgument,
+            format!("{descriptor} is no file descriptor"),
+        )));
+    }
+    // SAFETY: it is only borrowed for this call; whether it is open is what the call finds out.
+    Ok(unsafe { BorrowedFd::borrow_raw(descriptor) }.try_clone_to_owned()?)
+}

@@ -1,0 +1,181 @@
+"""Starting, attaching and detaching: one :class:`Session` owns one target."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from collections.abc import Mapping as MappingType
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import IO, TYPE_CHECKING, TypeAlias
+
+from weft import _native
+from weft.model import Mapping, Pause, Pong, Processor, Registers, Thread
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+#: What can be a program's standard stream: a file, a descriptor, or nothing for weft's own.
+Stream: TypeAlias = "IO[bytes] | IO[str] | int | None"
+
+
+def attach(pid: int) -> Session:
+    """Attach to a running process.
+
+    The process runs on: its threads stand still for a few milliseconds while weft's agent is
+    loaded, and nothing holds them afterwards. If anything is in the way, nothing has happened to
+    the process and the error says what it is and what to do.
+
+    ```python
+    with weft.attach(pid) as session:
+        print(session.threads())
+    ```
+    """
+    return Session(_native.Target.attach(pid))
+
+
+def run(
+    command: Sequence[str | os.PathLike[str]],
+    *,
+    env: MappingType[str, str] | None = None,
+    cwd: str | os.PathLike[str] | None = None,
+    stdin: Stream = None,
+    stdout: Stream = None,
+    stderr: Stream = None,
+) -> Session:
+    """Start a program, stopped before its first instruction and with weft's agent loaded.
+
+    :meth:`Session.resume` or :meth:`Session.wait` let it run; so does leaving the session, which
+    takes weft out of the program but does not end it.
+
+    ```python
+    with weft.run(["ls", "-l"]) as session:
+        code = session.wait()
+    ```
+    """
+    environment = None if env is None else [(str(key), str(value)) for key, value in env.items()]
+    directory = None if cwd is None else os.fspath(cwd)
+    streams = (_descriptor(stdin), _descriptor(stdout), _descriptor(stderr))
+    words = [os.fspath(word) for word in command]
+    return Session(_native.Target.launch(words, environment, directory, streams))
+
+
+class Session:
+    """One target with weft in it; made by :func:`attach` and :func:`run`.
+
+    A session is a context manager. Leaving it detaches: everything that weft brought into the
+    target is gone then, its mappings, its descriptors and its code, and the target runs on.
+    """
+
+    def __init__(self, target: _native.Target) -> None:
+        self._target = target
+        self._detached = False
+
+    @property
+    def pid(self) -> int:
+        """The process id of the target."""
+        return self._target.pid
+
+    def program(self) -> str:
+        """Return the path of the program that the target runs, as the target sees it."""
+        return str(Path(f"/proc/{self.pid}/exe").readlink())
+
+    def ping(self) -> list[Pong]:
+        """Have every thread of the target run through the agent and answer.
+
+        Raises an error if a thread that was asked did not answer.
+        """
+        return [Pong(tid, unasked) for tid, unasked in self._target.ping()]
+
+    def threads(self) -> list[Thread]:
+        """Return the threads that exist now."""
+        return [Thread(*thread) for thread in _native.threads(self.pid)]
+
+    def maps(self) -> list[Mapping]:
+        """Return the memory map of the target, weft's own mappings included."""
+        return [Mapping(**mapping) for mapping in _native.maps(self.pid)]
+
+    def processor(self) -> Processor:
+        """Return what the agent saw of the processor."""
+        features, size = self._target.cpu()
+        return Processor(tuple(features), size)
+
+    def registers(self, tid: int | None = None) -> Registers:
+        """Return the registers of a thread (by default the main one), with all vector state."""
+        values = self._target.registers(self.pid if tid is None else tid)
+        return Registers(
+            general={name: value for name, value in values.items() if isinstance(value, int)},
+            zmm=tuple(values["zmm"]),
+            opmask=tuple(values["opmask"]),
+            xsave=values["xsave"],
+        )
+
+    def read(self, address: int, size: int) -> bytes:
+        """Read the target's memory."""
+        return self._target.read(address, size)
+
+    def read_many(self, pieces: Sequence[tuple[int, int]]) -> list[bytes | None]:
+        """Read many pieces, each an address and a size, with few system calls.
+
+        A piece that is not wholly there comes back as ``None``.
+        """
+        return self._target.read_many(list(pieces))
+
+    def write(self, address: int, data: bytes) -> None:
+        """Write to memory that the target itself could write to."""
+        self._target.write(address, data)
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Keep every thread of the target stopped for as long as the block takes."""
+        already = self._target.is_stopped()
+        self._target.stop()
+        try:
+            yield
+        finally:
+            if not already:
+                self._target.resume()
+
+    def resume(self) -> None:
+        """Let a program run that :func:`run` has started."""
+        self._target.resume()
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        """Let a program that :func:`run` has started run to its end, and return its exit code.
+
+        As in a shell, a program that a signal ended has the code 128 plus the signal's number.
+        Returns ``None`` when it still runs after ``timeout`` seconds.
+        """
+        self._target.resume()
+        return self._target.wait(timeout)
+
+    def pauses(self) -> list[Pause]:
+        """Return every time that threads of the target stood still because of weft."""
+        return [Pause(*pause) for pause in self._target.pauses()]
+
+    def detach(self) -> None:
+        """Take everything out of the target that weft brought, and let it run."""
+        self._target.detach()
+        self._detached = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.detach()
+
+    def __repr__(self) -> str:
+        state = "detached" if self._detached else "attached"
+        return f"<weft.Session pid={self.pid} {state}>"
+
+
+def _descriptor(stream: Stream) -> int | None:
+    if stream is None or isinstance(stream, int):
+        return stream
+    return stream.fileno()
