@@ -4,9 +4,16 @@
  *
  * starts THREADS threads with different habits, CHURN of which do nothing but create and join other
  * threads. Each checks what it can know: that calls do not fail or return early, that no wake-up and no
- * signal is lost, that registers keep their values. Prints "ready", runs until its standard input ends
- * or says "stop", then checks that everybody got on with their work, prints what was done and exits
- * with 7; with 1, and the reason on standard error, if anything was wrong. */
+ * signal is lost, that registers keep their values. Prints "ready" and obeys its standard input:
+ *
+ *   rest   nobody maps memory or opens files until "go"; answers "resting"
+ *   go     everybody goes on
+ *   stop   (or the end of the input) checks that everybody got on with their work, prints what was done
+ *          and exits with 7
+ *
+ * An epoll_wait that fails with EINTR is counted, not wrong: signal(7) says that it does after a stop.
+ *
+ * If anything is wrong it exits with 1 and the reason on standard error. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/futex.h>
@@ -29,6 +36,9 @@
 #define MAX_THREADS 1024
 
 static atomic_bool stopping;
+static atomic_bool resting;
+static atomic_int rested;
+static atomic_ulong interruptions;
 static atomic_ulong progress[MAX_THREADS];
 
 static void wrong(int thread, const char *what, long value) {
@@ -71,7 +81,7 @@ struct pair {
     pthread_cond_t changed;
     int turn;
     int pipes[2][2];
-    int event;
+    int event, poller;
     sem_t answer, born;
     pthread_t first;
     atomic_ulong handled;
@@ -101,13 +111,11 @@ static void pass_by_epoll(int thread, struct pair *p, int side) {
         if (sem_wait(&p->answer)) wrong(thread, "sem_wait", 0);
         return;
     }
-    int poller = epoll_create1(EPOLL_CLOEXEC);
-    struct epoll_event event = {.events = EPOLLIN};
-    if (epoll_ctl(poller, EPOLL_CTL_ADD, p->event, &event)) wrong(thread, "epoll_ctl", 0);
-    int n = epoll_wait(poller, &event, 1, -1);
+    struct epoll_event event;
+    int n;
+    while ((n = epoll_wait(p->poller, &event, 1, -1)) == -1 && errno == EINTR) interruptions++;
     uint64_t count;
     if (n != 1 || read(p->event, &count, 8) != 8 || count != 1) wrong(thread, "epoll_wait", n);
-    close(poller);
     sem_post(&p->answer);
 }
 
@@ -178,6 +186,11 @@ static void *live(void *argument) {
     if (p && index % 2 == 1) p->first = pthread_self(), sem_post(&p->born);
     while (!stopping) {
         if (thread < churners) {
+            if (resting) {
+                rested++;
+                while (resting) usleep(1000);
+                rested--;
+            }
             churn(thread);
         } else {
             switch (index / 2 % 8) {
@@ -226,6 +239,10 @@ int main(int argc, char **argv) {
         sem_init(&pairs[i].born, 0, 0);
         if (pipe(pairs[i].pipes[0]) || pipe(pairs[i].pipes[1])) wrong(i, "pipe", 0);
         pairs[i].event = eventfd(0, EFD_CLOEXEC);
+        pairs[i].poller = epoll_create1(EPOLL_CLOEXEC);
+        struct epoll_event event = {.events = EPOLLIN};
+        if (epoll_ctl(pairs[i].poller, EPOLL_CTL_ADD, pairs[i].event, &event))
+            wrong(i, "epoll_ctl", 0);
     }
     /* The second of a pair first: its partner has to know it. */
     for (int i = 0; i < pair_count; i++) {
@@ -240,7 +257,13 @@ int main(int argc, char **argv) {
     fflush(stdout);
 
     char line[16];
-    while (fgets(line, sizeof line, stdin) && strcmp(line, "stop\n")) {}
+    while (fgets(line, sizeof line, stdin) && strcmp(line, "stop\n")) {
+        resting = !strcmp(line, "rest\n");
+        while (rested != (resting ? churners : 0)) usleep(1000);
+        puts(resting ? "resting" : "going");
+        fflush(stdout);
+    }
+    resting = false;
     unsigned long before[MAX_THREADS];
     for (int i = 0; i < threads; i++) before[i] = progress[i];
     /* Nobody may be stuck: all get on within a time that is long even for a slow machine. */
@@ -254,5 +277,6 @@ int main(int argc, char **argv) {
     release(pair_count);
     for (int i = 0; i < threads; i++) pthread_join(ids[i], NULL);
     printf("%d threads kept their invariants\n", threads);
+    printf("%lu calls of epoll_wait were interrupted\n", interruptions);
     return 7;
 }

@@ -29,7 +29,7 @@ impl Caution {
         match self {
             Self::StopAll => false,
             Self::SpareShortCalls => noticed >= Disturbance::ShortReturn,
-            Self::SpareSleepers => noticed >= Disturbance::LateTimeout,
+            Self::SpareSleepers => noticed >= Disturbance::OnlyIfKilled,
         }
     }
 }
@@ -64,6 +64,7 @@ impl Stopped {
         // stopped.
         loop {
             let mut fresh = Vec::new();
+            let mut delicate = Vec::new();
             for tid in proc::threads(pid)? {
                 let known = stopped.threads.contains_key(&tid)
                     || stopped.unstoppable.contains(&tid)
@@ -71,13 +72,14 @@ impl Stopped {
                 if known {
                     continue;
                 }
-                if caution.spares(noticed_by(tid)) {
+                let noticed = noticed_by(tid);
+                if caution.spares(noticed) {
                     stopped.spared.push(tid);
                 } else if seize(pid, tid)? {
-                    fresh.push(tid);
+                    if noticed == Disturbance::None { &mut fresh } else { &mut delicate }.push(tid);
                 }
             }
-            if fresh.is_empty() {
+            if fresh.is_empty() && delicate.is_empty() {
                 break;
             }
             stopped.since.get_or_insert_with(Instant::now);
@@ -86,6 +88,12 @@ impl Stopped {
                 let _ = ptrace::interrupt(tid);
             }
             stopped.await_stops(fresh)?;
+            // What a stop does to these is repaired as soon as they have stopped; so one at a time,
+            // and when the others leave the processors to them.
+            for tid in delicate {
+                let _ = ptrace::interrupt(tid);
+                stopped.await_stops(vec![tid])?;
+            }
         }
         Ok(stopped)
     }
