@@ -34,13 +34,12 @@ fn install(instructions: &[Instruction]) -> std::io::Result<()> {
     if failed { Err(std::io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// `true`, under two filters and stopped before its first instruction.
-fn stopped_under(first: u32, second: u32) -> Child {
-    let (first, second) = (filter(first), filter(second));
+/// `true`, under filters of its own and those of this thread, stopped before its first instruction.
+fn stopped_under(actions: &[u32]) -> Child {
+    let filters: Vec<_> = actions.iter().map(|action| filter(*action)).collect();
     let mut command = Command::new("true");
     let prepare = move || {
-        install(&first)?;
-        install(&second)?;
+        filters.iter().try_for_each(|filter| install(filter))?;
         Ok(ptrace::traceme()?)
     };
     // SAFETY: between fork and exec only system calls are made.
@@ -61,7 +60,7 @@ fn call(name: &'static str, number: i64) -> Call {
 #[test]
 fn filters_of_a_stopped_process_are_read_and_obeyed() {
     let kill = libc::SECCOMP_RET_KILL_PROCESS;
-    let mut child = stopped_under(libc::SECCOMP_RET_ERRNO | 1, kill);
+    let mut child = stopped_under(&[libc::SECCOMP_RET_ERRNO | 1, kill]);
     let tid = child.id() as i32;
     match dump_filters(tid) {
         Ok(filters) => {
@@ -78,4 +77,34 @@ fn filters_of_a_stopped_process_are_read_and_obeyed() {
     }
     ptrace::detach(pid(&child), None).unwrap();
     assert!(child.wait().unwrap().success());
+}
+
+/// What `examine` says of a process when weft itself is under a filter with this answer, and the
+/// process under as many, or one more. A thread of its own, because filters stay forever.
+fn examine_under_own_filter(action: u32, one_more: bool) -> weft_host::Result<()> {
+    let look = move || {
+        install(&filter(action)).unwrap();
+        let more: &[u32] = if one_more { &[libc::SECCOMP_RET_ALLOW] } else { &[] };
+        let mut child = stopped_under(more);
+        let answer = examine(child.id() as i32, &[]);
+        ptrace::detach(pid(&child), None).unwrap();
+        assert!(child.wait().unwrap().success());
+        answer
+    };
+    std::thread::spawn(look).join().unwrap()
+}
+
+#[test]
+fn filters_shared_with_weft_are_tried_out() {
+    assert_eq!(examine_under_own_filter(libc::SECCOMP_RET_ALLOW, false), Ok(()));
+    let error = examine_under_own_filter(libc::SECCOMP_RET_ERRNO | 1, false).unwrap_err();
+    assert!(error.why.starts_with("memfd_create failed"), "{error}");
+    let error = examine_under_own_filter(libc::SECCOMP_RET_KILL_PROCESS, false).unwrap_err();
+    assert!(error.why.starts_with("a call ended in SIGSYS"), "{error}");
+}
+
+#[test]
+fn other_filters_are_not_guessed() {
+    let error = examine_under_own_filter(libc::SECCOMP_RET_ALLOW, true).unwrap_err();
+    assert!(error.why.contains("CAP_SYS_ADMIN"), "{error}");
 }

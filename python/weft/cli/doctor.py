@@ -1,4 +1,4 @@
-"""``weft doctor``: what stands in the way, and the command that mends it."""
+"""Check what could stop weft, and say the command that mends it."""
 
 from __future__ import annotations
 

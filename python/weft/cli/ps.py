@@ -1,4 +1,4 @@
-"""``weft ps``: what can be attached to, and why not."""
+"""List the processes, whether weft can attach to each, and if not, why."""
 
 from __future__ import annotations
 
@@ -31,12 +31,13 @@ def command(show_all: bool, output_format: str) -> None:
     if output_format == "json":
         click.echo(json.dumps({"schema": 1, "processes": processes}, indent=2))
     else:
-        Console().print(table(processes))
+        console = Console()
+        console.print(table(processes, fit=console.is_terminal))
 
 
-def table(processes: list[Candidate]) -> Table:
-    """One line per process, however narrow the terminal."""
-    rows = Table(box=None, expand=True, pad_edge=False, header_style="bold")
+def table(processes: list[Candidate], *, fit: bool) -> Table:
+    """One line per process; to ``fit`` the screen, the last column is cut, never the others."""
+    rows = Table(box=None, expand=fit, pad_edge=False, header_style="bold")
     rows.add_column("PID", justify="right", no_wrap=True)
     rows.add_column("USER", no_wrap=True, max_width=10)
     rows.add_column("THREADS", justify="right", no_wrap=True)
