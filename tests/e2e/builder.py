@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pytest
-
-from tests.e2e.harness import PROGRAMS
+from tests.e2e.harness import PROGRAMS, need
 
 C = ("-O2", "-g", "-Wall", "-Wextra", "-Werror", "-pthread")
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A source, and the commands that make a program of it, in which {source} and {out} stand."""
+    """A source and what makes a program of it: {source} and {out} stand for the two files."""
 
     source: str
     commands: tuple[tuple[str, ...], ...]
@@ -29,6 +26,22 @@ def _compile(compiler: str, source: str, *flags: str) -> Recipe:
 
 
 RECIPES = {
+    "pie": _compile("gcc", "workers.c", "-fPIE", "-pie"),
+    "non_pie": _compile("gcc", "workers.c", "-fno-pie", "-no-pie"),
+    "static": _compile("gcc", "workers.c", "-fno-pie", "-static"),
+    "static_pie": _compile("gcc", "workers.c", "-fPIE", "-static-pie"),
+    "musl": _compile("musl-gcc", "workers.c"),
+    "musl_static": _compile("musl-gcc", "workers.c", "-static"),
+    "exceptions": _compile("g++", "exceptions.cpp"),
+    "channels": Recipe("channels.rs", (("rustc", "-O", "{source}", "-o", "{out}"),)),
+    # Go keeps its cache at home, which a build machine may not have.
+    "goroutines": Recipe(
+        "goroutines.go",
+        (("go", "build", "-o", "{out}", "{source}"),),
+        {"GOCACHE": "{out}.cache", "GOFLAGS": "-buildvcs=false", "GO111MODULE": "off"},
+    ),
+    "java": Recipe("Workload.java", (("javac", "-d", "{out}", "{source}"),)),
+    "blocked": _compile("gcc", "blocked.c"),
     "seccomp": _compile("gcc", "seccomp.c"),
     "thirty_two_bits": Recipe(
         "thirty_two_bits.s",
@@ -51,9 +64,12 @@ class Builder:
         if out.exists():
             return out
         for command in recipe.commands:
-            if not shutil.which(command[0]):
-                pytest.skip(f"{command[0]} is not installed")
-            filled = [word.format(source=PROGRAMS / recipe.source, out=out) for word in command]
-            environment = {**os.environ, **recipe.environment}
-            subprocess.run(filled, check=True, env=environment)
+            need(command[0])
+            places = {"source": PROGRAMS / recipe.source, "out": out}
+            environment = {k: v.format(**places) for k, v in recipe.environment.items()}
+            subprocess.run(
+                [word.format(**places) for word in command],
+                check=True,
+                env={**os.environ, **environment},
+            )
         return out
