@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.e2e import builder
+from tests.e2e.builder import Builder
 
 
 @pytest.fixture(scope="session")
-def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+def public_folder() -> Iterator[Path]:
+    """Return a folder that other users can reach, which those of pytest are not."""
+    with tempfile.TemporaryDirectory(prefix="weft-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+
+
+@pytest.fixture(scope="session")
+def build(public_folder: Path) -> Callable[[str], Path]:
     """Return a function that compiles a program of the zoo, once, and skips where it cannot."""
-    folder = tmp_path_factory.mktemp("programs")
-    # Programs of other users must be reachable.
-    for directory in (folder, *folder.parents):
-        if directory.owner() == Path("/proc/self").owner() and directory != Path("/"):
-            directory.chmod(directory.stat().st_mode | 0o111)
-    return builder.Builder(folder).build
+    return Builder(public_folder).build

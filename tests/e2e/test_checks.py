@@ -15,10 +15,10 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
-from weft import _native, errors
-from weft.cli import doctor, ps
 
 from tests.e2e.harness import NOBODY, Background, eventually, status
+from weft import _native, errors
+from weft.cli import doctor, ps
 
 Build = Callable[[str], Path]
 
