@@ -1,6 +1,6 @@
 """The typed face of the compiled core. Hand-written; see ``weft`` for the API that users call."""
 
-from typing import Any, TypedDict, final
+from typing import Any, Literal, TypedDict, final
 
 __version__: str
 
@@ -78,3 +78,42 @@ def modules(pid: int) -> list[_Module]:
 
 def module_image(pid: int, start: int) -> bytes | None:
     """The bytes in memory of the module that starts there, if there is one."""
+
+# --- What can stand in the way of attaching ----------------------------------------------------
+
+class Check(TypedDict):
+    """One thing that :func:`doctor` looked at."""
+
+    name: str
+    status: Literal["ok", "warn", "fail"]
+    detail: str
+    fix: str
+    """The command that mends it; empty when nothing needs mending."""
+
+class Candidate(TypedDict):
+    """A process that :func:`processes` saw."""
+
+    pid: int
+    user: str
+    comm: str
+    cmdline: str
+    threads: int
+    kernel: bool
+    """Whether it is a thread of the kernel."""
+    attachable: bool
+    reason: str
+    """Why it cannot be attached to; empty when it can."""
+    advice: str
+    """What to try then."""
+
+def preflight(pid: int) -> None:
+    """Raise the error that attaching to ``pid`` would end in, without disturbing the process.
+
+    What a seccomp filter forbids is known only once a thread has been stopped.
+    """
+
+def doctor(pid: int | None = None) -> list[Check]:
+    """Look at everything that can stand in the way, on this machine and of this process."""
+
+def processes() -> list[Candidate]:
+    """List every process but weft itself, and whether weft could attach to it."""

@@ -4,6 +4,7 @@ mod addr;
 mod agent;
 mod agent_image;
 mod arch;
+pub mod checks;
 mod error;
 mod journey;
 mod launch;

@@ -2,6 +2,7 @@
 
 use pyo3::prelude::*;
 
+mod checks;
 mod errors;
 mod process;
 mod target;
@@ -15,5 +16,6 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(process::threads, m)?)?;
     m.add_function(wrap_pyfunction!(process::modules, m)?)?;
     m.add_function(wrap_pyfunction!(process::module_image, m)?)?;
+    checks::register(m)?;
     Ok(())
 }

@@ -1,6 +1,8 @@
 //! x86-64.
 
 mod calls;
+pub(crate) mod cpu;
+pub(crate) mod program;
 mod registers;
 mod trip;
 mod vector;
@@ -9,3 +11,6 @@ pub use calls::{Disturbance, disturbance, syscall_name};
 pub use registers::Registers;
 pub use trip::{Step, Trip, Value, assemble_trip};
 pub use vector::VectorState;
+
+/// The number by which a seccomp filter knows system calls of 64-bit code.
+pub(crate) const AUDIT_ARCH: u32 = 0xc000_003e;

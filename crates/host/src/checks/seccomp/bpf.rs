@@ -1,0 +1,354 @@
+//! Classic BPF as seccomp uses it: a filter, what it looks at, and an interpreter.
+
+/// The words a filter may keep things in.
+const SCRATCH_WORDS: usize = 16;
+
+/// How much a filter can see of a system call, in bytes.
+const DATA_SIZE: u32 = 64;
+
+/// What a filter answers that the kernel would never have accepted.
+const MALFORMED: u32 = libc::SECCOMP_RET_KILL_PROCESS;
+
+/// One instruction, laid out as the kernel's `sock_filter`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Instruction {
+    /// The operation.
+    pub code: u16,
+    /// How many instructions a conditional jump skips when its condition holds.
+    pub jump_true: u8,
+    /// How many it skips when the condition does not hold.
+    pub jump_false: u8,
+    /// The operand.
+    pub k: u32,
+}
+
+/// What a filter sees of a system call: the kernel's `seccomp_data`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SeccompData {
+    /// The number of the system call.
+    pub number: i32,
+    /// The `AUDIT_ARCH_*` of the calling code.
+    pub arch: u32,
+    /// The address after the `syscall` instruction.
+    pub instruction_pointer: u64,
+    /// The arguments.
+    pub args: [u64; 6],
+}
+
+impl SeccompData {
+    /// The 32-bit word at a byte offset of the kernel's structure.
+    fn word(&self, offset: u32) -> Option<u32> {
+        let half =
+            |value: u64| if offset.is_multiple_of(8) { value as u32 } else { (value >> 32) as u32 };
+        if !offset.is_multiple_of(4) {
+            return None;
+        }
+        match offset {
+            0 => Some(self.number as u32),
+            4 => Some(self.arch),
+            8..16 => Some(half(self.instruction_pointer)),
+            16..DATA_SIZE => Some(half(self.args[(offset as usize - 16) / 8])),
+            _ => None,
+        }
+    }
+}
+
+/// A filter program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Filter {
+    instructions: Vec<Instruction>,
+}
+
+impl Filter {
+    /// A filter of these instructions. They need not make sense: see [`Filter::run`].
+    pub fn new(instructions: Vec<Instruction>) -> Self {
+        Self { instructions }
+    }
+
+    /// What the filter returns. Jumps go forward only, so that it always ends; a program that the
+    /// kernel would have refused kills.
+    pub fn run(&self, data: &SeccompData) -> u32 {
+        Machine::default().run(&self.instructions, data).unwrap_or(MALFORMED)
+    }
+}
+
+/// The registers of the filter machine.
+#[derive(Default)]
+struct Machine {
+    accumulator: u32,
+    index: u32,
+    scratch: [u32; SCRATCH_WORDS],
+}
+
+impl Machine {
+    /// Runs to the program's `ret`; `None` when the program is malformed.
+    fn run(&mut self, program: &[Instruction], data: &SeccompData) -> Option<u32> {
+        use libc::{
+            BPF_ABS, BPF_ALU, BPF_IMM, BPF_JMP, BPF_LD, BPF_LDX, BPF_LEN, BPF_MEM, BPF_MISC,
+            BPF_RET, BPF_ST, BPF_STX, BPF_W,
+        };
+        let mut at = 0;
+        loop {
+            let instruction = program.get(at)?;
+            at += 1;
+            let (code, k) = (u32::from(instruction.code), instruction.k);
+            // Only whole words can be loaded.
+            let mode = code & !7;
+            match code & 7 {
+                BPF_LD if mode == BPF_W | BPF_ABS => self.accumulator = data.word(k)?,
+                BPF_LD if mode == BPF_W | BPF_LEN => self.accumulator = DATA_SIZE,
+                BPF_LD if mode == BPF_IMM => self.accumulator = k,
+                BPF_LD if mode == BPF_MEM => self.accumulator = *self.scratch.get(k as usize)?,
+                BPF_LDX if mode == BPF_W | BPF_LEN => self.index = DATA_SIZE,
+                BPF_LDX if mode == BPF_IMM => self.index = k,
+                BPF_LDX if mode == BPF_MEM => self.index = *self.scratch.get(k as usize)?,
+                BPF_ST => *self.scratch.get_mut(k as usize)? = self.accumulator,
+                BPF_STX => *self.scratch.get_mut(k as usize)? = self.index,
+                BPF_ALU => match self.compute(code, k)? {
+                    Some(result) => self.accumulator = result,
+                    // The kernel lets a filter that divides by zero return zero.
+                    None => return Some(0),
+                },
+                BPF_JMP => at = at.checked_add(self.jump(code, instruction)?)?,
+                BPF_RET => return self.returned(code, k),
+                BPF_MISC if mode == libc::BPF_TAX => self.index = self.accumulator,
+                BPF_MISC if mode == libc::BPF_TXA => self.accumulator = self.index,
+                _ => return None,
+            }
+        }
+    }
+
+    /// The second operand: a constant or the index register.
+    fn operand(&self, code: u32, k: u32) -> u32 {
+        if code & libc::BPF_X == 0 { k } else { self.index }
+    }
+
+    /// The result of an arithmetic operation: `None` when it is malformed, `Some(None)` for a
+    /// division by zero.
+    fn compute(&self, code: u32, k: u32) -> Option<Option<u32>> {
+        let (left, right) = (self.accumulator, self.operand(code, k));
+        Some(match code & 0xf0 {
+            libc::BPF_ADD => Some(left.wrapping_add(right)),
+            libc::BPF_SUB => Some(left.wrapping_sub(right)),
+            libc::BPF_MUL => Some(left.wrapping_mul(right)),
+            libc::BPF_DIV => left.checked_div(right),
+            libc::BPF_AND => Some(left & right),
+            libc::BPF_OR => Some(left | right),
+            libc::BPF_XOR => Some(left ^ right),
+            libc::BPF_LSH => Some(left.wrapping_shl(right)),
+            libc::BPF_RSH => Some(left.wrapping_shr(right)),
+            libc::BPF_NEG => Some(left.wrapping_neg()),
+            _ => return None,
+        })
+    }
+
+    /// How many instructions a jump skips.
+    fn jump(&self, code: u32, instruction: &Instruction) -> Option<usize> {
+        let (left, right) = (self.accumulator, self.operand(code, instruction.k));
+        let holds = match code & 0xf0 {
+            libc::BPF_JA => return usize::try_from(instruction.k).ok(),
+            libc::BPF_JEQ => left == right,
+            libc::BPF_JGT => left > right,
+            libc::BPF_JGE => left >= right,
+            libc::BPF_JSET => left & right != 0,
+            _ => return None,
+        };
+        Some(usize::from(if holds { instruction.jump_true } else { instruction.jump_false }))
+    }
+
+    fn returned(&self, code: u32, k: u32) -> Option<u32> {
+        match code & 0x18 {
+            libc::BPF_K => Some(k),
+            BPF_A => Some(self.accumulator),
+            _ => None,
+        }
+    }
+}
+
+/// `ret a`: the one operand that `libc` does not name.
+const BPF_A: u32 = 0x10;
+
+/// Reads the filter number `index` of a thread that is in a ptrace stop under the calling thread.
+pub(super) fn dump(tid: i32, index: usize) -> nix::Result<Filter> {
+    let length = get_filter(tid, index, std::ptr::null_mut())?;
+    let mut instructions = vec![Instruction::default(); length];
+    get_filter(tid, index, instructions.as_mut_ptr())?;
+    Ok(Filter::new(instructions))
+}
+
+/// The one ptrace request here, which `libc` does not name.
+const PTRACE_SECCOMP_GET_FILTER: libc::c_uint = 0x420c;
+
+/// The length of a filter, which is copied to `buffer` unless that is null.
+fn get_filter(tid: i32, index: usize, buffer: *mut Instruction) -> nix::Result<usize> {
+    // SAFETY: the kernel writes to the buffer only, which is null or as long as the kernel said
+    // before; the filters of a stopped thread do not change.
+    let length = unsafe { libc::ptrace(PTRACE_SECCOMP_GET_FILTER, tid, index, buffer) };
+    nix::Error::result(length).map(|length| length as usize)
+}
+
+/// Instructions by name, for tests.
+#[cfg(test)]
+pub(super) mod assemble {
+    use super::Instruction;
+
+    pub fn op(code: u32, k: u32) -> Instruction {
+        Instruction { code: code as u16, k, ..Instruction::default() }
+    }
+
+    pub fn load(offset: u32) -> Instruction {
+        op(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset)
+    }
+
+    pub fn ret(value: u32) -> Instruction {
+        op(libc::BPF_RET | libc::BPF_K, value)
+    }
+
+    pub fn jump(condition: u32, k: u32, jump_true: u8, jump_false: u8) -> Instruction {
+        Instruction { jump_true, jump_false, ..op(libc::BPF_JMP | condition, k) }
+    }
+
+    pub fn jump_if_equal(k: u32, jump_true: u8, jump_false: u8) -> Instruction {
+        jump(libc::BPF_JEQ, k, jump_true, jump_false)
+    }
+
+    pub fn jump_if_any_bit(k: u32, jump_true: u8, jump_false: u8) -> Instruction {
+        jump(libc::BPF_JSET, k, jump_true, jump_false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::assemble::*;
+    use super::*;
+    use libc::*;
+
+    const RET_A: u32 = BPF_RET | super::BPF_A;
+
+    const DATA: SeccompData = SeccompData {
+        number: 9,
+        arch: 0xc000_003e,
+        instruction_pointer: 0x1111_2222_3333_4444,
+        args: [0xaaaa_bbbb_cccc_dddd, 1, 2, 3, 4, 0x5555_6666_7777_8888],
+    };
+
+    fn run(program: &[Instruction]) -> u32 {
+        Filter::new(program.to_vec()).run(&DATA)
+    }
+
+    #[test]
+    fn every_word_of_the_data_can_be_loaded() {
+        let expected = [
+            (0, 9),
+            (4, 0xc000_003e),
+            (8, 0x3333_4444),
+            (12, 0x1111_2222),
+            (16, 0xcccc_dddd),
+            (20, 0xaaaa_bbbb),
+            (24, 1),
+            (56, 0x7777_8888),
+            (60, 0x5555_6666),
+        ];
+        for (offset, value) in expected {
+            assert_eq!(run(&[load(offset), op(RET_A, 0)]), value, "offset {offset}");
+        }
+    }
+
+    #[test]
+    fn arithmetic_wraps_as_in_the_kernel() {
+        let cases = [
+            (BPF_ADD, u32::MAX, 2, 1),
+            (BPF_SUB, 1, 2, u32::MAX),
+            (BPF_MUL, 1 << 31, 2, 0),
+            (BPF_DIV, 7, 2, 3),
+            (BPF_AND, 6, 3, 2),
+            (BPF_OR, 6, 3, 7),
+            (BPF_XOR, 6, 3, 5),
+            (BPF_LSH, 1, 33, 2),
+            (BPF_RSH, 4, 1, 2),
+            (BPF_NEG, 1, 0, u32::MAX),
+        ];
+        for (operation, left, right, result) in cases {
+            let start = op(BPF_LD | BPF_IMM, left);
+            let constant = [start, op(BPF_ALU | operation | BPF_K, right), op(RET_A, 0)];
+            assert_eq!(run(&constant), result, "{operation:#x} k");
+            let index = [
+                start,
+                op(BPF_LDX | BPF_IMM, right),
+                op(BPF_ALU | operation | BPF_X, 0),
+                op(RET_A, 0),
+            ];
+            assert_eq!(run(&index), result, "{operation:#x} x");
+        }
+    }
+
+    #[test]
+    fn division_by_zero_returns_zero() {
+        assert_eq!(run(&[op(BPF_ALU | BPF_DIV | BPF_X, 0), ret(SECCOMP_RET_ALLOW)]), 0);
+    }
+
+    #[test]
+    fn jumps_go_where_their_condition_says() {
+        // The accumulator is 9; the answer is 1 when the jump is taken, else 2.
+        let cases = [
+            (BPF_JEQ, 9, 1),
+            (BPF_JEQ, 8, 2),
+            (BPF_JGT, 8, 1),
+            (BPF_JGT, 9, 2),
+            (BPF_JGE, 9, 1),
+            (BPF_JGE, 10, 2),
+            (BPF_JSET, 1, 1),
+            (BPF_JSET, 6, 2),
+        ];
+        for (condition, k, answer) in cases {
+            let constant = [load(0), jump(condition | BPF_K, k, 1, 0), ret(2), ret(1)];
+            assert_eq!(run(&constant), answer, "{condition:#x} {k}");
+            let index = [
+                load(0),
+                op(BPF_LDX | BPF_IMM, k),
+                jump(condition | BPF_X, 0, 1, 0),
+                ret(2),
+                ret(1),
+            ];
+            assert_eq!(run(&index), answer, "{condition:#x} x {k}");
+        }
+        assert_eq!(run(&[op(BPF_JMP | BPF_JA, 1), ret(2), ret(1)]), 1);
+    }
+
+    #[test]
+    fn values_pass_through_scratch_and_index() {
+        let program = [
+            load(24),
+            op(BPF_ST, 15),
+            op(BPF_LDX | BPF_MEM, 15),
+            op(BPF_STX, 3),
+            op(BPF_LD | BPF_IMM, 7),
+            op(BPF_MISC | BPF_TXA, 0),
+            op(BPF_MISC | BPF_TAX, 0),
+            op(BPF_LD | BPF_MEM, 3),
+            op(BPF_ALU | BPF_ADD | BPF_X, 0),
+            op(RET_A, 0),
+        ];
+        assert_eq!(run(&program), 2);
+        assert_eq!(run(&[op(BPF_LD | BPF_W | BPF_LEN, 0), op(RET_A, 0)]), 64);
+        let length = [op(BPF_LDX | BPF_W | BPF_LEN, 0), op(BPF_MISC | BPF_TXA, 0), op(RET_A, 0)];
+        assert_eq!(run(&length), 64);
+    }
+
+    #[test]
+    fn what_the_kernel_would_refuse_kills() {
+        let malformed: [&[Instruction]; 7] = [
+            &[],
+            &[load(0)],
+            &[load(2), ret(0)],
+            &[load(64), ret(0)],
+            &[op(BPF_ST, 16), ret(0)],
+            &[op(BPF_JMP | BPF_JA, u32::MAX), ret(0)],
+            &[op(BPF_LD | BPF_B | BPF_ABS, 0), ret(0)],
+        ];
+        for program in malformed {
+            assert_eq!(run(program), SECCOMP_RET_KILL_PROCESS, "{program:?}");
+        }
+    }
+}

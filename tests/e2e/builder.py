@@ -1,0 +1,75 @@
+"""How the programs of the zoo are compiled."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.e2e.harness import PROGRAMS, need
+
+C = ("-O2", "-g", "-Wall", "-Wextra", "-Werror", "-pthread")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A source and what makes a program of it: {source} and {out} stand for the two files."""
+
+    source: str
+    commands: tuple[tuple[str, ...], ...]
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+def _compile(compiler: str, source: str, *flags: str) -> Recipe:
+    return Recipe(source, ((compiler, *C, *flags, "{source}", "-o", "{out}"),))
+
+
+RECIPES = {
+    "pie": _compile("gcc", "workers.c", "-fPIE", "-pie"),
+    "non_pie": _compile("gcc", "workers.c", "-fno-pie", "-no-pie"),
+    "static": _compile("gcc", "workers.c", "-fno-pie", "-static"),
+    "static_pie": _compile("gcc", "workers.c", "-fPIE", "-static-pie"),
+    "musl": _compile("musl-gcc", "workers.c"),
+    "musl_static": _compile("musl-gcc", "workers.c", "-static"),
+    "exceptions": _compile("g++", "exceptions.cpp"),
+    "channels": Recipe("channels.rs", (("rustc", "-O", "{source}", "-o", "{out}"),)),
+    # Go keeps its cache at home, which a build machine may not have.
+    "goroutines": Recipe(
+        "goroutines.go",
+        (("go", "build", "-o", "{out}", "{source}"),),
+        {"GOCACHE": "{out}.cache", "GOFLAGS": "-buildvcs=false", "GO111MODULE": "off"},
+    ),
+    "java": Recipe("Workload.java", (("javac", "-d", "{out}", "{source}"),)),
+    "blocked": _compile("gcc", "blocked.c"),
+    "seccomp": _compile("gcc", "seccomp.c"),
+    "thirty_two_bits": Recipe(
+        "thirty_two_bits.s",
+        (
+            ("as", "--32", "{source}", "-o", "{out}.o"),
+            ("ld", "-m", "elf_i386", "{out}.o", "-o", "{out}"),
+        ),
+    ),
+}
+
+
+class Builder:
+    """Compiles programs into a folder; a second request finds the first one's result."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def build(self, name: str) -> Path:
+        recipe, out = RECIPES[name], self.folder / name
+        if out.exists():
+            return out
+        for command in recipe.commands:
+            need(command[0])
+            places = {"source": PROGRAMS / recipe.source, "out": out}
+            environment = {k: v.format(**places) for k, v in recipe.environment.items()}
+            subprocess.run(
+                [word.format(**places) for word in command],
+                check=True,
+                env={**os.environ, **environment},
+            )
+        return out
