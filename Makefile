@@ -49,8 +49,8 @@ bench: release  ## Every benchmark, as ratios over native and over the peers
 
 .PHONY: soak
 soak: release  ## The long forms of the soak tests: thousands of attaches and of kills
-	$(PY) tests/soak/attach.py --long
-	$(PY) tests/soak/kill.py --long
+	$(PY) -m tests.soak.attach --long
+	$(PY) -m tests.soak.kill --long
 
 .PHONY: docs
 docs:  ## Build the documentation into site/; warnings are errors

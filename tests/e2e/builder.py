@@ -42,6 +42,7 @@ RECIPES = {
     ),
     "java": Recipe("Workload.java", (("javac", "-d", "{out}", "{source}"),)),
     "blocked": _compile("gcc", "blocked.c"),
+    "invariants": _compile("gcc", "invariants.c"),
     "seccomp": _compile("gcc", "seccomp.c"),
     "thirty_two_bits": Recipe(
         "thirty_two_bits.s",

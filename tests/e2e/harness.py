@@ -160,6 +160,17 @@ class Footprint:
             threads={tid: {key: status(tid)[key] for key in fields} for tid in threads(pid)},
         )
 
+    def differences(self, other: Footprint) -> list[str]:
+        """Return what is not the same in both, in words."""
+        found = [f"mapping {m}" for m in sorted(set(self.maps) ^ set(other.maps))]
+        if self.code != other.code:
+            found.append("executable memory")
+        if self.descriptors != other.descriptors:
+            found.append(f"descriptors {self.descriptors} and {other.descriptors}")
+        if self.threads != other.threads:
+            found.append(f"threads {self.threads} and {other.threads}")
+        return found
+
 
 def _is_code(line: str) -> bool:
     # The page at the end of the address space cannot be read, only called.

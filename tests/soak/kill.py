@@ -20,7 +20,9 @@ import time
 from pathlib import Path
 
 import weft
-from tests.targets import Snapshot, build, invariants
+from tests.e2e.builder import Builder
+from tests.e2e.harness import Footprint
+from tests.invariants import invariants
 
 SHORT, LONG = 60, 1000
 SEED = 20261114
@@ -70,11 +72,11 @@ def run(kills: int, threads: int, churners: int) -> str:
     """Kill that many wefts at work on one target, and return what was seen in words."""
     moments = random.Random(SEED)
     with tempfile.TemporaryDirectory() as directory:
-        program = build("invariants.c", Path(directory))
+        program = Builder(Path(directory)).build("invariants")
         with invariants(program, threads, churners) as target:
             typical = cycle_time(target.pid)
             target.rest()
-            before = Snapshot.of(target.pid)
+            before = Footprint.of(target.pid)
             target.go()
             left = 0
             for _ in range(kills):
@@ -85,7 +87,7 @@ def run(kills: int, threads: int, churners: int) -> str:
             with weft.attach(target.pid):
                 pass
             target.rest()
-            differences = before.differences(Snapshot.of(target.pid))
+            differences = before.differences(Footprint.of(target.pid))
             target.go()
             interrupted = target.stop()
     if differences:

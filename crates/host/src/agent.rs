@@ -4,6 +4,7 @@
 
 use crate::agent_image::{AgentImage, Layout};
 use crate::arch::{Step, Value, syscall_name};
+use crate::checks::seccomp;
 use crate::journey::{Outcome, Traveller};
 use crate::leftovers::Range;
 use crate::proc::{self, Mapping, Tid};
@@ -61,32 +62,32 @@ impl Agent {
     ) -> Result<Self> {
         let pid = stopped.pid();
         let image = AgentImage::load()?;
-        let traveller = Traveller::new(stopped, any_thread(stopped)?)?;
+        let base = place::find(maps, image.layout.length)?;
+        let steps = loading(base, &image.layout);
+        let traveller = permitted_traveller(stopped, &steps)?;
         for &(start, length) in leftovers {
             remove(stopped, &traveller, maps, start, length)?;
         }
-        let base = place::find(maps, image.layout.length)?;
 
         let mut memory = None;
-        let outcome =
-            away_trip(stopped, &traveller, maps, &loading(base, &image.layout), |number, done| {
-                // The target has the descriptor for just this moment: it is about to close it.
-                if number == libc::SYS_close
-                    && let Some(created) = done.first().filter(|o| o.value >= 0)
-                {
-                    memory = Some(share_memory(pidfd, created.value as RawFd)?);
-                }
-                Ok(())
-            })
-            .and_then(|outcomes| check_outcomes(pid, &outcomes))
-            .and_then(|()| {
-                memory.ok_or_else(|| Error::new(ErrorKind::Internal, "the target made no memory"))
-            })
-            .and_then(|memory| {
-                let mut agent = Self { base, layout: image.layout, memory, questions: 0 };
-                agent.initialise(stopped, &traveller, &image)?;
-                Ok(agent)
-            });
+        let outcome = away_trip(stopped, &traveller, maps, &steps, |number, done| {
+            // The target has the descriptor for just this moment: it is about to close it.
+            if number == libc::SYS_close
+                && let Some(created) = done.first().filter(|o| o.value >= 0)
+            {
+                memory = Some(share_memory(pidfd, created.value as RawFd)?);
+            }
+            Ok(())
+        })
+        .and_then(|outcomes| check_outcomes(pid, &outcomes))
+        .and_then(|()| {
+            memory.ok_or_else(|| Error::new(ErrorKind::Internal, "the target made no memory"))
+        })
+        .and_then(|memory| {
+            let mut agent = Self { base, layout: image.layout, memory, questions: 0 };
+            agent.initialise(stopped, &traveller, &image)?;
+            Ok(agent)
+        });
         if outcome.is_err() {
             // Part of it may be there: roll back. The first error is the one to report.
             let _ = proc::maps(pid)
@@ -147,10 +148,15 @@ impl Agent {
         traveller.travel(&trip, |_, _| Ok(())).map(drop)
     }
 
-    /// Asks every stopped thread for an answer.
-    pub fn ping(&mut self, stopped: &Stopped) -> Result<Vec<Pong>> {
+    /// Asks every stopped thread for an answer. `filtered` says that seccomp filters are in the way of
+    /// some, so that each has to be looked at.
+    pub fn ping(&mut self, stopped: &Stopped, filtered: bool) -> Result<Vec<Pong>> {
         let mut pongs = Vec::with_capacity(stopped.threads().len());
         for &tid in stopped.threads().keys() {
+            if filtered && let Err(error) = seccomp::examine(tid, &calls_of(&[])) {
+                pongs.push(Pong { tid, unasked: Some(error.to_string()) });
+                continue;
+            }
             match self.ping_one(stopped, tid) {
                 Ok(()) => pongs.push(Pong { tid, unasked: None }),
                 Err(error) if error.kind == ErrorKind::TargetGone && has_ended(tid) => {}
@@ -183,7 +189,7 @@ impl Agent {
 
     /// Takes the agent out through one of the stopped threads.
     pub fn unload(&self, stopped: &Stopped) -> Result<()> {
-        let traveller = Traveller::new(stopped, any_thread(stopped)?)?;
+        let traveller = permitted_traveller(stopped, &removing(self.base, self.layout.length))?;
         let maps = proc::maps(stopped.pid())?;
         remove(stopped, &traveller, &maps, self.base, self.layout.length)
     }
@@ -270,9 +276,12 @@ fn remove(
     if !maps.iter().any(|m| m.start == start && is_wefts(m)) {
         return Ok(());
     }
-    let call = Step::Call(libc::SYS_munmap, vec![Value::Const(start.0), Value::Const(length)]);
-    let outcomes = away_trip(stopped, traveller, maps, &[call], |_, _| Ok(()))?;
+    let outcomes = away_trip(stopped, traveller, maps, &removing(start, length), |_, _| Ok(()))?;
     check_outcomes(stopped.pid(), &outcomes)
+}
+
+fn removing(start: TargetAddr, length: u64) -> [Step; 1] {
+    [Step::Call(libc::SYS_munmap, vec![Value::Const(start.0), Value::Const(length)])]
 }
 
 /// Makes a trip outside of weft's own memory, in room that the target has.
@@ -304,11 +313,41 @@ fn check_outcomes(pid: Tid, outcomes: &[Outcome]) -> Result<()> {
     .advice(format!("`weft doctor {pid}` shows limits and filters that forbid it")))
 }
 
-/// Any thread will do; the last born is the least likely to be one that others wait for.
-fn any_thread(stopped: &Stopped) -> Result<Tid> {
-    stopped.threads().keys().next_back().copied().ok_or_else(|| {
-        Error::new(ErrorKind::TargetGone, format!("process {} has no thread left", stopped.pid()))
-    })
+/// A thread that may make the trip: any will do, unless a seccomp filter is over it. The last born is
+/// the least likely to be one that others wait for.
+fn permitted_traveller(stopped: &Stopped, steps: &[Step]) -> Result<Traveller> {
+    let mut refusal =
+        Error::new(ErrorKind::TargetGone, format!("process {} has no thread left", stopped.pid()));
+    for &tid in stopped.threads().keys().rev() {
+        match seccomp::examine(tid, &calls_of(steps)) {
+            Ok(()) => return Traveller::new(stopped, tid),
+            Err(error) => refusal = error,
+        }
+    }
+    Err(refusal)
+}
+
+/// The system calls of a trip, as a seccomp filter sees them, with the farewell that every trip has.
+fn calls_of(steps: &[Step]) -> Vec<seccomp::Call> {
+    let call = |number: i64, args: &[Value]| {
+        let mut numbers = [0; 6];
+        for (number, value) in numbers.iter_mut().zip(args) {
+            // Neither a descriptor nor the address of a text is known yet; no filter can depend on it.
+            *number = if let Value::Const(constant) = *value { constant } else { 0 };
+        }
+        seccomp::Call {
+            name: syscall_name(number),
+            number: number as i32,
+            args: numbers,
+            instruction_pointer: 0,
+        }
+    };
+    let steps = steps.iter().filter_map(|step| match step {
+        Step::Call(number, args) => Some(call(*number, args)),
+        Step::Visit { .. } => None,
+    });
+    let farewell = [libc::SIG_SETMASK as u64, 0, 0, 8].map(Value::Const);
+    steps.chain([call(libc::SYS_rt_sigprocmask, &farewell)]).collect()
 }
 
 /// Maps into weft the memory behind a descriptor of the target.

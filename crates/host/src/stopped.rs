@@ -194,10 +194,10 @@ impl Stopped {
     }
 
     /// The threads that were not stopped, and the call that each sleeps in.
-    pub fn not_stopped(&self) -> impl Iterator<Item = (Tid, String)> {
+    pub fn not_stopped(&self) -> impl Iterator<Item = (Tid, &'static str)> {
         self.spared.iter().chain(&self.unstoppable).map(|&tid| {
-            let call = proc::sleeping_call(tid)
-                .map_or("the kernel".to_owned(), |call| syscall_name(call.number));
+            let call =
+                proc::sleeping_call(tid).map_or("the kernel", |call| syscall_name(call.number));
             (tid, call)
         })
     }
@@ -320,7 +320,7 @@ fn no_thread_to_stop(pid: Tid) -> Error {
     let call = proc::threads(pid)
         .ok()
         .and_then(|tids| tids.into_iter().find_map(proc::sleeping_call))
-        .map_or("a system call".to_owned(), |call| syscall_name(call.number));
+        .map_or("a system call", |call| syscall_name(call.number));
     Error::new(ErrorKind::Timeout, format!("process {pid} cannot be stopped without harm"))
         .why(format!("its threads sleep in {call}, which would return with part of its work done"))
         .advice("try again when whoever reads from the process has read")

@@ -2,6 +2,7 @@
 
 use crate::agent::{Agent, CpuFacts, Pong};
 use crate::arch::{Registers, VectorState};
+use crate::checks::{self, seccomp};
 use crate::launch::{self, Launch};
 use crate::leftovers::{abandoned, someone_is_away};
 use crate::proc::{self, Tid};
@@ -36,6 +37,7 @@ const STRAGGLER_REST: Duration = Duration::from_millis(2);
 impl Target {
     /// Attaches to a running process, which runs on.
     pub fn attach(pid: Tid) -> Result<Self> {
+        checks::preflight(pid)?;
         let mut target = Self {
             pid,
             pidfd: open_pidfd(pid)?,
@@ -111,8 +113,9 @@ impl Target {
     /// Asks every thread for an answer, from inside the process.
     pub fn ping(&mut self) -> Result<Vec<Pong>> {
         let mut agent = self.take_agent()?;
+        let filtered = seccomp::is_over_any_thread(self.pid);
         let (agent, result) = self.held(Reach::Every, move |stopped| {
-            let result = agent.check_in(stopped.pid()).and_then(|()| agent.ping(stopped));
+            let result = agent.check_in(stopped.pid()).and_then(|()| agent.ping(stopped, filtered));
             Ok((agent, result))
         })?;
         self.agent = Some(agent);

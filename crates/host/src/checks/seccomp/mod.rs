@@ -139,6 +139,12 @@ pub fn examine(tid: i32, calls: &[Call]) -> Result<()> {
     }
 }
 
+/// Whether some thread of a process is under a filter.
+pub fn is_over_any_thread(pid: i32) -> bool {
+    let threads = crate::proc::threads(pid).unwrap_or_default();
+    threads.into_iter().any(|tid| Status::read(tid).is_ok_and(|status| status.seccomp_mode != 0))
+}
+
 /// The error for a process in the strict mode.
 pub(super) fn strict(label: &str) -> Error {
     Error::new(ErrorKind::SeccompForbids, format!("{label} is in seccomp's strict mode"))
