@@ -167,8 +167,11 @@ class Footprint:
             found.append("executable memory")
         if self.descriptors != other.descriptors:
             found.append(f"descriptors {self.descriptors} and {other.descriptors}")
-        if self.threads != other.threads:
-            found.append(f"threads {self.threads} and {other.threads}")
+        # What is pending comes and goes by itself.
+        for tid in self.threads.keys() & other.threads.keys():
+            for field in ("SigBlk", "SigIgn", "SigCgt", "TracerPid"):
+                if self.threads[tid][field] != other.threads[tid][field]:
+                    found.append(f"{field} of thread {tid}")
         return found
 
 

@@ -3,9 +3,9 @@
     python -m tests.soak.attach [--cycles N] [--long]
 
 The program has 64 threads, 8 of which create and join others all the time, and checks its own
-invariants: registers, signals, wake-ups, sleeping times. Its memory map, its descriptors and all of its
-executable memory must be the same before and after. Prints how long it stood still, and how that grows
-with the number of threads.
+invariants: registers, signals, wake-ups, sleeping times. Its memory map, its descriptors and all of
+its executable memory must be the same before and after. Prints how long it stood still, and how
+that grows with the number of threads.
 """
 
 from __future__ import annotations

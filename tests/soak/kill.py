@@ -4,8 +4,8 @@
 
 Each victim is a weft of its own that attaches, pings and detaches over and over; it is killed with
 SIGKILL after a random time. The target checks its own invariants all the while. In the end one
-undisturbed weft attaches and detaches, and the target must look as it did at first: what the killed ones
-have left behind, it has taken out.
+undisturbed weft attaches and detaches, and the target must look as it did at first: what the killed
+ones have left behind, it has taken out.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 //! Everything here runs on the thread that holds the target ([`crate::worker`]).
 
 use crate::agent_image::{AgentImage, Layout};
-use crate::arch::{Step, Value, syscall_name};
+use crate::arch::{Step, Trip, Value, syscall_name};
 use crate::checks::seccomp;
 use crate::journey::{Outcome, Traveller};
 use crate::leftovers::Range;
@@ -17,7 +17,8 @@ use std::io;
 use std::os::fd::{FromRawFd, RawFd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use weft_abi::{
-    ControlBlock, MAGIC, MEMORY_NAME, SLOT_SIZE, Slot, VERSION, answer_to, request, state,
+    ControlBlock, MAGIC, MEMORY_NAME, SLOT_COUNT, SLOT_SIZE, Slot, VERSION, answer_to, request,
+    state,
 };
 
 /// The agent that was loaded into a target.
@@ -117,7 +118,8 @@ impl Agent {
         control.owner.start_time.store(proc::stat(me)?.start_time, Relaxed);
         control.owner.pid_namespace.store(proc::pid_namespace(me).unwrap_or(0), Relaxed);
 
-        self.visit(traveller, request::INIT)?;
+        let trip = self.visit(traveller, 0, request::INIT)?;
+        traveller.travel(&trip, |_, _| Ok(()))?;
         let control = self.control();
         match control.state.load(Acquire) {
             state::READY => Ok(()),
@@ -131,10 +133,8 @@ impl Agent {
         }
     }
 
-    /// Sends a thread into the agent with a request, and back.
-    fn visit(&mut self, traveller: &Traveller, asked: u32) -> Result<()> {
-        // Trips are made one at a time, so the first slot serves them all.
-        let slot = 0;
+    /// Prepares a thread's visit to the agent through a slot.
+    fn visit(&mut self, traveller: &Traveller, slot: usize, asked: u32) -> Result<Trip> {
         self.slot(slot).request.store(asked, Release);
         let at = self.layout.trip(slot);
         let step = Step::Visit {
@@ -145,23 +145,23 @@ impl Agent {
         };
         let trip = traveller.trip(self.base + at, &[step])?;
         self.memory[at as usize..][..trip.code.len()].copy_from_slice(&trip.code);
-        traveller.travel(&trip, |_, _| Ok(())).map(drop)
+        Ok(trip)
     }
 
     /// Asks every stopped thread for an answer. `filtered` says that seccomp filters are in the way of
     /// some, so that each has to be looked at.
     pub fn ping(&mut self, stopped: &Stopped, filtered: bool) -> Result<Vec<Pong>> {
         let mut pongs = Vec::with_capacity(stopped.threads().len());
+        let mut askable = Vec::with_capacity(stopped.threads().len());
         for &tid in stopped.threads().keys() {
             if filtered && let Err(error) = seccomp::examine(tid, &calls_of(&[])) {
                 pongs.push(Pong { tid, unasked: Some(error.to_string()) });
-                continue;
+            } else {
+                askable.push(tid);
             }
-            match self.ping_one(stopped, tid) {
-                Ok(()) => pongs.push(Pong { tid, unasked: None }),
-                Err(error) if error.kind == ErrorKind::TargetGone && has_ended(tid) => {}
-                Err(error) => return Err(error),
-            }
+        }
+        for group in askable.chunks(SLOT_COUNT) {
+            pongs.extend(self.ping_group(stopped, group)?);
         }
         pongs.extend(stopped.not_stopped().map(|(tid, call)| Pong {
             tid,
@@ -170,21 +170,44 @@ impl Agent {
         Ok(pongs)
     }
 
-    fn ping_one(&mut self, stopped: &Stopped, tid: Tid) -> Result<()> {
-        self.questions += 1;
-        let question = self.questions;
-        let traveller = Traveller::new(stopped, tid)?;
-        self.slot(0).question.store(question, Relaxed);
-        self.visit(&traveller, request::PING)?;
-        let slot = self.slot(0);
-        let (answer, fs_base) = (slot.answer.load(Acquire), slot.fs_base.load(Relaxed));
-        let other_thread = self.control().may_read_fs_base.load(Relaxed) != 0
-            && fs_base != traveller.home().0.fs_base;
-        if answer != answer_to(question) || other_thread {
-            return Err(Error::new(ErrorKind::Internal, format!("thread {tid} did not answer"))
-                .why("it came back from the agent with someone else's answer"));
+    /// Asks as many threads as there are slots, all at the same time.
+    fn ping_group(&mut self, stopped: &Stopped, group: &[Tid]) -> Result<Vec<Pong>> {
+        let mut away = Vec::with_capacity(group.len());
+        let mut first_failure = Ok(());
+        for (slot, &tid) in group.iter().enumerate() {
+            self.questions += 1;
+            let question = self.questions;
+            self.slot(slot).question.store(question, Relaxed);
+            let departed = Traveller::new(stopped, tid).and_then(|traveller| {
+                let trip = self.visit(&traveller, slot, request::PING)?;
+                traveller.depart(&trip)?;
+                Ok((traveller, trip))
+            });
+            match departed {
+                Ok((traveller, trip)) => away.push((slot, question, traveller, trip)),
+                Err(error) => first_failure = first_failure.and(unless_ended(tid, error)),
+            }
         }
-        Ok(())
+        // All have to be met, whatever happens to one of them.
+        let mut pongs = Vec::with_capacity(away.len());
+        for (slot, question, traveller, trip) in away {
+            let tid = traveller.tid();
+            match traveller.arrive(&trip, |_, _| Ok(())) {
+                Ok(_) if self.has_answered(slot, question, &traveller) => {
+                    pongs.push(Pong { tid, unasked: None });
+                }
+                Ok(_) => first_failure = first_failure.and(Err(no_answer(tid))),
+                Err(error) => first_failure = first_failure.and(unless_ended(tid, error)),
+            }
+        }
+        first_failure.map(|()| pongs)
+    }
+
+    fn has_answered(&self, slot: usize, question: u64, traveller: &Traveller) -> bool {
+        let slot = self.slot(slot);
+        let (answer, fs_base) = (slot.answer.load(Acquire), slot.fs_base.load(Relaxed));
+        let knows_thread = self.control().may_read_fs_base.load(Relaxed) != 0;
+        answer == answer_to(question) && (!knows_thread || fs_base == traveller.home().0.fs_base)
     }
 
     /// Takes the agent out through one of the stopped threads.
@@ -374,6 +397,13 @@ pub fn is_wefts(mapping: &Mapping) -> bool {
     mapping.shared && mapping.path == format!("/memfd:{MEMORY_NAME} (deleted)")
 }
 
-fn has_ended(tid: Tid) -> bool {
-    proc::stat(tid).map_or(true, |stat| matches!(stat.state, 'Z' | 'X'))
+/// That a thread ends is no failure.
+fn unless_ended(tid: Tid, error: Error) -> Result<()> {
+    let ended = proc::stat(tid).map_or(true, |stat| matches!(stat.state, 'Z' | 'X'));
+    if ended { Ok(()) } else { Err(error) }
+}
+
+fn no_answer(tid: Tid) -> Error {
+    Error::new(ErrorKind::Internal, format!("thread {tid} did not answer"))
+        .why("it came back from the agent with someone else's answer, or none")
 }

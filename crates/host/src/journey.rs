@@ -8,10 +8,7 @@ use crate::proc::Tid;
 use crate::ptrace::{self, CallSide, Event};
 use crate::stopped::{Stopped, outside_rseq};
 use crate::{Error, ErrorKind, Result, TargetAddr};
-use std::time::{Duration, Instant};
 
-/// Far longer than any trip takes on a machine that works.
-const PATIENCE: Duration = Duration::from_secs(10);
 const ALL_SIGNALS: u64 = u64::MAX;
 
 /// What a system call on a trip came to.
@@ -26,7 +23,6 @@ pub struct Outcome {
 /// A stopped thread about to travel, with everything that it must come back with.
 #[derive(Debug)]
 pub struct Traveller {
-    pid: Tid,
     tid: Tid,
     home: Registers,
     mask: u64,
@@ -42,7 +38,7 @@ impl Traveller {
         let home = outside_rseq(pid, tid, *registers);
         let mask = ptrace::signal_mask(tid)
             .map_err(|e| ptrace::failed("read the signal mask of", tid, &e))?;
-        Ok(Self { pid, tid, home, mask })
+        Ok(Self { tid, home, mask })
     }
 
     /// The thread.
@@ -62,22 +58,36 @@ impl Traveller {
         })
     }
 
-    /// Sends the thread on a trip (which must be in place) and brings it back: stopped, and with all
-    /// it had. Returns what the system calls on the way came to; before each, `before` is given its
-    /// number and what came before.
+    /// Sends the thread on a trip, which must be in place, and brings it back.
     pub fn travel(
         &self,
         trip: &Trip,
-        mut before: impl FnMut(i64, &[Outcome]) -> Result<()>,
+        before: impl FnMut(i64, &[Outcome]) -> Result<()>,
     ) -> Result<Vec<Outcome>> {
+        self.depart(trip)?;
+        self.arrive(trip, before)
+    }
+
+    /// Sends the thread on a trip.
+    pub fn depart(&self, trip: &Trip) -> Result<()> {
         // Registers first: with the mask first, a thread that is let go in between would stay deaf to
         // signals for ever.
         self.step("send", ptrace::set_registers(self.tid, &self.home.at(trip.start)))?;
         self.step("send", ptrace::set_signal_mask(self.tid, ALL_SIGNALS))?;
+        self.step("send", ptrace::resume_to_call(self.tid, 0))
+    }
+
+    /// Follows the thread on its trip until it is back: stopped, and with all it had. Returns what the
+    /// system calls on the way came to; before each, `before` is given its number and what came
+    /// earlier.
+    pub fn arrive(
+        &self,
+        trip: &Trip,
+        mut before: impl FnMut(i64, &[Outcome]) -> Result<()>,
+    ) -> Result<Vec<Outcome>> {
         let mut outcomes: Vec<Outcome> = Vec::new();
         let mut underway = 0;
         let mut verdict = Ok(());
-        self.step("send", ptrace::resume_to_call(self.tid, 0))?;
         loop {
             match self.wait()? {
                 Event::SystemCall => {
@@ -143,26 +153,9 @@ impl Traveller {
         ))
     }
 
+    /// A thread on a trip is on its way to its next stop, and nothing on that way takes long.
     fn wait(&self) -> Result<Event> {
-        let begin = Instant::now();
-        loop {
-            match ptrace::poll(self.tid).map_err(|e| ptrace::failed("wait for", self.tid, &e))? {
-                Some(event) => return Ok(event),
-                None if begin.elapsed() > PATIENCE => {
-                    return Err(Error::new(
-                        ErrorKind::Timeout,
-                        format!("thread {} of process {} is late", self.tid, self.pid),
-                    )
-                    .why(
-                        "it was sent on a trip and has not come back; it will, when it gets to run",
-                    )
-                    .advice("is the machine overloaded, or the process frozen? try again"));
-                }
-                // A trip takes microseconds: at first, only make room for it.
-                None if begin.elapsed() < Duration::from_micros(200) => std::thread::yield_now(),
-                None => std::thread::sleep(Duration::from_micros(20)),
-            }
-        }
+        ptrace::wait(self.tid).map_err(|e| ptrace::failed("wait for", self.tid, &e))
     }
 
     fn step(&self, what: &str, result: std::io::Result<()>) -> Result<()> {

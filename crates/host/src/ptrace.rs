@@ -193,16 +193,32 @@ pub fn force_write(tid: Tid, address: TargetAddr, bytes: &[u8]) -> io::Result<()
 }
 
 /// What the thread has done since it was last waited for; nothing when it still runs.
-///
+pub fn poll(tid: Tid) -> io::Result<Option<Event>> {
+    look(tid, libc::WNOHANG)
+}
+
+/// Waits until the thread has done something. Only for threads that are about to.
+pub fn wait(tid: Tid) -> io::Result<Event> {
+    loop {
+        if let Some(event) = look(tid, 0)? {
+            return Ok(event);
+        }
+    }
+}
+
 /// The end of a thread is left for whoever is to learn of it: a child of weft's has its exit status
 /// still to give, and the kernel clears away the others when the holding thread ends.
-pub fn poll(tid: Tid) -> io::Result<Option<Event>> {
+fn look(tid: Tid, how: c_int) -> io::Result<Option<Event>> {
     // SAFETY: plain integers; the kernel fills them in.
     let mut info: libc::siginfo_t = unsafe { zeroed() };
-    let options = libc::WEXITED | libc::WSTOPPED | libc::__WALL | libc::WNOHANG | libc::WNOWAIT;
+    let options = libc::WEXITED | libc::WSTOPPED | libc::__WALL | libc::WNOWAIT | how;
     // SAFETY: the kernel writes the information.
     if unsafe { libc::waitid(libc::P_PID, tid as libc::id_t, &raw mut info, options) } == -1 {
         let error = io::Error::last_os_error();
+        // One of weft's own signals was handled by this thread.
+        if error.kind() == io::ErrorKind::Interrupted {
+            return Ok(None);
+        }
         // Another thread's `execve` takes the others' ids away without a word.
         return if error.raw_os_error() == Some(libc::ECHILD) {
             Ok(Some(Event::Gone))
