@@ -1,8 +1,8 @@
 """What it costs a program when a tool attaches and detaches, seen from inside the program.
 
 One thread of the target looks at the clock all the time, so it knows how long it was kept from
-running. Each tool attaches and detaches once per round, beside a round in which nothing happens. Frida is
-measured when it is installed (`pip install frida`), GDB and strace when they are.
+running. Each tool attaches and detaches once per round, beside a round in which nothing happens.
+Frida is measured when it is installed (`pip install frida`), GDB and strace when they are.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 use crate::agent_image::{AgentImage, Layout};
 use crate::arch::{Step, Trip, Value, syscall_name};
 use crate::checks::seccomp;
-use crate::journey::{Outcome, Traveller};
+use crate::journey::{self, Outcome, Traveller};
 use crate::leftovers::Range;
 use crate::proc::{self, Mapping, Tid};
 use crate::room::Room;
@@ -27,6 +27,8 @@ pub struct Agent {
     base: TargetAddr,
     layout: Layout,
     memory: MmapMut,
+    /// The trips into the agent, by slot.
+    visits: Vec<Trip>,
     questions: u64,
 }
 
@@ -62,7 +64,7 @@ impl Agent {
         pidfd: RawFd,
     ) -> Result<Self> {
         let pid = stopped.pid();
-        let image = AgentImage::load()?;
+        let image = AgentImage::get()?;
         let base = place::find(maps, image.layout.length)?;
         let steps = loading(base, &image.layout);
         let traveller = permitted_traveller(stopped, &steps)?;
@@ -85,8 +87,9 @@ impl Agent {
             memory.ok_or_else(|| Error::new(ErrorKind::Internal, "the target made no memory"))
         })
         .and_then(|memory| {
-            let mut agent = Self { base, layout: image.layout, memory, questions: 0 };
-            agent.initialise(stopped, &traveller, &image)?;
+            let mut agent =
+                Self { base, layout: image.layout, memory, visits: Vec::new(), questions: 0 };
+            agent.initialise(stopped, &traveller, image)?;
             Ok(agent)
         });
         if outcome.is_err() {
@@ -133,18 +136,28 @@ impl Agent {
         }
     }
 
+    /// Plans visits to the agent for that many threads at a time, which is better done before they are
+    /// stopped.
+    pub fn plan_visits(&mut self, threads: usize) -> Result<()> {
+        for slot in self.visits.len()..threads.min(SLOT_COUNT) {
+            let step = Step::Visit {
+                entry: self.base + self.layout.entry(),
+                control: self.base + self.layout.control(),
+                slot: self.base + self.layout.slot(slot),
+                stack: self.base + self.layout.slot(slot + 1),
+            };
+            self.visits.push(journey::plan(self.base + self.layout.trip(slot), &[step])?);
+        }
+        Ok(())
+    }
+
     /// Prepares a thread's visit to the agent through a slot.
     fn visit(&mut self, traveller: &Traveller, slot: usize, asked: u32) -> Result<Trip> {
+        self.plan_visits(slot + 1)?;
         self.slot(slot).request.store(asked, Release);
-        let at = self.layout.trip(slot);
-        let step = Step::Visit {
-            entry: self.base + self.layout.entry(),
-            control: self.base + self.layout.control(),
-            slot: self.base + self.layout.slot(slot),
-            stack: self.base + self.layout.slot(slot + 1),
-        };
-        let trip = traveller.trip(self.base + at, &[step])?;
-        self.memory[at as usize..][..trip.code.len()].copy_from_slice(&trip.code);
+        let trip = self.visits[slot].clone();
+        let bytes = traveller.pack(&trip);
+        self.memory[self.layout.trip(slot) as usize..][..bytes.len()].copy_from_slice(&bytes);
         Ok(trip)
     }
 
@@ -317,8 +330,8 @@ fn away_trip(
 ) -> Result<Vec<Outcome>> {
     let pid = stopped.pid();
     let room = Room::find(pid, maps)?;
-    let trip = traveller.trip(room.code(), steps)?;
-    room.fill(pid, traveller.tid(), &trip.code)?;
+    let trip = journey::plan(room.code(), steps)?;
+    room.fill(pid, traveller.tid(), &traveller.pack(&trip))?;
     let outcome = traveller.travel(&trip, before);
     room.wipe(pid, traveller.tid())?;
     outcome

@@ -17,6 +17,7 @@ use crate::{Error, ErrorKind, Result, TargetAddr};
 use object::elf;
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 use object::{Object, ObjectSymbol, RelocationTarget};
+use std::sync::LazyLock;
 use weft_abi::{SLOT_COUNT, SLOT_SIZE};
 
 /// The agent, as `build.rs` built it.
@@ -72,9 +73,10 @@ pub struct AgentImage {
 }
 
 impl AgentImage {
-    /// Reads the agent that is built into weft.
-    pub fn load() -> Result<Self> {
-        parse(FILE).map_err(|why| {
+    /// The agent that is built into weft.
+    pub fn get() -> Result<&'static Self> {
+        static IMAGE: LazyLock<Result<AgentImage, String>> = LazyLock::new(|| parse(FILE));
+        IMAGE.as_ref().map_err(|why| {
             Error::new(ErrorKind::Internal, "the agent that is built into weft is broken").why(why)
         })
     }
@@ -142,7 +144,7 @@ mod tests {
 
     #[test]
     fn the_agent_is_small_and_its_parts_do_not_overlap() {
-        let image = AgentImage::load().unwrap();
+        let image = AgentImage::get().unwrap();
         let layout = image.layout;
         assert!(image.bytes.len() < 64 * 1024, "{} bytes", image.bytes.len());
         let ends = [
@@ -161,7 +163,7 @@ mod tests {
 
     #[test]
     fn placing_relocates() {
-        let mut image = AgentImage::load().unwrap();
+        let mut image = parse(FILE).unwrap();
         image.relative = vec![(image.bytes.len() as u64 - 8, 0x123)];
         let mut memory = vec![0; image.layout.length as usize];
         image.place(&mut memory, TargetAddr(0x10_0000));

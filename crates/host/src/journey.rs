@@ -11,6 +11,13 @@ use crate::{Error, ErrorKind, Result, TargetAddr};
 
 const ALL_SIGNALS: u64 = u64::MAX;
 
+/// Assembles a trip.
+pub fn plan(at: TargetAddr, steps: &[Step]) -> Result<Trip> {
+    assemble_trip(at, steps).map_err(|e| {
+        Error::new(ErrorKind::Internal, "a trip cannot be assembled").why(e.to_string())
+    })
+}
+
 /// What a system call on a trip came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
@@ -51,11 +58,9 @@ impl Traveller {
         &self.home
     }
 
-    /// Assembles a trip for this thread.
-    pub fn trip(&self, at: TargetAddr, steps: &[Step]) -> Result<Trip> {
-        assemble_trip(at, steps, &self.home, self.mask).map_err(|e| {
-            Error::new(ErrorKind::Internal, "a trip cannot be assembled").why(e.to_string())
-        })
+    /// The bytes of a trip for this thread.
+    pub fn pack(&self, trip: &Trip) -> Vec<u8> {
+        trip.packed_for(&self.home, self.mask)
     }
 
     /// Sends the thread on a trip, which must be in place, and brings it back.

@@ -5,7 +5,7 @@ use crate::arch::{Registers, VectorState};
 use crate::checks::{self, seccomp};
 use crate::launch::{self, Launch};
 use crate::leftovers::{abandoned, someone_is_away};
-use crate::proc::{self, Tid};
+use crate::proc::{self, Mapping, Tid};
 use crate::ptrace;
 use crate::stopped::{Caution, Pause, Stopped};
 use crate::worker::Worker;
@@ -13,6 +13,7 @@ use crate::{Error, ErrorKind, Result};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::{Child, ExitStatus};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// A process with weft's agent in it.
@@ -23,7 +24,8 @@ use std::time::Duration;
 pub struct Target {
     pid: Tid,
     pidfd: OwnedFd,
-    agent: Option<Agent>,
+    /// Shared with the thread that holds the target, for as long as it does.
+    agent: Option<Arc<Mutex<Agent>>>,
     /// The thread that holds the target while it is to stay stopped.
     hold: Option<Worker<Stopped>>,
     child: Option<Child>,
@@ -91,8 +93,8 @@ impl Target {
                 }
                 Agent::load(stopped, &maps, &leftovers, descriptor).map(Some)
             })?;
-            if loaded.is_some() {
-                self.agent = loaded;
+            if let Some(agent) = loaded {
+                self.agent = Some(Arc::new(Mutex::new(agent)));
                 return Ok(());
             }
             std::thread::sleep(STRAGGLER_REST);
@@ -112,19 +114,21 @@ impl Target {
 
     /// Asks every thread for an answer, from inside the process.
     pub fn ping(&mut self) -> Result<Vec<Pong>> {
-        let mut agent = self.take_agent()?;
+        let agent = self.agent.clone().ok_or_else(|| detached(self.pid))?;
         let filtered = seccomp::is_over_any_thread(self.pid);
-        let (agent, result) = self.held(Reach::Every, move |stopped| {
-            let result = agent.check_in(stopped.pid()).and_then(|()| agent.ping(stopped, filtered));
-            Ok((agent, result))
-        })?;
-        self.agent = Some(agent);
-        result
+        let threads = proc::threads(self.pid)?.len();
+        agent.lock().map_err(poisoned)?.plan_visits(threads)?;
+        self.held(Reach::Every, move |stopped| {
+            let mut agent = agent.lock().map_err(poisoned)?;
+            agent.check_in(stopped.pid())?;
+            agent.ping(stopped, filtered)
+        })
     }
 
     /// What the agent saw of the processor.
     pub fn cpu(&self) -> Result<CpuFacts> {
-        self.agent.as_ref().map(Agent::cpu).ok_or_else(|| detached(self.pid))
+        let agent = self.agent.as_ref().ok_or_else(|| detached(self.pid))?;
+        Ok(agent.lock().map_err(poisoned)?.cpu())
     }
 
     /// The registers of a thread, general and vector. Stops the thread for the moment of reading.
@@ -179,26 +183,24 @@ impl Target {
     }
 
     fn unload_agent(&mut self) -> Result<()> {
-        let Some(agent) = self.agent.take() else { return Ok(()) };
-        let outcome = match proc::maps(self.pid) {
-            Ok(maps) if agent.is_in(&maps) => {
-                self.held(Reach::Some, move |stopped| agent.unload(stopped))
+        let Some(agent) = self.agent.clone() else { return Ok(()) };
+        let is_in = |maps: &[Mapping]| agent.lock().is_ok_and(|agent| agent.is_in(maps));
+        if proc::maps(self.pid).is_ok_and(|maps| is_in(&maps)) {
+            let outcome = self
+                .held(Reach::Some, move |stopped| agent.lock().map_err(poisoned)?.unload(stopped));
+            match outcome {
+                Err(e) if matches!(e.kind, ErrorKind::TargetGone | ErrorKind::NoSuchProcess) => {}
+                other => other?,
             }
-            _ => Ok(()),
-        };
-        match outcome {
-            Err(e) if matches!(e.kind, ErrorKind::TargetGone | ErrorKind::NoSuchProcess) => Ok(()),
-            other => other,
         }
+        // Only now: if it could not be taken out, one can try again.
+        self.agent = None;
+        Ok(())
     }
 
     /// Every time that threads of the target stood still because of weft.
     pub fn pauses(&self) -> &[Pause] {
         &self.pauses
-    }
-
-    fn take_agent(&mut self) -> Result<Agent> {
-        self.agent.take().ok_or_else(|| detached(self.pid))
     }
 
     /// Stops threads, does something with them, and lets them go, whatever happens. A target that is
@@ -268,6 +270,10 @@ fn open_pidfd(pid: Tid) -> Result<OwnedFd> {
     }
     // SAFETY: the call just made it, and nobody else knows of it.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor as i32) })
+}
+
+fn poisoned<T>(_: PoisonError<T>) -> Error {
+    Error::new(ErrorKind::Internal, "an earlier operation on this target has panicked")
 }
 
 fn detached(pid: Tid) -> Error {

@@ -44,16 +44,58 @@ pub enum Step {
     },
 }
 
-/// A trip, ready to be written at its place.
+/// The code of a trip from one place. What a thread has to come home with, its luggage, goes right
+/// behind the code, so that the same trip serves any thread without being assembled again.
 #[derive(Clone, Debug)]
 pub struct Trip {
-    /// The bytes.
-    pub code: Vec<u8>,
+    /// The bytes, without the luggage.
+    code: Vec<u8>,
     /// Where a thread starts.
     pub start: TargetAddr,
     /// The address after the farewell's `syscall` instruction.
     pub farewell: TargetAddr,
 }
+
+impl Trip {
+    /// All the bytes, for a thread with these registers and this signal mask.
+    pub fn packed_for(&self, registers: &Registers, mask: u64) -> Vec<u8> {
+        let home = registers.settled().0;
+        let luggage = [
+            home.rax,
+            home.rbx,
+            home.rcx,
+            home.rdx,
+            home.rsi,
+            home.rdi,
+            home.rbp,
+            home.r8,
+            home.r9,
+            home.r10,
+            home.r11,
+            home.r12,
+            home.r13,
+            home.r14,
+            home.r15,
+            home.rsp,
+            home.rip,
+            home.eflags,
+            mask,
+        ];
+        let mut bytes = Vec::with_capacity(self.code.len() + size_of_val(&luggage));
+        bytes.extend(&self.code);
+        bytes.extend(luggage.iter().flat_map(|value| value.to_ne_bytes()));
+        bytes
+    }
+}
+
+/// The registers that the luggage starts with, in its order; what follows them.
+const CARRIED: [AsmRegister64; 15] =
+    [rax, rbx, rcx, rdx, rsi, rdi, rbp, r8, r9, r10, r11, r12, r13, r14, r15];
+const CARRIED_RSP: usize = 15;
+const CARRIED_RIP: usize = 16;
+const CARRIED_FLAGS: usize = 17;
+const CARRIED_MASK: usize = 18;
+const PIECES: usize = 19;
 
 const ARGUMENTS: [Register; 6] =
     [Register::RDI, Register::RSI, Register::RDX, Register::R10, Register::R8, Register::R9];
@@ -61,18 +103,10 @@ const ARGUMENTS: [Register; 6] =
 const KEPT: Register = Register::R12;
 const SIGNAL_MASK_SIZE: u64 = 8;
 
-/// Assembles a trip at an address, for a thread with these registers and this signal mask.
-pub fn assemble_trip(
-    at: TargetAddr,
-    steps: &[Step],
-    registers: &Registers,
-    mask: u64,
-) -> Result<Trip, IcedError> {
-    let home = registers.settled().0;
+/// Assembles a trip at an address.
+pub fn assemble_trip(at: TargetAddr, steps: &[Step]) -> Result<Trip, IcedError> {
     let mut a = CodeAssembler::new(64)?;
-    let mut mask_data = a.create_label();
-    let mut flags_data = a.create_label();
-    let mut home_data = a.create_label();
+    let mut luggage: [_; PIECES] = std::array::from_fn(|_| a.create_label());
     let mut after_farewell = a.create_label();
     let mut texts = Vec::new();
 
@@ -118,53 +152,36 @@ pub fn assemble_trip(
 
     // From here on nothing changes the flags. The stack pointer is the thread's own again before its
     // signals are let in, so that a handler finds the stack that it expects.
-    a.lea(rsp, ptr(flags_data))?;
+    a.lea(rsp, ptr(luggage[CARRIED_FLAGS]))?;
     a.popfq()?;
-    load(&mut a, Register::RSP, home.rsp)?;
+    a.mov(rsp, ptr(luggage[CARRIED_RSP]))?;
     load(&mut a, Register::RDI, libc::SIG_SETMASK as u64)?;
-    a.lea(rsi, ptr(mask_data))?;
+    a.lea(rsi, ptr(luggage[CARRIED_MASK]))?;
     load(&mut a, Register::RDX, 0)?;
     load(&mut a, Register::R10, SIGNAL_MASK_SIZE)?;
     load(&mut a, Register::RAX, libc::SYS_rt_sigprocmask as u64)?;
     a.syscall()?;
     a.set_label(&mut after_farewell)?;
-
-    for (register, value) in [
-        (Register::RAX, home.rax),
-        (Register::RBX, home.rbx),
-        (Register::RCX, home.rcx),
-        (Register::RDX, home.rdx),
-        (Register::RSI, home.rsi),
-        (Register::RDI, home.rdi),
-        (Register::RBP, home.rbp),
-        (Register::R8, home.r8),
-        (Register::R9, home.r9),
-        (Register::R10, home.r10),
-        (Register::R11, home.r11),
-        (Register::R12, home.r12),
-        (Register::R13, home.r13),
-        (Register::R14, home.r14),
-        (Register::R15, home.r15),
-    ] {
-        load(&mut a, register, value)?;
+    for (register, piece) in CARRIED.into_iter().zip(luggage) {
+        a.mov(register, ptr(piece))?;
     }
-    a.jmp(qword_ptr(home_data))?;
-
-    a.set_label(&mut mask_data)?;
-    a.dq(&[mask])?;
-    a.set_label(&mut flags_data)?;
-    a.dq(&[home.eflags])?;
-    a.set_label(&mut home_data)?;
-    a.dq(&[home.rip])?;
+    a.jmp(qword_ptr(luggage[CARRIED_RIP]))?;
     for (mut label, text) in texts {
         a.set_label(&mut label)?;
         a.db(text.as_bytes())?;
         a.db(b"\0")?;
     }
+    // Only to give the labels their places: the luggage itself is packed later.
+    for piece in &mut luggage {
+        a.set_label(piece)?;
+        a.dq(&[0])?;
+    }
 
     let result = a.assemble_options(at.0, BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS)?;
     let farewell = TargetAddr(result.label_ip(&after_farewell)?);
-    Ok(Trip { code: result.inner.code_buffer, start: at, farewell })
+    let mut code = result.inner.code_buffer;
+    code.truncate(code.len() - 8 * PIECES);
+    Ok(Trip { code, start: at, farewell })
 }
 
 /// The shortest `mov` of a constant into a register. It leaves the flags alone.
@@ -212,7 +229,7 @@ mod tests {
         let steps =
             [Step::Call(libc::SYS_munmap, vec![Value::Const(0x10_0000), Value::Const(4096)])];
         let at = TargetAddr(0x7f00_0000_0000);
-        let trip = assemble_trip(at, &steps, &registers(), 0xff).unwrap();
+        let trip = assemble_trip(at, &steps).unwrap();
         assert_eq!(
             disassemble(&trip).join("\n"),
             "\
@@ -221,40 +238,45 @@ mov esi,1000h
 mov eax,0Bh
 syscall
 mov r12,rax
-lea rsp,[7F00000000A6h]
+lea rsp,[7F0000000138h]
 popfq
-mov rsp,7FFF12345678h
+mov rsp,[7F0000000128h]
 mov edi,2
-lea rsi,[7F000000009Eh]
+lea rsi,[7F0000000140h]
 mov edx,0
 mov r10d,8
 mov eax,0Eh
 syscall
-mov eax,7
-mov ebx,0
-mov ecx,0
-mov edx,0
-mov esi,0
-mov edi,0
-mov ebp,0
-mov r8d,0
-mov r9d,0
-mov r10d,0
-mov r11d,0
-mov r12d,0
-mov r13d,0
-mov r14d,0
-mov r15,0FFFFFFFFFFFFFFFFh
-jmp qword ptr [7F00000000AEh]"
+mov rax,[7F00000000B0h]
+mov rbx,[7F00000000B8h]
+mov rcx,[7F00000000C0h]
+mov rdx,[7F00000000C8h]
+mov rsi,[7F00000000D0h]
+mov rdi,[7F00000000D8h]
+mov rbp,[7F00000000E0h]
+mov r8,[7F00000000E8h]
+mov r9,[7F00000000F0h]
+mov r10,[7F00000000F8h]
+mov r11,[7F0000000100h]
+mov r12,[7F0000000108h]
+mov r13,[7F0000000110h]
+mov r14,[7F0000000118h]
+mov r15,[7F0000000120h]
+jmp qword ptr [7F0000000130h]"
         );
-        let data = &trip.code[0x9e..];
-        assert_eq!(data, [0xffu64, 0x246, 0x40_1002].map(u64::to_ne_bytes).concat());
-        assert_eq!(trip.code[(trip.farewell.0 - at.0) as usize - 2..][..2], [0x0f, 0x05]);
+        let bytes = trip.packed_for(&registers(), 0xff);
+        assert_eq!(bytes[(trip.farewell.0 - at.0) as usize - 2..][..2], [0x0f, 0x05]);
+        let words: Vec<u64> = bytes[trip.code.len()..]
+            .chunks(8)
+            .map(|word| u64::from_ne_bytes(word.try_into().unwrap()))
+            .collect();
+        assert_eq!((words[0], words[14]), (7, u64::MAX));
+        assert_eq!(words[15..], [0x7fff_1234_5678, 0x40_1002, 0x246, 0xff]);
     }
 
     #[test]
     fn nothing_between_the_flags_and_home_changes_the_flags() {
-        let trip = assemble_trip(TargetAddr(0x1000), &[], &registers(), 0).unwrap();
+        let trip = assemble_trip(TargetAddr(0x1000), &[]).unwrap();
         let lines = disassemble(&trip);
         let popped = lines.iter().position(|l| l == "popfq").unwrap();
         for line in &lines[popped + 1..] {
