@@ -2,6 +2,7 @@
 
 mod addr;
 mod error;
+pub mod symbols;
 
 pub use addr::TargetAddr;
 pub use error::{Error, ErrorKind, Result};
