@@ -3,10 +3,12 @@
 use pyo3::prelude::*;
 
 mod errors;
+mod symbols;
 
 /// `weft._native`: see `_native.pyi` for its documentation.
 #[pymodule]
 fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    m.add_class::<symbols::ModuleSymbols>()?;
     Ok(())
 }

@@ -79,8 +79,9 @@ pub(super) fn collect(
 
     let plt_entries = plt::entries(module);
     let plt_names = plt::names(&plt_entries, dynamic.as_ref(), |address| {
-        let index = functions.partition_point(|function| function.address < address);
-        functions.get(index).filter(|found| found.address == address).map(|found| found.name)
+        let start = functions.partition_point(|function| function.address < address);
+        let same = functions[start..].iter().take_while(|function| function.address == address);
+        same.min_by_key(|function| preference(function)).map(|function| function.name)
     });
     let (ranges, problem) = frames::ranges(module);
     problems.extend(problem);

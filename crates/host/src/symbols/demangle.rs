@@ -12,7 +12,7 @@ const LONGEST_INPUT: usize = 1 << 13;
 const PLT_SUFFIX: &str = "@plt";
 
 /// The C++ or Rust name, or nothing when the linker's name is the only one.
-pub(super) fn demangle(name: &str) -> Option<String> {
+pub fn demangle(name: &str) -> Option<String> {
     if !name.starts_with("_Z") && !name.starts_with("_R") || name.len() > LONGEST_INPUT {
         return None;
     }

@@ -26,6 +26,7 @@ mod symtab;
 mod table;
 
 pub use cache::Cache;
+pub use demangle::demangle;
 pub use dwarf::Frame;
 pub use elf::Layout;
 pub use glob::Glob;
