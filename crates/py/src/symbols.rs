@@ -95,9 +95,9 @@ impl ModuleSymbols {
         self.0.problems().collect()
     }
 
-    #[getter]
-    fn from_cache(&self) -> bool {
-        self.0.from_cache()
+    #[getter(from_cache)]
+    fn is_from_cache(&self) -> bool {
+        self.0.is_from_cache()
     }
 
     fn __len__(&self) -> usize {

@@ -4,11 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use addr2line::Context;
-use gimli::{DwarfSections, EndianArcSlice, EndianSlice, LittleEndian};
+use gimli::{AbbreviationsCacheStrategy, DwarfSections, EndianArcSlice, EndianSlice, LittleEndian};
 
 use super::debug_file;
 use super::demangle::demangle;
 use super::elf::Elf;
+use super::plausible::is_plausible;
 use crate::{Error, ErrorKind, Result};
 
 /// What all debug sections of one module may take.
@@ -41,27 +42,40 @@ pub(super) struct Lines(Context<EndianArcSlice<LittleEndian>>);
 
 impl DebugInfo {
     /// Loads the debug information of a module or its debug file; nothing when it has none.
-    pub(super) fn load(elf: &Elf, path: &Path, root: &Path) -> Option<Self> {
-        elf.section(".debug_info").or_else(|| elf.section(".debug_line"))?;
+    pub(super) fn load(elf: &Elf, path: &Path, root: &Path) -> Result<Option<Self>> {
+        if elf.section(".debug_info").or_else(|| elf.section(".debug_line")).is_none() {
+            return Ok(None);
+        }
         let supplementary = debug_file::supplementary(elf, path, root);
-        Some(Self {
-            own: load_sections(elf),
-            supplementary: supplementary.as_ref().map(load_sections),
-        })
+        let supplementary = supplementary.as_ref().map(load_sections);
+        let loaded = Self { own: load_sections(elf), supplementary };
+        if !is_plausible(loaded.view()) {
+            return Err(Error::new(ErrorKind::BadFile, "the debug information is not used").why(
+                "its parts refer to each other so often that reading it would fill the memory",
+            ));
+        }
+        Ok(Some(loaded))
     }
 
-    /// A view for reading all of it.
-    pub(super) fn borrow(&self) -> gimli::Dwarf<EndianSlice<'_, LittleEndian>> {
+    fn view(&self) -> gimli::Dwarf<EndianSlice<'_, LittleEndian>> {
         self.own.borrow_with_sup(self.supplementary.as_ref(), |section| {
             EndianSlice::new(section, LittleEndian)
         })
     }
 
+    /// A view for reading all of it.
+    pub(super) fn borrow(&self) -> gimli::Dwarf<EndianSlice<'_, LittleEndian>> {
+        let mut dwarf = self.view();
+        dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::Duplicates);
+        dwarf
+    }
+
     /// Prepares for questions about addresses.
     pub(super) fn lines(&self) -> Result<Lines> {
-        let dwarf = self.own.borrow_with_sup(self.supplementary.as_ref(), |section| {
+        let mut dwarf = self.own.borrow_with_sup(self.supplementary.as_ref(), |section| {
             EndianArcSlice::new(section.clone(), LittleEndian)
         });
+        dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::Duplicates);
         Context::from_dwarf(dwarf).map(Lines).map_err(bad_debug_info)
     }
 }

@@ -242,7 +242,7 @@ impl Elf {
     }
 
     /// The bytes from an address to the end of the segment it is in.
-    pub(super) fn from_address(&self, address: u64) -> Option<Cow<'_, [u8]>> {
+    pub(super) fn rest_of_segment(&self, address: u64) -> Option<Cow<'_, [u8]>> {
         let segment = self.loaded().find(|segment| {
             address.checked_sub(segment.address).is_some_and(|at| at < segment.file_size)
         })?;

@@ -56,5 +56,5 @@ fn eh_frame(elf: &Elf) -> Option<(u64, Cow<'_, [u8]>)> {
     let bases = BaseAddresses::default().set_eh_frame_hdr(header.address);
     let parsed = EhFrameHdr::<EndianSlice<'_, _>>::new(&bytes, LittleEndian).parse(&bases, 8);
     let address = parsed.ok()?.eh_frame_ptr().direct().ok()?;
-    Some((address, elf.from_address(address)?))
+    Some((address, elf.rest_of_segment(address)?))
 }

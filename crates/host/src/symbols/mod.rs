@@ -1,7 +1,7 @@
 //! What is known about the code of a module: its functions, and where in the source they are.
 //!
 //! [`ModuleSymbols`] is the way in. The readers (`elf`, `symtab`, `frames`, `plt`, `gopclntab`,
-//! `dwarf`, `sources`) turn bytes into facts; `collect` merges the facts into one `table`; where
+//! `dwarf`, `plausible`, `sources`) turn bytes into facts; `collect` merges the facts into one `table`; where
 //! files are found and kept is the matter of `debug_file` and `cache`.
 
 mod backing;
@@ -19,6 +19,7 @@ mod gopclntab;
 mod json;
 mod module;
 mod parallel;
+mod plausible;
 mod plt;
 mod raw;
 mod sources;

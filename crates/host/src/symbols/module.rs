@@ -208,7 +208,7 @@ impl ModuleSymbols {
     }
 
     /// Whether the functions came from the cache.
-    pub fn from_cache(&self) -> bool {
+    pub fn is_from_cache(&self) -> bool {
         self.from_cache
     }
 
@@ -310,7 +310,10 @@ impl ModuleSymbols {
             .advice("open the module again"));
         }
         let load = |elf: &Elf| DebugInfo::load(elf, self.path(), self.place.root());
-        Ok(load(&opened.elf).or_else(|| load(&opened.debug_files.choose().0?)))
+        match load(&opened.elf)? {
+            Some(own) => Ok(Some(own)),
+            None => opened.debug_files.choose().0.as_ref().map_or(Ok(None), load),
+        }
     }
 }
 

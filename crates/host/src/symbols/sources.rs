@@ -227,7 +227,7 @@ struct Declaration<'data> {
 
 impl<'data> UnitReader<'_, 'data> {
     fn read(&mut self, header: &UnitHeader<Slice<'data>>) -> gimli::Result<()> {
-        let unit = self.dwarf.unit(header.clone())?;
+        let unit = self.dwarf.unit(*header)?;
         // By the offset of the unit that the number of the file belongs to, and that number.
         let mut files = HashMap::new();
         let mut entries = unit.entries_raw(None)?;
@@ -315,7 +315,7 @@ impl<'data> UnitReader<'_, 'data> {
 
     fn other_unit(&mut self, unit_at: usize) -> Option<&Unit<Slice<'data>>> {
         if !self.others.contains_key(&unit_at) {
-            let header = self.header_around(unit_at)?.clone();
+            let header = *self.header_around(unit_at)?;
             self.others.insert(unit_at, self.dwarf.unit(header).ok());
         }
         self.others.get(&unit_at)?.as_ref()

@@ -146,7 +146,7 @@ fn count_by_gnu_hash(elf: &Elf, address: u64) -> Option<u64> {
         return Some(first_hashed);
     }
     let chains_at = buckets_at.checked_add(bucket_count * 4)?;
-    let chain = elf.from_address(chains_at.checked_add((last_chain - first_hashed) * 4)?)?;
+    let chain = elf.rest_of_segment(chains_at.checked_add((last_chain - first_hashed) * 4)?)?;
     let length = chain.chunks_exact(4).position(|entry| entry[0] & 1 == 1)?;
     Some(last_chain + length as u64 + 1)
 }
