@@ -343,7 +343,7 @@ def test_mini_debug_info(program: Path, tmp_path: Path) -> None:
 def test_zipped_bomb_is_refused(program: Path, tmp_path: Path) -> None:
     bomb = tmp_path / "bomb.xz"
     with bomb.open("wb") as output:
-        zeros = subprocess.Popen(["head", "-c", "600M", "/dev/zero"], stdout=subprocess.PIPE)
+        zeros = subprocess.Popen(["head", "-c", "300M", "/dev/zero"], stdout=subprocess.PIPE)
         subprocess.run(["xz", "-0"], stdin=zeros.stdout, stdout=output, check=True)
         assert zeros.stdout is not None
         zeros.stdout.close()
