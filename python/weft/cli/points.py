@@ -15,7 +15,7 @@ from weft.errors import BadFile
 from weft.model import Module
 
 #: How many functions are rendered at a time: enough to be quick, not so many as to fill memory.
-_BATCH = 8192
+_BATCH = 16384
 
 _SCHEMA = 1
 

@@ -20,13 +20,15 @@ pub(super) fn push_function(out: &mut String, function: Function<'_>, sources: O
         None => out.push_str("null"),
     }
     for (key, value) in [
-        ("kind", function.kind().name()),
-        ("binding", function.binding().name()),
-        ("visibility", function.visibility().name()),
-        ("origin", function.origin().name()),
+        (", \"kind\": \"", function.kind().name()),
+        ("\", \"binding\": \"", function.binding().name()),
+        ("\", \"visibility\": \"", function.visibility().name()),
+        ("\", \"origin\": \"", function.origin().name()),
     ] {
-        let _ = write!(out, ", \"{key}\": \"{value}\"");
+        out.push_str(key);
+        out.push_str(value);
     }
+    out.push('"');
     if let Some(demangled) = function.demangled() {
         out.push_str(", \"demangled\": ");
         push_text(out, demangled);
@@ -45,9 +47,17 @@ pub(super) fn push_function(out: &mut String, function: Function<'_>, sources: O
 
 fn push_text(out: &mut String, text: &str) {
     out.push('"');
+    // Without an early end, the compiler makes this look at many bytes at a time; and hardly any
+    // name has something to escape.
+    let special = text.bytes().fold(false, |found, byte| found | needs_escape(byte));
+    if !special {
+        out.push_str(text);
+        out.push('"');
+        return;
+    }
     let mut plain_from = 0;
     for (at, byte) in text.bytes().enumerate() {
-        if byte >= 0x20 && byte != b'"' && byte != b'\\' {
+        if !needs_escape(byte) {
             continue;
         }
         out.push_str(&text[plain_from..at]);
@@ -62,6 +72,10 @@ fn push_text(out: &mut String, text: &str) {
     }
     out.push_str(&text[plain_from..]);
     out.push('"');
+}
+
+fn needs_escape(byte: u8) -> bool {
+    (byte < 0x20) | (byte == b'"') | (byte == b'\\')
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use super::elf::{Elf, Layout};
 use super::glob::Glob;
 use super::sources::{self, Sources};
 use super::table::{Function, FunctionTable};
-use super::{hex, json};
+use super::{hex, json, parallel};
 use crate::{Error, ErrorKind, Result};
 
 /// The two kinds of entries in the cache.
@@ -289,14 +289,20 @@ impl ModuleSymbols {
 
     /// Functions as JSON objects, separated by a comma and a new line.
     pub fn json(&self, indexes: &[u32], sources: Option<&Sources>) -> String {
-        let mut out = String::new();
-        for function in indexes.iter().filter_map(|index| self.functions.get(*index as usize)) {
-            if !out.is_empty() {
-                out.push_str(",\n");
+        const CHUNK: usize = 4096;
+        let get = |index: &u32| self.functions.get(*index as usize);
+        let functions: Vec<Function<'_>> = indexes.iter().filter_map(get).collect();
+        let chunks = parallel::map_chunks(&functions, CHUNK, |chunk| {
+            let mut out = String::new();
+            for function in chunk {
+                if !out.is_empty() {
+                    out.push_str(",\n");
+                }
+                json::push_function(&mut out, *function, sources);
             }
-            json::push_function(&mut out, function, sources);
-        }
-        out
+            out
+        });
+        chunks.join(",\n")
     }
 
     /// The debug information in the module itself, or else in its debug file.
