@@ -73,8 +73,9 @@ pub struct ModuleSymbols {
     functions: FunctionTable,
     from_cache: bool,
     sources: OnceLock<Sources>,
-    /// The lines, once they have been asked for: nothing when there is no debug information.
-    lines: Mutex<Option<Option<Lines>>>,
+    /// The lines, once they have been asked for: nothing when there is no debug information. That
+    /// it cannot be read is remembered too, for it may have taken long to find out.
+    lines: Mutex<Option<Result<Option<Lines>>>>,
 }
 
 /// A module whose headers have been read and whose debug file has been looked for.
@@ -250,13 +251,11 @@ impl ModuleSymbols {
     /// The function at an offset, and the source line with the functions inlined there.
     pub fn frames_at(&self, offset: u64) -> Result<Vec<Frame>> {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        if lines.is_none() {
-            let debug_info = self.debug_info()?;
-            *lines = Some(debug_info.map(|info| info.lines()).transpose()?);
-        }
-        match lines.as_ref().and_then(Option::as_ref) {
-            Some(lines) => lines.frames(offset),
-            None => Ok(Vec::new()),
+        let load = || self.debug_info()?.map(|info| info.lines()).transpose();
+        match lines.get_or_insert_with(load) {
+            Ok(Some(lines)) => lines.frames(offset),
+            Ok(None) => Ok(Vec::new()),
+            Err(error) => Err(error.clone()),
         }
     }
 
