@@ -1,23 +1,255 @@
-"""What weft knows about a target, as plain values.
+"""What weft knows about a program and its processes, as plain values that never change.
 
-Everything here is frozen: it says how things were when it was asked for.
+Nothing here is read before it is asked for: a :class:`Module` of a hundred thousand functions costs
+nothing until its functions are wanted, and then only those that are.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
+from pathlib import PurePath
+from typing import Literal, TypeAlias
+
+from weft._native import ModuleSymbols
+
+__all__ = [
+    "Frame",
+    "Function",
+    "FunctionKind",
+    "Mapping",
+    "Module",
+    "Pause",
+    "Pong",
+    "Process",
+    "Processor",
+    "Registers",
+    "Resource",
+    "ResourceKind",
+    "SourceFile",
+    "SourceLocation",
+    "Thread",
+]
+
+FunctionKind: TypeAlias = Literal["function", "ifunc", "plt"]
+"""An ordinary function; one that chooses at start-up which function its name stands for; an entry
+of the procedure linkage table, which jumps to a function of another module."""
+
+ResourceKind: TypeAlias = Literal[
+    "root", "module", "source", "function", "process", "thread", "machine"
+]
+"""What stands at a place of the resource tree."""
+
+#: How many functions are turned into Python objects at a time.
+_BATCH = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLocation:
+    """A place in a source file. ``line`` and ``column`` are ``None`` where they are not known."""
+
+    file: str
+    line: int | None = None
+    column: int | None = None
+
+    def __str__(self) -> str:
+        return self.file if self.line is None else f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function of a module.
+
+    ``offset`` is its address as the file states it: adding the module's load bias gives the address
+    in a process. ``size`` is 0 where nothing tells. ``name`` is the linker's, or ``sub_<offset>``
+    for code that has lost its name; ``demangled`` is the C++ or Rust name where that differs.
+    ``aliases`` are other names of the same code. ``origin`` says which part of the file named it.
+    """
+
+    module: Module
+    name: str
+    offset: int
+    size: int
+    demangled: str | None = None
+    kind: FunctionKind = "function"
+    binding: str = "local"
+    visibility: str = "default"
+    origin: str = "symtab"
+    aliases: tuple[str, ...] = ()
+    index: int = field(default=0, repr=False, compare=False)
+
+    @property
+    def display_name(self) -> str:
+        """The name to show to people."""
+        return self.demangled or self.name
+
+    @property
+    def source(self) -> SourceLocation | None:
+        """Where it is written; needs debug information."""
+        (place,) = self.module.symbols.sources([self.index])
+        if place is None:
+            return None
+        file, line = place
+        return SourceLocation(file, line or None)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A function at an address of code, and the place in its source.
+
+    ``inlined`` says that its code stands within the function of the frame that follows.
+    """
+
+    function: str | None
+    location: SourceLocation | None
+    inlined: bool
+
+
+@dataclass(frozen=True)
+class Module:
+    """A program or a shared library, as a file or as part of a process.
+
+    ``path`` is what the program that has loaded it calls it. ``open_path`` and ``root`` lead to it
+    and to its debug files from here, when that program lives in another mount namespace. ``image``
+    holds its bytes where there is no file to open: those of a file, or with ``image_bias`` its
+    segments as they lie in memory. ``bias`` is what the loader has added to its addresses.
+    """
+
+    path: str
+    open_path: str | None = None
+    root: str | None = None
+    bias: int = 0
+    image: bytes | None = field(default=None, repr=False)
+    image_bias: int | None = None
+    use_cache: bool = field(default=True, repr=False)
+
+    @property
+    def name(self) -> str:
+        """The last part of the path, which is its name in the resource tree."""
+        return PurePath(self.path).name or self.path
+
+    @cached_property
+    def symbols(self) -> ModuleSymbols:
+        """The native table of its functions. Raises :class:`weft.errors.BadFile`."""
+        if self.image is not None:
+            return ModuleSymbols.from_image(
+                self.path,
+                self.image,
+                bias=self.image_bias,
+                root=self.root,
+                use_cache=self.use_cache,
+            )
+        return ModuleSymbols.open(
+            self.path, open_path=self.open_path, root=self.root, use_cache=self.use_cache
+        )
+
+    @property
+    def build_id(self) -> str | None:
+        """The identifier that the linker gave to this build, in hexadecimal digits."""
+        return self.symbols.build_id
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What could not be read, in words."""
+        return tuple(self.symbols.problems)
+
+    def functions(self, names: str = "*") -> Iterator[Function]:
+        """The functions with a name (the linker's, demangled, an alias) that matches a pattern."""
+        return self._functions(self.symbols.select(names))
+
+    def find(self, name: str) -> list[Function]:
+        """The functions of exactly this name; a demangled name may lack its parameters."""
+        return list(self._functions(self.symbols.find(name)))
+
+    def function_at(self, offset: int) -> Function | None:
+        """The function whose code contains an offset."""
+        index, _ = self.symbols.at(offset)
+        return None if index is None else next(self._functions([index]))
+
+    def frames_at(self, offset: int) -> list[Frame]:
+        """The source lines at an offset, innermost inlined function first, from debug information."""
+        _, rows = self.symbols.at(offset)
+        return [
+            Frame(function, None if file is None else SourceLocation(file, line, column), inlined)
+            for function, file, line, column, inlined in rows
+        ]
+
+    @cached_property
+    def source_files(self) -> tuple[str, ...]:
+        """The source files that its functions are written in; needs debug information."""
+        return tuple(self.symbols.source_files())
+
+    def functions_in(self, source_file: str) -> Iterator[Function]:
+        """The functions that are written in one of :attr:`source_files`."""
+        return self._functions(self.symbols.in_source(self.source_files.index(source_file)))
+
+    def _functions(self, indexes: list[int]) -> Iterator[Function]:
+        remaining = iter(indexes)
+        while batch := list(islice(remaining, _BATCH)):
+            for index, row in zip(batch, self.symbols.rows(batch), strict=True):
+                name, demangled, offset, size, kind, binding, visibility, origin, aliases = row
+                yield Function(
+                    module=self,
+                    name=name,
+                    offset=offset,
+                    size=size,
+                    demangled=demangled,
+                    kind=kind,
+                    binding=binding,
+                    visibility=visibility,
+                    origin=origin,
+                    aliases=tuple(aliases),
+                    index=index,
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process, by its id and the name of its program."""
+
+    pid: int
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Thread:
-    """One thread of a target."""
+    """A thread, by its id and its name, which may be empty and need not be unique.
+
+    ``state`` is the kernel's letter for what it did when it was looked at: ``R`` for running, ``S``
+    for sleeping, and the others of proc(5).
+    """
 
     tid: int
-    """Its id, as weft's own PID namespace counts."""
-    name: str
-    """Its name, at most 15 bytes long."""
-    state: str
-    """The kernel's letter for what it does: ``R`` runs, ``S`` sleeps, ``D``, ``T``, ``Z``, ..."""
+    name: str = ""
+    state: str = ""
+    pid: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A source file, with the modules that have functions from it."""
+
+    path: str
+    modules: tuple[Module, ...]
+
+    @property
+    def name(self) -> str:
+        """The last part of the path, which is its name in the resource tree."""
+        return PurePath(self.path).name
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A place in the resource tree, and what stands there."""
+
+    path: str
+    kind: ResourceKind
+    value: Module | Function | Process | Thread | SourceFile | str
+
+    def __str__(self) -> str:
+        return self.path
 
 
 @dataclass(frozen=True, slots=True)

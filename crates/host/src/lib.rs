@@ -16,6 +16,7 @@ pub mod proc;
 mod ptrace;
 mod room;
 mod stopped;
+pub mod symbols;
 mod target;
 mod worker;
 

@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 mod checks;
 mod errors;
 mod process;
+mod symbols;
 mod target;
 
 /// `weft._native`: see `_native.pyi` for its documentation.
@@ -17,5 +18,6 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(process::modules, m)?)?;
     m.add_function(wrap_pyfunction!(process::module_image, m)?)?;
     checks::register(m)?;
+    m.add_class::<symbols::ModuleSymbols>()?;
     Ok(())
 }

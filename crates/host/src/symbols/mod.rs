@@ -1,0 +1,41 @@
+//! What is known about the code of a module: its functions, and where in the source they are.
+//!
+//! [`ModuleSymbols`] is the way in. The readers (`elf`, `symtab`, `frames`, `plt`, `gopclntab`,
+//! `dwarf`, `plausible`, `sources`) turn bytes into facts; `collect` merges the facts into one `table`; where
+//! files are found and kept is the matter of `debug_file` and `cache`.
+
+mod backing;
+mod block;
+mod cache;
+mod collect;
+mod debug_file;
+mod decompress;
+mod demangle;
+mod dwarf;
+mod elf;
+mod frames;
+mod glob;
+mod gopclntab;
+mod json;
+mod module;
+mod parallel;
+mod plausible;
+mod plt;
+mod raw;
+mod sources;
+mod symtab;
+mod table;
+
+pub use cache::Cache;
+pub use demangle::demangle;
+pub use dwarf::Frame;
+pub use elf::Layout;
+pub use glob::Glob;
+pub use module::{ModuleFile, ModuleImage, ModuleSymbols};
+pub use raw::{Binding, FunctionKind, Origin, Visibility};
+pub use sources::Sources;
+pub use table::{Function, FunctionTable};
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

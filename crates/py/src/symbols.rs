@@ -1,0 +1,179 @@
+//! `weft._native.ModuleSymbols`: the functions of a module, many per call.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use weft_host::symbols::{Cache, Frame, Function, Glob, Layout, ModuleFile, ModuleImage};
+use weft_host::{Result, symbols};
+
+use crate::errors::to_python;
+
+/// name, demangled, offset, size, kind, binding, visibility, origin, aliases.
+type FunctionRow<'table> = (
+    &'table str,
+    Option<&'table str>,
+    u64,
+    u64,
+    &'static str,
+    &'static str,
+    &'static str,
+    &'static str,
+    Vec<&'table str>,
+);
+
+/// function, file, line, column, inlined.
+type FrameRow = (Option<String>, Option<String>, Option<u32>, Option<u32>, bool);
+
+/// The functions of one module.
+#[pyclass(frozen, module = "weft._native")]
+pub struct ModuleSymbols(symbols::ModuleSymbols);
+
+fn cache(use_cache: bool) -> Cache {
+    if use_cache { Cache::of_user() } else { Cache::disabled() }
+}
+
+fn wrap(symbols: Result<symbols::ModuleSymbols>) -> PyResult<ModuleSymbols> {
+    symbols.map(ModuleSymbols).map_err(to_python)
+}
+
+#[pymethods]
+impl ModuleSymbols {
+    #[staticmethod]
+    #[pyo3(signature = (path, *, open_path=None, root=None, use_cache=true))]
+    fn open(
+        py: Python<'_>,
+        path: PathBuf,
+        open_path: Option<PathBuf>,
+        root: Option<PathBuf>,
+        use_cache: bool,
+    ) -> PyResult<Self> {
+        let file = match (open_path, root) {
+            (None, None) => ModuleFile::here(&path),
+            (open_path, root) => ModuleFile {
+                open_path: open_path.unwrap_or_else(|| path.clone()),
+                root: root.unwrap_or_else(|| "/".into()),
+                path,
+            },
+        };
+        wrap(py.detach(|| symbols::ModuleSymbols::open(file, &cache(use_cache))))
+    }
+
+    #[staticmethod]
+    #[pyo3(signature = (path, data, *, bias=None, root=None, use_cache=true))]
+    fn from_image(
+        py: Python<'_>,
+        path: PathBuf,
+        data: &[u8],
+        bias: Option<u64>,
+        root: Option<PathBuf>,
+        use_cache: bool,
+    ) -> PyResult<Self> {
+        let image = ModuleImage {
+            path,
+            bytes: Arc::from(data),
+            layout: bias.map_or(Layout::File, |bias| Layout::Memory { bias }),
+            root: root.unwrap_or_else(|| "/".into()),
+        };
+        wrap(py.detach(|| symbols::ModuleSymbols::from_image(image, &cache(use_cache))))
+    }
+
+    #[getter]
+    fn path(&self) -> OsString {
+        self.0.path().into()
+    }
+
+    #[getter]
+    fn build_id(&self) -> Option<String> {
+        self.0.build_id()
+    }
+
+    #[getter]
+    fn problems(&self) -> Vec<&str> {
+        self.0.problems().collect()
+    }
+
+    #[getter(from_cache)]
+    fn is_from_cache(&self) -> bool {
+        self.0.is_from_cache()
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.functions().len()
+    }
+
+    #[pyo3(signature = (names="*"))]
+    fn select(&self, py: Python<'_>, names: &str) -> Vec<u32> {
+        let names = Glob::new(names);
+        py.detach(|| self.0.select(&names))
+    }
+
+    fn find(&self, py: Python<'_>, name: &str) -> Vec<u32> {
+        py.detach(|| self.0.find(name))
+    }
+
+    fn at(&self, py: Python<'_>, offset: u64) -> PyResult<(Option<usize>, Vec<FrameRow>)> {
+        let function = self.0.functions().containing(offset).map(Function::index);
+        let frames = py.detach(|| self.0.frames_at(offset)).map_err(to_python)?;
+        Ok((function, frames.into_iter().map(frame_row).collect()))
+    }
+
+    fn rows(&self, indexes: Vec<u32>) -> Vec<FunctionRow<'_>> {
+        let functions = self.0.functions();
+        indexes.iter().filter_map(|&index| functions.get(index as usize)).map(row).collect()
+    }
+
+    fn sources(&self, py: Python<'_>, indexes: Vec<u32>) -> PyResult<Vec<Option<(&str, u32)>>> {
+        let sources = py.detach(|| self.0.sources()).map_err(to_python)?;
+        Ok(indexes.iter().map(|&index| sources.of(index as usize)).collect())
+    }
+
+    fn source_files(&self, py: Python<'_>) -> PyResult<Vec<&str>> {
+        Ok(py.detach(|| self.0.sources()).map_err(to_python)?.files().collect())
+    }
+
+    fn in_source(&self, py: Python<'_>, file: usize) -> PyResult<Vec<u32>> {
+        let select = || {
+            let sources = self.0.sources()?;
+            let all = 0..self.0.functions().len();
+            let inside = all.filter(|&index| sources.file_index(index) == Some(file));
+            Ok(inside.map(|index| index as u32).collect())
+        };
+        py.detach(select).map_err(to_python)
+    }
+
+    #[pyo3(signature = (indexes, *, lines=false))]
+    fn json<'py>(
+        &self,
+        py: Python<'py>,
+        indexes: Vec<u32>,
+        lines: bool,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let render = || {
+            let sources = if lines { Some(self.0.sources()?) } else { None };
+            Ok(self.0.json(&indexes, sources))
+        };
+        let text = py.detach(render).map_err(to_python)?;
+        Ok(PyBytes::new(py, text.as_bytes()))
+    }
+}
+
+fn row(function: Function<'_>) -> FunctionRow<'_> {
+    (
+        function.name(),
+        function.demangled(),
+        function.offset(),
+        function.size(),
+        function.kind().name(),
+        function.binding().name(),
+        function.visibility().name(),
+        function.origin().name(),
+        function.aliases().collect(),
+    )
+}
+
+fn frame_row(frame: Frame) -> FrameRow {
+    (frame.function, frame.file, frame.line, frame.column, frame.inlined)
+}

@@ -1,0 +1,129 @@
+"""List the functions of a program, a library or a process."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from typing import BinaryIO
+
+import click
+
+from weft._live_modules import live_modules
+from weft.cli.output import format_option
+from weft.errors import BadFile
+from weft.model import Module
+
+#: How many functions are rendered at a time: enough to be quick, not so many as to fill memory.
+_BATCH = 16384
+
+_SCHEMA = 1
+
+
+@click.command("points")
+@click.argument("target", metavar="FILE|PID")
+@click.option("--module", "module_glob", metavar="GLOB", help="Only modules of this name or path.")
+@click.option(
+    "--function",
+    "function_glob",
+    metavar="GLOB",
+    default="*",
+    help="Only functions one of whose names matches.",
+)
+@click.option(
+    "--lines", is_flag=True, help="Look up source files and lines (needs debug information)."
+)
+@format_option
+@click.option("--no-cache", is_flag=True, help="Read everything anew.")
+def command(
+    target: str,
+    module_glob: str | None,
+    function_glob: str,
+    lines: bool,
+    output_format: str,
+    no_cache: bool,
+) -> None:
+    """List the functions of a program, a library or a process.
+
+    FILE is a program or a shared library; PID is a running process, of which all modules are listed
+    (write ./123 for a file of that name).
+
+    \b
+    Examples:
+      weft points /bin/bash --function 'read*'
+      weft points 4711 --module 'libc.so*' --function malloc
+      weft points ./prog --lines --format json
+    """
+    use_cache = not no_cache
+    is_process = target.isdecimal()
+    if is_process:
+        modules = live_modules(int(target), use_cache=use_cache)
+    else:
+        modules = [Module(target, use_cache=use_cache)]
+        _ = modules[
+            0
+        ].symbols  # Whether a file can be read must be known before anything is printed.
+    chosen = (module for module in modules if _is_chosen(module, module_glob))
+    render = _render_json if output_format == "json" else _render_text
+    out = sys.stdout.buffer
+    render(out, chosen, function_glob, lines)
+    out.flush()
+
+
+def _is_chosen(module: Module, glob: str | None) -> bool:
+    return glob is None or fnmatchcase(module.name, glob) or fnmatchcase(module.path, glob)
+
+
+def _batches(indexes: list[int]) -> Iterator[list[int]]:
+    for start in range(0, len(indexes), _BATCH):
+        yield indexes[start : start + _BATCH]
+
+
+def _render_json(out: BinaryIO, modules: Iterator[Module], function_glob: str, lines: bool) -> None:
+    out.write(b'{"schema": %d, "modules": [' % _SCHEMA)
+    for number, module in enumerate(modules):
+        out.write(b",\n" if number else b"\n")
+        # One module of a process that cannot be read must not hide the others.
+        try:
+            symbols, problems = module.symbols, module.symbols.problems
+        except BadFile as error:
+            symbols, problems = None, [str(error)]
+        path = symbols.path if symbols else module.path
+        head: dict[str, object] = {
+            "path": path,
+            "build_id": symbols.build_id if symbols else None,
+        }
+        if problems:
+            head["problems"] = problems
+        out.write(json.dumps(head)[:-1].encode() + b', "functions": [')
+        batches = _batches(symbols.select(function_glob)) if symbols else iter(())
+        for index, batch in enumerate(batches):
+            assert symbols is not None
+            out.write(b",\n" if index else b"\n")
+            out.write(symbols.json(batch, lines=lines))
+        out.write(b"]}")
+    out.write(b"]}\n")
+
+
+def _render_text(out: BinaryIO, modules: Iterator[Module], function_glob: str, lines: bool) -> None:
+    for number, module in enumerate(modules):
+        try:
+            symbols = module.symbols
+        except BadFile as error:
+            click.echo(f"weft: {error}", err=True)
+            continue
+        indexes = symbols.select(function_glob)
+        build_id = f"  build-id {symbols.build_id}" if symbols.build_id else ""
+        heading = f"{symbols.path}{build_id}  {len(indexes)} functions\n"
+        out.write(("\n" if number else "").encode() + heading.encode(errors="surrogateescape"))
+        for problem in symbols.problems:
+            click.echo(f"weft: {symbols.path}: {problem}", err=True)
+        for batch in _batches(indexes):
+            sources = symbols.sources(batch) if lines else [None] * len(batch)
+            text = []
+            for row, source in zip(symbols.rows(batch), sources, strict=True):
+                name, demangled, offset, size, *_ = row
+                place = f"  {source[0]}:{source[1]}" if source else ""
+                text.append(f"{offset:#14x} {size:7}  {demangled or name}{place}\n")
+            out.write("".join(text).encode())
