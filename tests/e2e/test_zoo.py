@@ -122,14 +122,18 @@ every_animal = pytest.mark.parametrize("animal", ZOO, ids=lambda animal: animal.
 every_call = pytest.mark.parametrize("call", BLOCKING_CALLS)
 
 
-def attach_ping_detach(pid: int) -> list[Pong]:
-    """Go through one life of a session: what the threads answered."""
+def attach_ping_detach(pid: int) -> tuple[list[Pong], float]:
+    """Go through one life of a session: what the threads answered, how long they stood still."""
     with weft.attach(pid) as session:
         pongs = session.ping()
     tids = [pong.tid for pong in pongs]
     assert pid in tids
     assert len(tids) == len(set(tids))
-    return pongs
+    return pongs, stood_still(session)
+
+
+def stood_still(session: weft.Session) -> float:
+    return sum(pause.seconds for pause in session.pauses())
 
 
 def all_answered(pongs: list[Pong], pid: int) -> bool:
@@ -150,18 +154,29 @@ def visits(call: str) -> Iterator[int]:
         yield count
 
 
-def check_outcome(call: str, outcome: tuple[int, str], last_visit: float) -> None:
-    """Check that a blocked call came back right and, counted from the last visit, in time."""
+def lateness(call: str, outcome: tuple[int, str], last_visit: float, still: float) -> float:
+    """Check that a blocked call came back right: how many seconds after its deadline.
+
+    Some calls do not count the time for which their thread stood still, as after any other stop.
+    """
     exit_code, output = outcome
     times = re.fullmatch(r"ready\nright from (\d+) to (\d+)\n", output)
-    assert (exit_code, bool(times)) == (7, True), output
-    if times and has_timeout(call):
-        start, end = (int(time) / 1000 for time in times.groups())
-        deadline = max(start + TIMEOUT, last_visit)
-        if call in STARTS_ANEW:
-            deadline = last_visit + TIMEOUT
-        # Enough for a busy machine, too little for a timeout that started anew.
-        assert end < deadline + TIMEOUT / 2, f"{end - deadline} s late"
+    assert exit_code == 7, output
+    assert times, output
+    if not has_timeout(call):
+        return 0.0
+    start, end = (int(milliseconds) / 1000 for milliseconds in times.groups())
+    if call in STARTS_ANEW:
+        return end - (last_visit + TIMEOUT)
+    return end - max(start + TIMEOUT + still, last_visit)
+
+
+def in_time(attempt: Callable[[], float]) -> bool:
+    """Say whether a call was in time, as far as a busy machine can tell: late thrice is late.
+
+    The limit is too little for a timeout that started anew.
+    """
+    return any(attempt() < TIMEOUT / 2 for _ in range(3))
 
 
 @contextmanager
@@ -217,27 +232,38 @@ def test_run(animal: Animal, build: Build) -> None:
 
 @every_call
 def test_attach_to_a_blocked_thread(call: str, build: Build) -> None:
-    with Background([build("blocked"), call]) as background:
-        eventually(lambda: is_blocked(background.pid))
-        before = Footprint.of(background.pid)
-        for _ in visits(call):
-            assert all_answered(attach_ping_detach(background.pid), background.pid)
-        last_visit = time.monotonic()
-        eventually(lambda: is_blocked(background.pid))
-        assert Footprint.of(background.pid) == before
-        check_outcome(call, background.finish(), last_visit)
+    def attempt() -> float:
+        with Background([build("blocked"), call]) as background:
+            eventually(lambda: is_blocked(background.pid))
+            before = Footprint.of(background.pid)
+            still = 0.0
+            for _ in visits(call):
+                pongs, seconds = attach_ping_detach(background.pid)
+                assert all_answered(pongs, background.pid)
+                still += seconds
+            last_visit = time.monotonic()
+            eventually(lambda: is_blocked(background.pid))
+            assert Footprint.of(background.pid) == before
+            return lateness(call, background.finish(), last_visit, still)
+
+    assert in_time(attempt)
 
 
 @every_call
 def test_ping_a_blocked_thread(call: str, build: Build) -> None:
     """The same within one session, which the call ends in or is released in."""
-    with Background([build("blocked"), call]) as background:
-        eventually(lambda: is_blocked(background.pid))
-        with weft.attach(background.pid) as session:
-            for _ in visits(call):
-                assert all_answered(session.ping(), background.pid)
-            last_visit = time.monotonic()
-            check_outcome(call, background.finish(), last_visit)
+
+    def attempt() -> float:
+        with Background([build("blocked"), call]) as background:
+            eventually(lambda: is_blocked(background.pid))
+            with weft.attach(background.pid) as session:
+                for _ in visits(call):
+                    assert all_answered(session.ping(), background.pid)
+                last_visit = time.monotonic()
+                outcome = background.finish()
+                return lateness(call, outcome, last_visit, stood_still(session))
+
+    assert in_time(attempt)
 
 
 def test_every_blocking_call_is_tried(build: Build) -> None:
@@ -297,5 +323,6 @@ def test_a_filter_that_forbids_is_respected(mode: str, action: str, build: Build
 @needs_root
 def test_a_filter_that_permits_does_no_harm(build: Build) -> None:
     with Background([build("seccomp"), "allow"]) as background:
-        assert all_answered(attach_ping_detach(background.pid), background.pid)
+        pongs, _ = attach_ping_detach(background.pid)
+        assert all_answered(pongs, background.pid)
         assert background.finish() == (7, "ready\nunharmed\n")
