@@ -1,6 +1,7 @@
 // Blocks its first thread in one system call and checks how that call comes back: never early, never
-// late, never with EINTR. A second thread waits for the end of the input, then lets the call end,
-// unless the call ends by its timeout.
+// with EINTR. It prints when the call started and ended, on the clock that all processes share, so that
+// the test can tell whether it was late. A second thread waits for the end of the input, then lets the
+// call end, unless the call ends by its timeout.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -22,7 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TIMEOUT_MS = 800, TOLERANCE_MS = 400, SIGNAL_MASK_SIZE = 8 };
+enum { TIMEOUT_MS = 2000, SIGNAL_MASK_SIZE = 8 };
 
 static const struct timespec timeout = {TIMEOUT_MS / 1000, TIMEOUT_MS % 1000 * 1000000L};
 
@@ -266,15 +267,16 @@ int main(int argc, char **argv) {
     errno = 0;
     long result = mode->block();
     int error = errno;
-    long took = milliseconds() - start;
+    long end = milliseconds();
 
     int right = result == mode->result && error == mode->error;
     if (!right) printf("%s returned %ld (%s)\n", mode->name, result, strerror(error));
-    if (mode->release && !released) printf("%s returned early\n", mode->name), right = 0;
-    if (!mode->release && took < TIMEOUT_MS - 1) printf("%s returned after %ld ms already\n", mode->name, took), right = 0;
-    if (!mode->release && took > TIMEOUT_MS + TOLERANCE_MS) printf("%s returned after %ld ms only\n", mode->name, took), right = 0;
+    // The clock is read in whole milliseconds, one may be lost at either end.
+    int early = mode->release ? !released : end - start < TIMEOUT_MS - 1;
+    if (early) printf("%s returned early, after %ld ms\n", mode->name, end - start);
     pthread_join(waiter, NULL);
     if (semaphores >= 0) semctl(semaphores, 0, IPC_RMID);
-    if (right) puts("as it should");
-    return right ? 7 : 1;
+    if (!right || early) return 1;
+    printf("right from %ld to %ld\n", start, end);
+    return 7;
 }
