@@ -161,8 +161,10 @@ class ModuleSymbols:
         root: str | os.PathLike[str] | None = None,
         use_cache: bool = True,
     ) -> ModuleSymbols:
-        """Reads bytes that have been read before: a file's, or with ``bias`` a module's segments
-        as the loader has placed them in memory, beginning with the lowest.
+        """Reads bytes that have been read before.
+
+        A file's, or with ``bias`` a module's segments as the loader has placed them in memory,
+        beginning with the lowest.
         """
 
     @property

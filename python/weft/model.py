@@ -169,7 +169,7 @@ class Module:
         return None if index is None else next(self._functions([index]))
 
     def frames_at(self, offset: int) -> list[Frame]:
-        """The source lines at an offset, innermost inlined function first, from debug information."""
+        """The source lines at an offset (needs debug information), innermost function first."""
         _, rows = self.symbols.at(offset)
         return [
             Frame(function, None if file is None else SourceLocation(file, line, column), inlined)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as MappingType
 from contextlib import contextmanager
@@ -11,7 +12,9 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, TypeAlias
 
 from weft import _native
-from weft.model import Mapping, Pause, Pong, Processor, Registers, Thread
+from weft._live_modules import live_modules
+from weft.model import Mapping, Module, Pause, Pong, Process, Processor, Registers, Thread
+from weft.resources import ResourceTree
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -90,7 +93,20 @@ class Session:
 
     def threads(self) -> list[Thread]:
         """Return the threads that exist now."""
-        return [Thread(*thread) for thread in _native.threads(self.pid)]
+        return [Thread(*thread, self.pid) for thread in _native.threads(self.pid)]
+
+    def modules(self) -> list[Module]:
+        """The program, its libraries and the vDSO; their functions are read when asked for."""
+        return live_modules(self.pid)
+
+    def resources(self) -> ResourceTree:
+        """The resource tree of the target as it is now: its code, its process and its threads."""
+        return ResourceTree(
+            modules=self.modules(),
+            processes=[Process(self.pid, Path(self.program()).name)],
+            threads=self.threads(),
+            machine=platform.node(),
+        )
 
     def maps(self) -> list[Mapping]:
         """Return the memory map of the target, weft's own mappings included."""
