@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -211,10 +210,11 @@ def test_module_that_is_only_in_memory(
     sleeper: tuple[subprocess.Popen[bytes], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An ordinary user cannot reach a deleted library but through the memory of the process."""
-    from weft import _live_modules
+    from weft import _live_modules, _native
 
     process, _program = sleeper
-    monkeypatch.setattr("weft._live_modules.os.stat", _no_file)
+    without_files = [{**module, "open_path": None} for module in _native.modules(process.pid)]
+    monkeypatch.setattr(_native, "modules", lambda _pid: without_files)
     modules = _live_modules.live_modules(process.pid, use_cache=False)
     (module,) = (module for module in modules if module.name == "sleeper")
     assert module.image_bias
@@ -223,16 +223,12 @@ def test_module_that_is_only_in_memory(
     assert libc.find("malloc")
 
 
-def _no_file(_path: str) -> os.stat_result:
-    raise FileNotFoundError
-
-
 @pytest.mark.parametrize(
     ("target", "code", "message"),
     [
         ("/etc/passwd", 4, "does not begin as an ELF file does"),
         ("/no/such/file", 4, "cannot be opened"),
-        ("4194999", 3, "there is no process 4194999"),
+        ("4194999", 3, "process 4194999 does not exist"),
     ],
 )
 def test_errors(target: str, code: int, message: str) -> None:

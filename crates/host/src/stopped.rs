@@ -317,11 +317,24 @@ fn in_the_kernel(pid: Tid, waiting: &[Tid]) -> Result<Vec<Tid>> {
 }
 
 fn no_thread_to_stop(pid: Tid) -> Error {
-    let call = proc::threads(pid)
-        .ok()
-        .and_then(|tids| tids.into_iter().find_map(proc::sleeping_call))
-        .map_or("a system call", |call| syscall_name(call.number));
-    Error::new(ErrorKind::Timeout, format!("process {pid} cannot be stopped without harm"))
-        .why(format!("its threads sleep in {call}, which would return with part of its work done"))
-        .advice("try again when whoever reads from the process has read")
+    let threads = proc::threads(pid).unwrap_or_default();
+    let short = threads
+        .iter()
+        .filter_map(|&tid| proc::sleeping_call(tid))
+        .find(|call| disturbance(call) == Disturbance::ShortReturn);
+    match short {
+        Some(call) => {
+            let call = syscall_name(call.number);
+            Error::new(ErrorKind::Timeout, format!("process {pid} cannot be stopped without harm"))
+                .why(format!("its threads sleep in {call}, which would return half done"))
+                .advice("try again when whoever reads from the process has read")
+        }
+        None => {
+            Error::new(ErrorKind::Timeout, format!("no thread of process {pid} can be stopped"))
+                .why(
+                    "they all wait in the kernel where nothing interrupts them, for a disk perhaps",
+                )
+                .advice("try again")
+        }
+    }
 }

@@ -1,0 +1,22 @@
+"""The short forms of the soak tests; `make soak` runs the long ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.soak import attach, kill
+
+
+@pytest.mark.watchdog(300)
+def test_many_attaches_leave_a_busy_program_as_it_was(build: Callable[[str], Path]) -> None:
+    times = attach.soak(build("invariants"), 50, attach.THREADS, attach.CHURNERS)
+    assert len(times.load) == len(times.ping) == len(times.leave) == 50
+
+
+@pytest.mark.watchdog(300)
+@pytest.mark.parametrize(("threads", "churners"), [(64, 8), (4, 0), (0, 0)])
+def test_a_killed_weft_does_no_harm(threads: int, churners: int) -> None:
+    assert "unharmed" in kill.run(15, threads, churners)
