@@ -186,6 +186,9 @@ class ModuleSymbols:
     def find(self, name: str) -> list[int]:
         """The functions of exactly this name; a demangled name may lack its parameters."""
 
+    def containing(self, offsets: Sequence[int]) -> list[int | None]:
+        """The functions that contain offsets; debug information is not read."""
+
     def at(self, offset: int) -> tuple[int | None, list[_FrameRow]]:
         """The function that contains an offset, and the source lines there, innermost first."""
 

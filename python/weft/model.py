@@ -165,7 +165,7 @@ class Module:
 
     def function_at(self, offset: int) -> Function | None:
         """The function whose code contains an offset."""
-        index, _ = self.symbols.at(offset)
+        (index,) = self.symbols.containing([offset])
         return None if index is None else next(self._functions([index]))
 
     def frames_at(self, offset: int) -> list[Frame]:

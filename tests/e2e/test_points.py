@@ -206,6 +206,30 @@ def test_process_whose_program_is_deleted(sleeper: tuple[subprocess.Popen[bytes]
     assert {"main", "wait_for_end"} <= {function["name"] for function in module["functions"]}
 
 
+def test_process_in_another_mount_namespace(tmp_path: Path) -> None:
+    """Its program is at a path that does not exist here."""
+    program = compile_program("symbols/sleeper.c", tmp_path / "sleeper", "-rdynamic")
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    script = f"mount -t tmpfs none {hidden} && cp {program} {hidden}/inside && exec {hidden}/inside"
+    with subprocess.Popen(
+        ["unshare", "--mount", "sh", "-c", script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        bufsize=0,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        if process.stdout.readline() != b"ready\n":
+            pytest.skip("mount namespaces cannot be made here")
+        assert not (hidden / "inside").exists()
+        (module,) = points(str(process.pid), "--module", "inside")
+        assert "wait_for_end" in {function["name"] for function in module["functions"]}
+        process.stdin.close()
+        assert process.wait(10) == 0
+
+
 def test_module_that_is_only_in_memory(
     sleeper: tuple[subprocess.Popen[bytes], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

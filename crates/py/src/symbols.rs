@@ -114,6 +114,12 @@ impl ModuleSymbols {
         py.detach(|| self.0.find(name))
     }
 
+    fn containing(&self, offsets: Vec<u64>) -> Vec<Option<usize>> {
+        let functions = self.0.functions();
+        let index = |offset: &u64| functions.containing(*offset).map(Function::index);
+        offsets.iter().map(index).collect()
+    }
+
     fn at(&self, py: Python<'_>, offset: u64) -> PyResult<(Option<usize>, Vec<FrameRow>)> {
         let function = self.0.functions().containing(offset).map(Function::index);
         let frames = py.detach(|| self.0.frames_at(offset)).map_err(to_python)?;

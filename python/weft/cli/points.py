@@ -107,16 +107,20 @@ def _render_json(out: BinaryIO, modules: Iterator[Module], function_glob: str, l
 
 
 def _render_text(out: BinaryIO, modules: Iterator[Module], function_glob: str, lines: bool) -> None:
-    for number, module in enumerate(modules):
+    separator = ""
+    for module in modules:
         try:
             symbols = module.symbols
         except BadFile as error:
             click.echo(f"weft: {error}", err=True)
             continue
         indexes = symbols.select(function_glob)
+        if not indexes and function_glob != "*":
+            continue
         build_id = f"  build-id {symbols.build_id}" if symbols.build_id else ""
         heading = f"{symbols.path}{build_id}  {len(indexes)} functions\n"
-        out.write(("\n" if number else "").encode() + heading.encode(errors="surrogateescape"))
+        out.write((separator + heading).encode(errors="surrogateescape"))
+        separator = "\n"
         for problem in symbols.problems:
             click.echo(f"weft: {symbols.path}: {problem}", err=True)
         for batch in _batches(indexes):

@@ -7,6 +7,7 @@ use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use memmap2::Mmap;
@@ -78,7 +79,10 @@ impl Cache {
         }
         make_room(directory, SIZE_LIMIT - bytes.len() as u64);
         let name = key.file_name(extension);
-        let temporary = directory.join(format!(".{name}.{}", std::process::id()));
+        // Other processes and other threads may be about to keep the same.
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let temporary = directory.join(format!(".{name}.{}.{count}", std::process::id()));
         let written = write_private(&temporary, bytes)
             .and_then(|()| fs::rename(&temporary, directory.join(name)));
         if written.is_err() {

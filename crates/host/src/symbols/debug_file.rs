@@ -95,12 +95,13 @@ impl DebugFiles {
         self.candidates.iter().map(|candidate| FileIdentity::of(&candidate.file))
     }
 
-    /// The first candidate that belongs to the module, and why the ones before it do not.
-    pub(super) fn choose(&self) -> (Option<Elf>, Vec<String>) {
+    /// The first candidate that belongs to the module, with its path within the root, and why the
+    /// ones before it do not.
+    pub(super) fn choose(&self) -> (Option<(Elf, &Path)>, Vec<String>) {
         let mut problems = Vec::new();
         for candidate in &self.candidates {
             match self.check(candidate) {
-                Ok(elf) => return (Some(elf), problems),
+                Ok(elf) => return (Some((elf, &candidate.path)), problems),
                 Err(why) => {
                     problems.push(format!("{} is not used: {why}", candidate.path.display()));
                 }
@@ -127,6 +128,7 @@ impl DebugFiles {
 }
 
 /// The file that holds what the debug files of one package have in common (`.gnu_debugaltlink`).
+/// `path` is where the file that refers to it is within `root`.
 pub(super) fn supplementary(debug: &Elf, path: &Path, root: &Path) -> Option<Elf> {
     let contents = debug.contents(debug.section(".gnu_debugaltlink")?)?;
     let name = string_at(&contents, 0, 4096)?;

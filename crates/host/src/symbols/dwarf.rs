@@ -49,7 +49,9 @@ impl DebugInfo {
         let supplementary = debug_file::supplementary(elf, path, root);
         let supplementary = supplementary.as_ref().map(load_sections);
         let loaded = Self { own: load_sections(elf), supplementary };
-        if !is_plausible(loaded.view()) {
+        let common = loaded.supplementary.as_ref();
+        let common = common.map(|it| it.borrow(|section| EndianSlice::new(section, LittleEndian)));
+        if !is_plausible(loaded.view()) || !common.is_none_or(is_plausible) {
             return Err(Error::new(ErrorKind::BadFile, "the debug information is not used").why(
                 "its parts refer to each other so often that reading it would fill the memory",
             ));

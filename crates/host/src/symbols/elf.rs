@@ -95,6 +95,7 @@ impl CodeRanges {
 pub(super) struct Elf {
     pub(super) backing: Backing,
     pub(super) layout: Layout,
+    file_type: elf::FileType,
     pub(super) machine: elf::Machine,
     pub(super) sections: Vec<Section>,
     pub(super) segments: Vec<Segment>,
@@ -118,13 +119,9 @@ impl Elf {
         if ident.class != elf::ELFCLASS64 || ident.data != elf::ELFDATA2LSB {
             return Err(bad_file("it is not a 64-bit little-endian ELF file"));
         }
-        let file_type = header.e_type.get(LE);
-        if file_type != elf::ET_EXEC && file_type != elf::ET_DYN {
-            return Err(bad_file("it is neither a program nor a shared library")
-                .advice("link it first, or name the program or library it became part of"));
-        }
         let mut read = Self {
             layout,
+            file_type: header.e_type.get(LE),
             machine: header.e_machine.get(LE),
             sections: Vec::new(),
             segments: Vec::new(),
@@ -136,6 +133,15 @@ impl Elf {
             read.read_sections(header);
         }
         Ok(read)
+    }
+
+    /// Fails for what cannot be loaded: the addresses in it mean nothing yet.
+    pub(super) fn check_loadable(self) -> Result<Self> {
+        if matches!(self.file_type, elf::ET_EXEC | elf::ET_DYN) {
+            return Ok(self);
+        }
+        Err(bad_file("it is neither a program nor a shared library")
+            .advice("link it first, or name the program or library it became part of"))
     }
 
     fn read_segments(&mut self, header: &FileHeader64<LE>) {

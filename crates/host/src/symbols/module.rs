@@ -109,26 +109,23 @@ impl Place {
             ..error
         };
         let mut stamp = Stamp::new();
-        let (elf, identity) = match self {
+        let (backing, layout, identity) = match self {
             Self::File(module) => {
                 let file = open_regular(&module.open_path)?;
                 let identity = FileIdentity::of(&file);
                 let backing = Backing::from_file(file).map_err(|error| {
-                    Error::new(ErrorKind::BadFile, "the file cannot be read").why(error.to_string())
-                });
-                (
-                    backing.and_then(|backing| Elf::parse(backing, Layout::File)).map_err(named)?,
-                    identity,
-                )
+                    named(Error::new(ErrorKind::BadFile, "").why(error.to_string()))
+                })?;
+                (backing, Layout::File, identity)
             }
             Self::Image(image) => {
                 if let Layout::Memory { bias } = image.layout {
                     stamp.add(bias);
                 }
-                let backing = Backing::Bytes(image.bytes.clone());
-                (Elf::parse(backing, image.layout).map_err(named)?, None)
+                (Backing::Bytes(image.bytes.clone()), image.layout, None)
             }
         };
+        let elf = Elf::parse(backing, layout).and_then(Elf::check_loadable).map_err(named)?;
         let build_id = elf.build_id();
         let debug_files = DebugFiles::find(&elf, build_id.as_deref(), self.path(), self.root());
         // A stripped file and its debug file have one build-id, so the shape counts too. The owner
@@ -178,7 +175,8 @@ impl ModuleSymbols {
             Some(functions) => functions,
             None => {
                 let (debug_file, problems) = debug_files.choose();
-                let functions = collect(&elf, debug_file.as_ref(), problems, stamp)?;
+                let debug_file = debug_file.as_ref().map(|(elf, _)| elf);
+                let functions = collect(&elf, debug_file, problems, stamp)?;
                 if let Some(key) = &key {
                     cache.store(key, FUNCTIONS_ENTRY, functions.bytes());
                 }
@@ -314,10 +312,13 @@ impl ModuleSymbols {
             )
             .advice("open the module again"));
         }
-        let load = |elf: &Elf| DebugInfo::load(elf, self.path(), self.place.root());
-        match load(&opened.elf)? {
-            Some(own) => Ok(Some(own)),
-            None => opened.debug_files.choose().0.as_ref().map_or(Ok(None), load),
+        let root = self.place.root();
+        if let Some(own) = DebugInfo::load(&opened.elf, self.path(), root)? {
+            return Ok(Some(own));
+        }
+        match opened.debug_files.choose().0 {
+            Some((elf, path)) => DebugInfo::load(&elf, path, root),
+            None => Ok(None),
         }
     }
 }

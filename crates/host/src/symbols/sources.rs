@@ -170,20 +170,27 @@ impl Declarations {
     }
 }
 
-fn declarations(debug_info: &DebugInfo) -> Declarations {
-    /// Compilation units differ a thousandfold in size: small chunks keep all processors busy.
-    const CHUNK: usize = 4;
-    let dwarf = debug_info.borrow();
+fn unit_headers<'data>(dwarf: &gimli::Dwarf<Slice<'data>>) -> Vec<UnitHeader<Slice<'data>>> {
     let mut headers = Vec::new();
     let mut units = dwarf.units();
     while let Ok(Some(header)) = units.next() {
         headers.push(header);
     }
+    headers
+}
+
+fn declarations(debug_info: &DebugInfo) -> Declarations {
+    /// Compilation units differ a thousandfold in size: small chunks keep all processors busy.
+    const CHUNK: usize = 4;
+    let dwarf = debug_info.borrow();
+    let headers = unit_headers(&dwarf);
+    let common_headers = dwarf.sup().map(unit_headers).unwrap_or_default();
     let names_left = AtomicUsize::new(FILE_NAMES_LIMIT);
     let chunks = parallel::map_chunks(&headers, CHUNK, |chunk| {
         let mut reader = UnitReader {
             dwarf: &dwarf,
             headers: &headers,
+            common_headers: &common_headers,
             others: HashMap::new(),
             names_left: &names_left,
             found: Declarations::default(),
@@ -207,12 +214,28 @@ fn declarations(debug_info: &DebugInfo) -> Declarations {
     all
 }
 
+/// Which unit.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct UnitPlace {
+    /// Whether it is in the file that several debug files have in common.
+    is_common: bool,
+    offset: usize,
+}
+
+impl UnitPlace {
+    fn of(header: &UnitHeader<Slice<'_>>, is_common: bool) -> Option<Self> {
+        Some(Self { is_common, offset: header.debug_info_offset()?.0 })
+    }
+}
+
 /// Reads compilation units one after the other.
 struct UnitReader<'own, 'data> {
     dwarf: &'own gimli::Dwarf<Slice<'data>>,
     headers: &'own [UnitHeader<Slice<'data>>],
-    /// Units that others refer to (link-time optimisation does that), by their offset.
-    others: HashMap<usize, Option<Unit<Slice<'data>>>>,
+    /// Those of the file that several debug files have in common.
+    common_headers: &'own [UnitHeader<Slice<'data>>],
+    /// Units that others refer to (link-time optimisation and `dwz` do that).
+    others: HashMap<UnitPlace, Option<Unit<Slice<'data>>>>,
     names_left: &'own AtomicUsize,
     found: Declarations,
 }
@@ -228,7 +251,7 @@ struct Declaration<'data> {
 impl<'data> UnitReader<'_, 'data> {
     fn read(&mut self, header: &UnitHeader<Slice<'data>>) -> gimli::Result<()> {
         let unit = self.dwarf.unit(*header)?;
-        // By the offset of the unit that the number of the file belongs to, and that number.
+        // By the unit that the number of the file belongs to, and that number.
         let mut files = HashMap::new();
         let mut entries = unit.entries_raw(None)?;
         while !entries.is_empty() {
@@ -257,12 +280,12 @@ impl<'data> UnitReader<'_, 'data> {
             }
             // Functions that the linker has thrown away are left at 0.
             let Some(address) = address.filter(|&address| address != 0) else { continue };
-            if let Some((unit_at, file, line)) = self.resolve(&unit, declaration) {
-                let key = (unit_at, file);
+            if let Some((place, file, line)) = self.resolve(&unit, declaration) {
+                let key = (place, file);
                 let number = match files.get(&key) {
                     Some(number) => *number,
                     None => {
-                        let number = self.add_file(&unit, unit_at, file);
+                        let number = self.add_file(&unit, place, file);
                         files.insert(key, number);
                         number
                     }
@@ -275,30 +298,30 @@ impl<'data> UnitReader<'_, 'data> {
         Ok(())
     }
 
-    /// The offset of the unit whose file is meant, the number of the file there, and the line.
+    /// The unit whose file is meant, the number of the file there, and the line.
     fn resolve(
         &mut self,
         unit: &Unit<Slice<'data>>,
         mut declaration: Declaration<'data>,
-    ) -> Option<(usize, u64, u32)> {
-        let home = unit.header.debug_info_offset()?.0;
-        let mut unit_at = home;
+    ) -> Option<(UnitPlace, u64, u32)> {
+        let home = UnitPlace::of(&unit.header, false)?;
+        let mut place = home;
         for _ in 0..DEEPEST_REFERENCE {
             if let Some(file) = declaration.file {
                 let line = declaration.line.and_then(|line| u32::try_from(line).ok());
-                return Some((unit_at, file, line.unwrap_or(0)));
+                return Some((place, file, line.unwrap_or(0)));
             }
-            let offset = match declaration.origin.take()? {
-                AttributeValue::UnitRef(offset) => offset,
-                AttributeValue::DebugInfoRef(offset) => {
-                    let header = self.header_around(offset.0)?;
-                    unit_at = header.debug_info_offset()?.0;
-                    UnitOffset(offset.0 - unit_at)
+            let (is_common, offset) = match declaration.origin.take()? {
+                AttributeValue::UnitRef(offset) => {
+                    (place.is_common, place.offset.checked_add(offset.0)?)
                 }
+                AttributeValue::DebugInfoRef(offset) => (place.is_common, offset.0),
+                AttributeValue::DebugInfoRefSup(offset) => (true, offset.0),
                 _ => return None,
             };
-            let found = if unit_at == home { Some(unit) } else { self.other_unit(unit_at) };
-            let entry = found?.entry(offset).ok()?;
+            place = UnitPlace::of(self.header_around(is_common, offset)?, is_common)?;
+            let found = if place == home { Some(unit) } else { self.other_unit(place) };
+            let entry = found?.entry(UnitOffset(offset - place.offset)).ok()?;
             let line = declaration.line;
             declaration = Declaration::default();
             entry.attrs().iter().for_each(|attribute| declaration.take(attribute));
@@ -307,29 +330,34 @@ impl<'data> UnitReader<'_, 'data> {
         None
     }
 
-    fn header_around(&self, offset: usize) -> Option<&UnitHeader<Slice<'data>>> {
+    fn header_around(&self, is_common: bool, offset: usize) -> Option<&UnitHeader<Slice<'data>>> {
+        let headers = if is_common { self.common_headers } else { self.headers };
         let start = |header: &UnitHeader<_>| header.debug_info_offset().map_or(0, |at| at.0);
-        let after = self.headers.partition_point(|header| start(header) <= offset);
-        self.headers.get(after.checked_sub(1)?)
+        let after = headers.partition_point(|header| start(header) <= offset);
+        headers.get(after.checked_sub(1)?)
     }
 
-    fn other_unit(&mut self, unit_at: usize) -> Option<&Unit<Slice<'data>>> {
-        if !self.others.contains_key(&unit_at) {
-            let header = *self.header_around(unit_at)?;
-            self.others.insert(unit_at, self.dwarf.unit(header).ok());
+    /// The debug information that a unit is in.
+    fn dwarf_of(&self, place: UnitPlace) -> Option<&gimli::Dwarf<Slice<'data>>> {
+        if place.is_common { self.dwarf.sup() } else { Some(self.dwarf) }
+    }
+
+    fn other_unit(&mut self, place: UnitPlace) -> Option<&Unit<Slice<'data>>> {
+        if !self.others.contains_key(&place) {
+            let header = *self.header_around(place.is_common, place.offset)?;
+            let unit = self.dwarf_of(place)?.unit(header).ok();
+            self.others.insert(place, unit);
         }
-        self.others.get(&unit_at)?.as_ref()
+        self.others.get(&place)?.as_ref()
     }
 
     /// Adds the path of a file of a unit; nothing when it has none that can be told.
-    fn add_file(&mut self, unit: &Unit<Slice<'data>>, unit_at: usize, file: u64) -> Option<u32> {
-        let is_home = unit.header.debug_info_offset()?.0 == unit_at;
-        let path = match is_home {
-            true => file_path(self.dwarf, unit, file)?,
-            false => {
-                let dwarf = self.dwarf;
-                file_path(dwarf, self.other_unit(unit_at)?, file)?
-            }
+    fn add_file(&mut self, unit: &Unit<Slice<'data>>, place: UnitPlace, file: u64) -> Option<u32> {
+        let path = if UnitPlace::of(&unit.header, false)? == place {
+            file_path(self.dwarf, unit, file)?
+        } else {
+            self.other_unit(place)?;
+            file_path(self.dwarf_of(place)?, self.others.get(&place)?.as_ref()?, file)?
         };
         let taken = self.names_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
             left.checked_sub(path.len())
@@ -370,16 +398,18 @@ fn file_path(
         (bytes.len() <= LONGEST_PATH).then(|| bytes.to_string_lossy().into_owned())
     };
     let mut path = String::new();
-    // From the innermost part outward: what is absolute needs no more in front of it.
-    let directory = file.directory(header);
+    // Since DWARF 5, directory 0 is the one that was compiled in, not one relative to it.
+    let below_compiled = header.version() < 5 || file.directory_index() != 0;
+    let compiled_in = unit.comp_dir.filter(|_| below_compiled);
     for part in [
-        unit.comp_dir.map(|directory| directory.to_string_lossy().into_owned()),
-        directory.and_then(text),
+        compiled_in.map(|directory| directory.to_string_lossy().into_owned()),
+        file.directory(header).and_then(text),
         text(file.path_name()),
     ]
     .into_iter()
     .flatten()
     {
+        // What is absolute needs nothing in front of it.
         if part.starts_with('/') {
             path.clear();
         } else if !path.is_empty() && !path.ends_with('/') {
