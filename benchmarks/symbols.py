@@ -1,9 +1,9 @@
 """How long the functions of large modules take, beside binutils and elfutils.
 
 ``python benchmarks/symbols.py [FILE ...]`` prints one table per module. Whole commands are timed,
-from start to exit, with their output going to ``/dev/null``; the best of several runs counts, since what
-else the machine does can only make a run slower. "cold" means that weft's cache is empty; the files
-themselves are in the page cache for everybody.
+from start to exit, with their output going to ``/dev/null``; the best of several runs counts,
+since what else the machine does can only make a run slower. "cold" means that weft's cache is
+empty; the files themselves are in the page cache for everybody.
 """
 
 from __future__ import annotations
