@@ -10,8 +10,9 @@ the last.
 - ``<!-- weft: skip REASON -->`` on the line before a fence leaves it out.
 
 Shown output is compared, output that is not shown is not: ``...`` stands for anything within a
-line, and for any number of lines where it is alone on one. A command that fails fails the page,
-unless the next command is ``echo $?``.
+line, and for any number of lines where it is alone on one. After ``<!-- weft: numbers vary -->`` on
+the line before the fence, every number, address and build-id stands for any other. A command that
+fails fails the page, unless the next command is ``echo $?``.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ PATIENCE = 60.0
 _FENCE = re.compile(r"( *)(`{3,})(\w*)[ ]*(.*)")
 _TITLE = re.compile(r'title="([^"]+)"')
 _SKIP = re.compile(r"\s*<!-- weft: skip \S.* -->")
+_NUMBERS_VARY = "<!-- weft: numbers vary -->"
+_NUMBER = re.compile(r" *(?:\b0x[0-9a-f]+|\b[0-9a-f]{16,}|\d+(?:\.\d+)?)")
 _NOT_RUN = {"bash", "sh", "shell", "pycon", "py", "zsh", "shell-session"}
 
 
@@ -47,6 +50,7 @@ class Fence:
     text: str
     line: int
     skipped: bool
+    numbers_vary: bool
 
 
 @dataclass
@@ -57,6 +61,7 @@ class Command:
     shown: str
     line: int
     may_fail: bool = False
+    numbers_vary: bool = False
 
 
 @dataclass(frozen=True)
@@ -87,6 +92,7 @@ def fences(page: str) -> Iterator[Fence]:
             "".join(line.removeprefix(indent) + "\n" for line in lines[start:number]),
             start + 1,
             start > 1 and bool(_SKIP.fullmatch(lines[start - 2])),
+            start > 1 and lines[start - 2].strip() == _NUMBERS_VARY,
         )
         number += 1
 
@@ -103,6 +109,7 @@ def steps(page: str) -> list[Command | File]:
             if before is None:
                 raise ExampleError(f"line {fence.line}: output without a program before it")
             before.shown = fence.text
+            before.numbers_vary = fence.numbers_vary
         elif fence.title:
             result.append(File(fence.title, fence.text))
         elif fence.language == "console":
@@ -122,7 +129,7 @@ def _commands(fence: Fence) -> list[Command]:
         if line.startswith("$ "):
             if found and line == "$ echo $?":
                 found[-1].may_fail = True
-            found.append(Command(line[2:], "", number))
+            found.append(Command(line[2:], "", number, numbers_vary=fence.numbers_vary))
         elif not found:
             raise ExampleError(f"line {number}: output without a command before it")
         elif line.startswith("> ") and not found[-1].shown:
@@ -132,8 +139,10 @@ def _commands(fence: Fence) -> list[Command]:
     return found
 
 
-def matches(shown: str, printed: str) -> bool:
+def matches(shown: str, printed: str, numbers_vary: bool = False) -> bool:
     """Whether what was printed is what the page shows, with ``...`` as a wildcard."""
+    if numbers_vary:
+        shown, printed = (_NUMBER.sub(" N", text) for text in (shown, printed))
     pattern = ""
     for line in shown.rstrip().splitlines():
         if line.strip() == "...":
@@ -206,5 +215,5 @@ def run_page(page: Path, folder: Path) -> None:
             place = f"{page}:{step.line}: `{step.script}`"
             if code and not step.may_fail:
                 raise ExampleError(f"{place} ended with {code} and printed:\n{printed}")
-            if step.shown and not matches(step.shown, printed):
+            if step.shown and not matches(step.shown, printed, step.numbers_vary):
                 raise ExampleError(f"{place} should print:\n{step.shown}but printed:\n{printed}")

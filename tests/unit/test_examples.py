@@ -157,3 +157,15 @@ def test_the_environment_of_the_reader_is_plain(
 ) -> None:
     monkeypatch.setitem(os.environ, "SECRET_OF_THE_TESTER", "x")
     run("```console\n$ echo [$SECRET_OF_THE_TESTER] $HOME\n[] .../work\n```\n", tmp_path)
+
+
+def test_numbers_vary_only_where_the_page_says_so() -> None:
+    page = "{}```console\n$ weft attach 7\nstood still for 1.4 ms at 0x7f00\n```\n"
+    marked = steps(page.format("<!-- weft: numbers vary -->\n"))[0]
+    plain = steps(page.format("text\n"))[0]
+    assert isinstance(marked, Command)
+    assert isinstance(plain, Command)
+    printed = "stood still for 23 ms at   0x55aa0\n"
+    assert matches(marked.shown, printed, marked.numbers_vary)
+    assert not matches(plain.shown, printed, plain.numbers_vary)
+    assert not matches(marked.shown, "stood still for 23 s at 0x55aa0\n", marked.numbers_vary)
