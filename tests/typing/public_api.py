@@ -6,10 +6,13 @@ the code of the error; when it is no longer refused, mypy reports the comment as
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from typing_extensions import assert_type
 
 import weft
 from weft.errors import NoSuchProcess, TargetError, WeftError
+from weft.model import Resource, Thread
 
 assert_type(weft.__version__, str)
 
@@ -17,6 +20,22 @@ error: WeftError = NoSuchProcess("no process has id 7", advice="see weft ps")
 target_error: type[TargetError] = NoSuchProcess
 assert_type(error.what, str)
 assert_type(error.exit_code, int)
+
+with weft.attach(4711) as session:
+    assert_type(session, weft.Session)
+    assert_type(session.pid, int)
+    assert_type(session.threads()[0], Thread)
+    assert_type(session.ping()[0].unasked, str | None)
+    assert_type(session.registers()["rip"], int)
+    assert_type(session.read(0x1000, 8), bytes)
+    assert_type(session.read_many([(0x1000, 8)]), list[bytes | None])
+    assert_type(session.resources().match("/Code/*/main"), Iterator[Resource])
+    with session.stopped():
+        pass
+
+assert_type(weft.run(["ls", "-l"], cwd="/").wait(timeout=1.0), int | None)
+weft.attach("4711")  # type: ignore[arg-type]
+weft.run("ls -l", stdin=1.5)  # type: ignore[arg-type]
 
 NoSuchProcess()  # type: ignore[call-arg]
 NoSuchProcess(7)  # type: ignore[arg-type]
