@@ -28,6 +28,8 @@ class Target:
         """The process."""
     def ping(self) -> list[tuple[int, str | None]]:
         """Ask every thread; with each, why it was not asked, if it was not."""
+    def syscall(self, number: int, args: list[int]) -> int:
+        """Have a thread make a system call; what the kernel returned, negative for an error."""
     def cpu(self) -> tuple[list[str], int]:
         """The processor's features, and the size of a thread's vector state."""
     def registers(self, tid: int) -> dict[str, Any]:

@@ -13,11 +13,17 @@ from typing import IO, TYPE_CHECKING, TypeAlias
 
 from weft import _native
 from weft._live_modules import live_modules
+from weft.errors import InvalidArgument
 from weft.model import Mapping, Module, Pause, Pong, Process, Processor, Registers, Thread
 from weft.resources import ResourceTree
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+#: Arguments of system calls are as wide as this.
+_WORD = (1 << 64) - 1
+#: Results below zero and above this are errors.
+_LARGEST_ERRNO = 4095
 
 #: What can be a program's standard stream: a file, a descriptor, or nothing for weft's own.
 Stream: TypeAlias = "IO[bytes] | IO[str] | int | None"
@@ -90,6 +96,19 @@ class Session:
         Raises an error if a thread that was asked did not answer.
         """
         return [Pong(tid, unasked) for tid, unasked in self._target.ping()]
+
+    def syscall(self, number: int, *args: int) -> int:
+        """Have a thread of the target make a system call, and return its result.
+
+        Raises :class:`OSError` when the call fails. It must not block: all threads that are in the
+        program stand still until it returns.
+        """
+        if len(args) > 6:
+            raise InvalidArgument("a system call takes at most six arguments")
+        result = self._target.syscall(number, [arg & _WORD for arg in args])
+        if -_LARGEST_ERRNO <= result < 0:
+            raise OSError(-result, os.strerror(-result))
+        return result
 
     def threads(self) -> list[Thread]:
         """Return the threads that exist now."""

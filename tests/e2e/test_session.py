@@ -175,6 +175,33 @@ def test_memory_is_read_and_written() -> None:
         process.kill()
 
 
+def test_system_calls_of_the_target(build: Build) -> None:
+    getpid, munmap, mmap, close = 39, 11, 9, 3
+    with Background([build("exec_fork")]) as background:
+        before = Footprint.of(background.pid)
+        with weft.attach(background.pid) as session:
+            assert session.syscall(getpid) == background.pid
+            private_anonymous, read_write = 0x22, 3
+            page = session.syscall(mmap, 0, 4096, read_write, private_anonymous, -1, 0)
+            session.write(page, b"woven")
+            assert session.read(page, 5) == b"woven"
+            assert session.syscall(munmap, page, 4096) == 0
+            with pytest.raises(OSError, match="Bad file descriptor"):
+                session.syscall(close, -1)
+            with pytest.raises(errors.InvalidArgument):
+                session.syscall(getpid, *range(7))
+            assert len(session.ping()) == 1
+        assert before.differences(Footprint.of(background.pid)) == []
+        assert background.finish()[0] == 7
+
+
+def test_a_session_that_is_forgotten_detaches() -> None:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        weft.attach(process.pid)
+        assert not has_agent(process.pid)
+        process.kill()
+
+
 def test_nothing_moves_while_it_is_stopped(build: Build) -> None:
     with Background([build("pie")]) as background:
         with weft.attach(background.pid) as session:
@@ -217,7 +244,7 @@ def test_what_a_killed_weft_has_left_is_taken_out() -> None:
     with subprocess.Popen(["sleep", "60"]) as process:
         eventually(lambda: is_blocked(process.pid))
         before = Footprint.of(process.pid)
-        script = f"import os, weft; weft.attach({process.pid}); os.kill(os.getpid(), 9)"
+        script = f"import os, weft; s = weft.attach({process.pid}); os.kill(os.getpid(), 9)"
         subprocess.run([sys.executable, "-c", script], check=False)
         assert has_agent(process.pid)
         with weft.attach(process.pid):

@@ -223,6 +223,22 @@ impl Agent {
         answer == answer_to(question) && (!knows_thread || fs_base == traveller.home().0.fs_base)
     }
 
+    /// Has one of the stopped threads make a system call, and returns what the kernel did: negative
+    /// for an error.
+    pub fn call(&mut self, stopped: &Stopped, number: i64, args: &[u64]) -> Result<i64> {
+        let steps = [Step::Call(number, args.iter().copied().map(Value::Const).collect())];
+        let traveller = permitted_traveller(stopped, &steps)?;
+        // The room of a visit: visits are packed anew each time.
+        let at = self.layout.trip(0);
+        let trip = journey::plan(self.base + at, &steps)?;
+        let bytes = traveller.pack(&trip);
+        self.memory[at as usize..][..bytes.len()].copy_from_slice(&bytes);
+        let outcomes = traveller.travel(&trip, |_, _| Ok(()))?;
+        outcomes.first().map(|outcome| outcome.value).ok_or_else(|| {
+            Error::new(ErrorKind::Internal, "a system call of the target left no result")
+        })
+    }
+
     /// Takes the agent out through one of the stopped threads.
     pub fn unload(&self, stopped: &Stopped) -> Result<()> {
         let traveller = permitted_traveller(stopped, &removing(self.base, self.layout.length))?;

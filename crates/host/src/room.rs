@@ -33,7 +33,7 @@ impl Room {
     pub fn find(pid: Tid, maps: &[Mapping]) -> Result<Self> {
         let rooms: Vec<Self> = maps
             .iter()
-            .filter(|m| m.execute && !m.write)
+            .filter(|m| m.execute && !m.write && !m.shared)
             .filter_map(|m| room_in(pid, maps, m))
             .collect();
         rooms.into_iter().max_by_key(|room| (room.leftover, room.length)).ok_or_else(|| {

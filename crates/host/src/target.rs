@@ -125,6 +125,17 @@ impl Target {
         })
     }
 
+    /// Has a thread of the target make a system call, which must not block: all threads stand still
+    /// meanwhile. Returns what the kernel did, negative for an error.
+    pub fn syscall(&mut self, number: i64, args: Vec<u64>) -> Result<i64> {
+        let agent = self.agent.clone().ok_or_else(|| detached(self.pid))?;
+        self.held(Reach::Some, move |stopped| {
+            let mut agent = agent.lock().map_err(poisoned)?;
+            agent.check_in(stopped.pid())?;
+            agent.call(stopped, number, &args)
+        })
+    }
+
     /// What the agent saw of the processor.
     pub fn cpu(&self) -> Result<CpuFacts> {
         let agent = self.agent.as_ref().ok_or_else(|| detached(self.pid))?;
@@ -225,6 +236,13 @@ impl Target {
         });
         self.pauses.extend(pause);
         result
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        // For those who forget to detach. There is nobody left to tell of a failure.
+        let _ = self.detach();
     }
 }
 

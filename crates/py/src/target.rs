@@ -76,6 +76,10 @@ impl Target {
         Ok(pongs.into_iter().map(|pong| (pong.tid, pong.unasked)).collect())
     }
 
+    fn syscall(&self, py: Python<'_>, number: i64, args: Vec<u64>) -> PyResult<i64> {
+        self.with(py, move |target| target.syscall(number, args))
+    }
+
     fn cpu(&self) -> PyResult<(Vec<&'static str>, u32)> {
         let cpu = self.lock()?.cpu().map_err(to_python)?;
         Ok((cpu.features, cpu.vector_state_size))
