@@ -48,9 +48,10 @@ bench: release  ## Every benchmark, as ratios over native and over the peers
 	@set -e; for script in benchmarks/*.py; do echo "== $$script"; $(PY) $$script; done
 
 .PHONY: soak
-soak: release  ## The long forms of the soak tests: thousands of attaches and of kills
+soak: release  ## The long forms of slow tests: thousands of attaches, a thousand kills, fuzzing
 	$(PY) -m tests.soak.attach --long
 	$(PY) -m tests.soak.kill --long
+	fuzz/run 600
 
 .PHONY: docs
 docs:  ## Build the documentation into site/; warnings are errors

@@ -202,6 +202,14 @@ def test_a_session_that_is_forgotten_detaches() -> None:
         process.kill()
 
 
+def test_restartable_sequences_start_again(build: Build) -> None:
+    with Background([build("rseq")]) as background:
+        with weft.attach(background.pid) as session:
+            for _ in range(100):
+                session.ping()
+        assert background.finish() == (7, "ready\nall additions are there\n")
+
+
 def test_nothing_moves_while_it_is_stopped(build: Build) -> None:
     with Background([build("pie")]) as background:
         with weft.attach(background.pid) as session:

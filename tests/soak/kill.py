@@ -2,8 +2,8 @@
 
     python -m tests.soak.kill [--kills N] [--long]
 
-Each victim is a weft of its own that attaches, pings and detaches over and over; it is killed with
-SIGKILL after a random time. The target checks its own invariants all the while. In the end one
+Each victim is a process of its own that attaches, pings and detaches over and over; it is killed
+with SIGKILL after a random time. The target checks its own invariants all the while. In the end one
 undisturbed weft attaches and detaches, and the target must look as it did at first: what the killed
 ones have left behind, it has taken out.
 """
@@ -11,12 +11,15 @@ ones have left behind, it has taken out.
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import weft
@@ -27,34 +30,54 @@ from tests.invariants import invariants
 SHORT, LONG = 60, 1000
 SEED = 20261114
 
-VICTIM = """
-import sys, weft
-pid = int(sys.argv[1])
-print("ready", flush=True)
-while True:
-    with weft.attach(pid) as session:
-        session.ping()
-    print("cycle", flush=True)
+#: Loads weft once and forks a victim for every line that it reads: starting Python anew for each
+#: would take longer than all the rest, on a machine that the target keeps busy.
+NURSERY = """
+import os, sys, weft
+target = int(sys.argv[1])
+for _ in sys.stdin:
+    victim = os.fork()
+    if victim == 0:
+        while True:
+            with weft.attach(target) as session:
+                session.ping()
+    print(victim, flush=True)
+    print(os.waitstatus_to_exitcode(os.waitpid(victim, 0)[1]), flush=True)
 """
 
 
-def kill_while_at_work(pid: int, after: float) -> int:
-    """Start a victim, kill it, and return how many whole cycles it made."""
+class Nursery:
+    """Brings up victims for one target."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdin and process.stdout
+        self._orders, self._answers = process.stdin, process.stdout
+
+    def kill_one(self, after: float) -> None:
+        """Have a victim attach, ping and detach, over and over, and kill it after a time."""
+        self._orders.write("\n")
+        self._orders.flush()
+        victim = int(self._answers.readline())
+        time.sleep(after)
+        os.kill(victim, signal.SIGKILL)
+        code = int(self._answers.readline())
+        if code != -signal.SIGKILL:
+            raise AssertionError(f"the victim ended with {code} before it was killed")
+
+
+@contextmanager
+def nursery(pid: int) -> Iterator[Nursery]:
+    """Bring up victims for as long as the block takes."""
     with subprocess.Popen(
-        [sys.executable, "-c", VICTIM, str(pid)],
+        [sys.executable, "-c", NURSERY, str(pid)],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
         text=True,
-    ) as victim:
-        assert victim.stdout is not None
-        ready = victim.stdout.readline()
-        if ready == "ready\n":
-            time.sleep(after)
-        victim.kill()
-        cycles, errors = victim.communicate()
-        if ready != "ready\n" or victim.returncode != -signal.SIGKILL:
-            raise AssertionError(f"the victim ended before it was killed: {errors}")
-    return cycles.count("cycle")
+    ) as process:
+        try:
+            yield Nursery(process)
+        finally:
+            process.kill()
 
 
 def cycle_time(pid: int) -> float:
@@ -79,11 +102,12 @@ def run(kills: int, threads: int, churners: int) -> str:
             before = Footprint.of(target.pid)
             target.go()
             left = 0
-            for _ in range(kills):
-                kill_while_at_work(target.pid, moments.uniform(0, 2 * typical))
-                target.check()
-                maps = Path(f"/proc/{target.pid}/maps").read_text()
-                left += "/memfd:weft" in maps
+            with nursery(target.pid) as victims:
+                for _ in range(kills):
+                    victims.kill_one(moments.uniform(0, 2 * typical))
+                    target.check()
+                    maps = Path(f"/proc/{target.pid}/maps").read_text()
+                    left += "/memfd:weft" in maps
             with weft.attach(target.pid):
                 pass
             target.rest()
@@ -106,8 +130,8 @@ def main() -> None:
     parser.add_argument("--kills", type=int)
     options = parser.parse_args()
     kills = options.kills or (LONG if options.long else SHORT)
-    print(run(kills * 8 // 10, 64, 8))
-    print(run(kills * 2 // 10, 4, 0))
+    print(run(kills * 8 // 10, 64, 8), flush=True)
+    print(run(kills * 2 // 10, 4, 0), flush=True)
 
 
 if __name__ == "__main__":

@@ -87,7 +87,7 @@ pub struct CpuReport {
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct ControlBlock {
-    /// [`MAGIC`].
+    /// [`MAGIC`]; the host writes it when it has written everything else.
     pub magic: AtomicU64,
     /// [`VERSION`].
     pub version: AtomicU32,

@@ -109,7 +109,6 @@ impl Agent {
         image.place(&mut self.memory, self.base);
         let me = std::process::id() as Tid;
         let control = self.control();
-        control.magic.store(MAGIC, Relaxed);
         control.version.store(VERSION, Relaxed);
         control.size.store(size_of::<ControlBlock>() as u32, Relaxed);
         control.slot_size.store(SLOT_SIZE as u32, Relaxed);
@@ -120,6 +119,8 @@ impl Agent {
         control.owner.pid.store(me as u64, Relaxed);
         control.owner.start_time.store(proc::stat(me)?.start_time, Relaxed);
         control.owner.pid_namespace.store(proc::pid_namespace(me).unwrap_or(0), Relaxed);
+        // Last: a block with the magic number is complete, and can be asked whose it is.
+        control.magic.store(MAGIC, Release);
 
         let trip = self.visit(traveller, 0, request::INIT)?;
         traveller.travel(&trip, |_, _| Ok(()))?;

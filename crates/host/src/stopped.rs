@@ -240,6 +240,10 @@ pub(crate) fn seize(pid: Tid, tid: Tid) -> Result<bool> {
     if error.raw_os_error() == Some(libc::ESRCH) || !is_alive(tid) {
         return Ok(false);
     }
+    // One that could not be stopped before is still ours; only its tracer may ask it to stop.
+    if ptrace::interrupt(tid).is_ok() {
+        return Ok(true);
+    }
     Err(cannot_seize(pid, tid, &error))
 }
 
