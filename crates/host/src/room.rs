@@ -12,9 +12,8 @@ use crate::{Error, ErrorKind, Result, TargetAddr, memory};
 use object::elf;
 use object::read::elf::{FileHeader, ProgramHeader};
 
-/// What weft writes first where it makes use of room: a mark, and how many bytes follow.
-const MARK: [u8; 8] = *b"weft\x0f\x0btr";
-const HEAD: usize = 16;
+/// What weft writes first where it makes use of room. Whatever follows it is weft's as well.
+const MARK: [u8; 16] = *b"weft\x0f\x0bwas here\0\0";
 /// The kernel's pages.
 pub const PAGE: u64 = 4096;
 
@@ -44,7 +43,7 @@ impl Room {
 
     /// Where a trip's code goes.
     pub fn code(&self) -> TargetAddr {
-        self.start + HEAD as u64
+        self.start + MARK.len() as u64
     }
 
     /// Whether the address lies in it.
@@ -54,21 +53,17 @@ impl Room {
 
     /// Writes a trip's code.
     pub fn fill(&self, pid: Tid, stopped: Tid, code: &[u8]) -> Result<()> {
-        if HEAD + code.len() > self.length {
+        let needed = MARK.len() + code.len();
+        if needed > self.length {
             return Err(Error::new(
                 ErrorKind::UnsupportedTarget,
                 format!("process {pid} has too little room for weft"),
             )
-            .why(format!(
-                "{} unused executable bytes, {} needed",
-                self.length,
-                HEAD + code.len()
-            )));
+            .why(format!("{} unused executable bytes, {needed} needed", self.length)));
         }
-        let mut bytes = Vec::with_capacity(HEAD + code.len());
-        bytes.extend(MARK);
-        bytes.extend((code.len() as u64).to_ne_bytes());
-        bytes.extend(code);
+        let mut bytes = [&MARK[..], code].concat();
+        // Nothing of an earlier, longer trip may stick out.
+        bytes.resize(needed.max(self.leftover), 0);
         memory::force_write(pid, stopped, self.start, &bytes)
     }
 
@@ -98,21 +93,14 @@ fn room_in(pid: Tid, maps: &[Mapping], mapping: &Mapping) -> Option<Room> {
 /// In bytes after the end of code: how many to skip until the room starts, and how many an earlier
 /// weft has left in it.
 fn free_bytes(bytes: &[u8]) -> Option<(usize, usize)> {
-    if bytes.starts_with(&MARK) {
-        let length = bytes.get(MARK.len()..HEAD)?.try_into().ok()?;
-        let leftover = HEAD.checked_add(usize::try_from(u64::from_ne_bytes(length)).ok()?)?;
-        let rest = bytes.get(leftover..)?;
-        return rest.iter().all(|&b| b == 0).then_some((0, leftover));
+    let used = bytes.iter().rposition(|&b| b != 0).map_or(0, |last| last + 1);
+    // What is mapped behind the code may be something else of the file, but weft's comes after that.
+    if let Some(mark) = bytes.chunks(MARK.len()).position(|chunk| chunk == MARK) {
+        let start = mark * MARK.len();
+        return Some((start, used - start));
     }
-    // What is mapped behind the code may be something else of the file.
-    let used =
-        bytes.iter().rposition(|&b| b != 0).map_or(0, |last| (last + 1).next_multiple_of(16));
-    // Behind bytes of the file, an earlier weft's are found at the end of the file's.
-    let marked = bytes.chunks(16).position(|chunk| chunk.starts_with(&MARK)).map(|n| n * 16);
-    if let Some(at) = marked {
-        return free_bytes(&bytes[at..]).map(|(_, leftover)| (at, leftover));
-    }
-    (bytes.len() > used + HEAD).then_some((used, 0))
+    let start = used.next_multiple_of(MARK.len());
+    (bytes.len() > start + MARK.len()).then_some((start, 0))
 }
 
 /// Where the code of an executable mapping ends, by the program headers of the file behind it.
@@ -157,16 +145,15 @@ mod tests {
     #[test]
     fn what_an_earlier_weft_left_is_free() {
         let mut bytes = [0; 128];
-        bytes[..8].copy_from_slice(&MARK);
-        bytes[8] = 20;
+        bytes[..16].copy_from_slice(&MARK);
+        assert_eq!(free_bytes(&bytes), Some((0, 14)));
         bytes[16..36].fill(0x90);
         assert_eq!(free_bytes(&bytes), Some((0, 36)));
-        bytes[40] = 1;
-        assert_eq!(free_bytes(&bytes), None);
-        let behind_the_file: Vec<u8> = [[7; 16].as_slice(), &bytes[..40], &[0; 60]].concat();
-        assert_eq!(free_bytes(&behind_the_file), Some((16, 36)));
-        bytes[15] = 0xff;
-        assert_eq!(free_bytes(&bytes), None);
+        // As when it was killed before it had overwritten all of an even earlier one's.
+        bytes[60] = 1;
+        assert_eq!(free_bytes(&bytes), Some((0, 61)));
+        let behind_the_file: Vec<u8> = [[7; 16].as_slice(), &bytes].concat();
+        assert_eq!(free_bytes(&behind_the_file), Some((16, 61)));
     }
 
     #[test]
