@@ -15,7 +15,7 @@ from typing import IO
 import pytest
 
 import weft
-from tests.e2e.harness import Background, Footprint, eventually, is_blocked, status
+from tests.e2e.harness import Background, Footprint, children, eventually, is_blocked, status
 from weft import _native, errors
 
 Build = Callable[[str], Path]
@@ -106,18 +106,12 @@ def test_a_child_does_not_inherit_the_agent(build: Build) -> None:
     with Background([build("exec_fork")]) as background:
         with weft.attach(background.pid):
             say(background, "fork")
-            eventually(lambda: bool(child_of(background.pid)))
-            child = child_of(background.pid)
+            eventually(lambda: bool(children(background.pid)))
+            (child,) = children(background.pid)
             assert has_agent(background.pid)
-            assert child is not None
             assert not has_agent(child)
             os.kill(child, signal.SIGKILL)
         assert background.finish()[0] == 7
-
-
-def child_of(pid: int) -> int | None:
-    words = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return int(words[0]) if words else None
 
 
 def test_a_target_that_ends_is_no_error_when_leaving() -> None:

@@ -10,7 +10,6 @@ that grows with the number of threads.
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 import time
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ import weft
 from tests.e2e.builder import Builder
 from tests.e2e.harness import Footprint
 from tests.invariants import invariants
+from tests.soak import how_many
 
 SHORT, LONG = 100, 5000
 THREADS, CHURNERS = 64, 8
@@ -76,11 +76,7 @@ def soak(program: Path, cycles: int, threads: int, churners: int) -> Times:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--long", action="store_true", help=f"{LONG} cycles instead of {SHORT}")
-    parser.add_argument("--cycles", type=int)
-    options = parser.parse_args()
-    cycles = options.cycles or (LONG if options.long else SHORT)
+    cycles = how_many(__doc__, "cycles", SHORT, LONG)
     with tempfile.TemporaryDirectory() as directory:
         program = Builder(Path(directory)).build("invariants")
         begin = time.monotonic()

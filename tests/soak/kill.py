@@ -10,7 +10,6 @@ ones have left behind, it has taken out.
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import signal
@@ -26,6 +25,7 @@ import weft
 from tests.e2e.builder import Builder
 from tests.e2e.harness import Footprint
 from tests.invariants import invariants
+from tests.soak import how_many
 
 SHORT, LONG = 60, 1000
 SEED = 20261114
@@ -125,11 +125,7 @@ def run(kills: int, threads: int, churners: int) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--long", action="store_true", help=f"{LONG} kills instead of {SHORT}")
-    parser.add_argument("--kills", type=int)
-    options = parser.parse_args()
-    kills = options.kills or (LONG if options.long else SHORT)
+    kills = how_many(__doc__, "kills", SHORT, LONG)
     print(run(kills * 8 // 10, 64, 8), flush=True)
     print(run(kills * 2 // 10, 4, 0), flush=True)
 

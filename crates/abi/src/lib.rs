@@ -19,7 +19,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 pub const MAGIC: u64 = u64::from_le_bytes(*b"weft-abi");
 
 /// The version of this layout.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The name that the shared memory carries in the target's `/proc/PID/maps`
 /// (`/memfd:weft (deleted)`).
@@ -101,16 +101,10 @@ pub struct ControlBlock {
     pub agent_version: AtomicU32,
     /// Whether user space may execute `rdfsbase` here (`AT_HWCAP2`, bit 1).
     pub may_read_fs_base: AtomicU32,
-    /// Where all of weft's memory starts in the target, and how long it is.
-    pub base: AtomicU64,
-    /// See [`ControlBlock::base`].
-    pub length: AtomicU64,
     /// Who loaded this agent.
     pub owner: Owner,
     /// What the agent saw of the processor.
     pub cpu: CpuReport,
-    /// How many pings were answered since the agent was loaded.
-    pub pings: AtomicU64,
 }
 
 /// What one visiting thread is asked and answers, and the stack that it runs on while it is here.

@@ -38,7 +38,6 @@ fn initialise(control: &ControlBlock) {
 fn ping(control: &ControlBlock, slot: &Slot) {
     let may_read = control.may_read_fs_base.load(Relaxed) != 0;
     slot.fs_base.store(if may_read { cpu::fs_base() } else { 0 }, Relaxed);
-    control.pings.fetch_add(1, Relaxed);
     slot.answer.store(answer_to(slot.question.load(Relaxed)), Release);
 }
 

@@ -10,7 +10,7 @@ use crate::leftovers::Range;
 use crate::proc::{self, Mapping, Tid};
 use crate::room::Room;
 use crate::stopped::Stopped;
-use crate::{Error, ErrorKind, Result, TargetAddr, place};
+use crate::{Error, ErrorKind, Result, TargetAddr, arch, place};
 use memmap2::MmapMut;
 use std::fs::File;
 use std::io;
@@ -50,16 +50,13 @@ pub struct Pong {
     pub unasked: Option<String>,
 }
 
-/// `AT_HWCAP2`, and its bit for `rdfsbase` and its kin.
-const HWCAP2: u64 = 26;
-const HWCAP2_FSGSBASE: u64 = 1 << 1;
-
 impl Agent {
     /// Loads the agent through one of the stopped threads, and takes out what earlier ones left. When
     /// it fails, the target is as it was.
     pub fn load(
         stopped: &Stopped,
         maps: &[Mapping],
+        room: &Room,
         leftovers: &[Range],
         pidfd: RawFd,
     ) -> Result<Self> {
@@ -69,11 +66,11 @@ impl Agent {
         let steps = loading(base, &image.layout);
         let traveller = permitted_traveller(stopped, &steps)?;
         for &(start, length) in leftovers {
-            remove(stopped, &traveller, maps, start, length)?;
+            remove(stopped, &traveller, room, start, length)?;
         }
 
         let mut memory = None;
-        let outcome = away_trip(stopped, &traveller, maps, &steps, |number, done| {
+        let outcome = away_trip(stopped, &traveller, room, &steps, |number, done| {
             // The target has the descriptor for just this moment: it is about to close it.
             if number == libc::SYS_close
                 && let Some(created) = done.first().filter(|o| o.value >= 0)
@@ -94,8 +91,10 @@ impl Agent {
         });
         if outcome.is_err() {
             // Part of it may be there: roll back. The first error is the one to report.
-            let _ = proc::maps(pid)
-                .and_then(|maps| remove(stopped, &traveller, &maps, base, image.layout.length));
+            let there = proc::maps(pid).is_ok_and(|maps| is_at(&maps, base));
+            if there {
+                let _ = remove(stopped, &traveller, room, base, image.layout.length);
+            }
         }
         outcome
     }
@@ -112,13 +111,11 @@ impl Agent {
         control.version.store(VERSION, Relaxed);
         control.size.store(size_of::<ControlBlock>() as u32, Relaxed);
         control.slot_size.store(SLOT_SIZE as u32, Relaxed);
-        control.base.store(self.base.0, Relaxed);
-        control.length.store(self.layout.length, Relaxed);
-        let hwcap2 = proc::auxiliary_value(stopped.pid(), HWCAP2).unwrap_or(0);
-        control.may_read_fs_base.store(u32::from(hwcap2 & HWCAP2_FSGSBASE != 0), Relaxed);
+        let hwcap2 = proc::auxiliary_value(stopped.pid(), libc::AT_HWCAP2).unwrap_or(0);
+        control.may_read_fs_base.store(u32::from(arch::cpu::enables_fsgsbase(hwcap2)), Relaxed);
         control.owner.pid.store(me as u64, Relaxed);
         control.owner.start_time.store(proc::stat(me)?.start_time, Relaxed);
-        control.owner.pid_namespace.store(proc::pid_namespace(me).unwrap_or(0), Relaxed);
+        control.owner.pid_namespace.store(proc::namespace(me, "pid").unwrap_or(0), Relaxed);
         // Last: a block with the magic number is complete, and can be asked whose it is.
         control.magic.store(MAGIC, Release);
 
@@ -157,9 +154,13 @@ impl Agent {
         self.plan_visits(slot + 1)?;
         self.slot(slot).request.store(asked, Release);
         let trip = self.visits[slot].clone();
-        let bytes = traveller.pack(&trip);
-        self.memory[self.layout.trip(slot) as usize..][..bytes.len()].copy_from_slice(&bytes);
+        self.put(slot, &traveller.pack(&trip));
         Ok(trip)
+    }
+
+    /// Writes the packed trip of a slot.
+    fn put(&mut self, slot: usize, bytes: &[u8]) {
+        self.memory[self.layout.trip(slot) as usize..][..bytes.len()].copy_from_slice(bytes);
     }
 
     /// Asks every stopped thread for an answer. `filtered` says that seccomp filters are in the way of
@@ -230,10 +231,8 @@ impl Agent {
         let steps = [Step::Call(number, args.iter().copied().map(Value::Const).collect())];
         let traveller = permitted_traveller(stopped, &steps)?;
         // The room of a visit: visits are packed anew each time.
-        let at = self.layout.trip(0);
-        let trip = journey::plan(self.base + at, &steps)?;
-        let bytes = traveller.pack(&trip);
-        self.memory[at as usize..][..bytes.len()].copy_from_slice(&bytes);
+        let trip = journey::plan(self.base + self.layout.trip(0), &steps)?;
+        self.put(0, &traveller.pack(&trip));
         let outcomes = traveller.travel(&trip, |_, _| Ok(()))?;
         outcomes.first().map(|outcome| outcome.value).ok_or_else(|| {
             Error::new(ErrorKind::Internal, "a system call of the target left no result")
@@ -244,7 +243,11 @@ impl Agent {
     pub fn unload(&self, stopped: &Stopped) -> Result<()> {
         let traveller = permitted_traveller(stopped, &removing(self.base, self.layout.length))?;
         let maps = proc::maps(stopped.pid())?;
-        remove(stopped, &traveller, &maps, self.base, self.layout.length)
+        if !self.is_in(&maps) {
+            return Ok(());
+        }
+        let room = Room::find(stopped.pid(), &maps)?;
+        remove(stopped, &traveller, &room, self.base, self.layout.length)
     }
 
     /// Fails if the target has lost the agent.
@@ -259,7 +262,7 @@ impl Agent {
 
     /// Whether the target still has the agent: a program that replaced itself has not.
     pub fn is_in(&self, maps: &[Mapping]) -> bool {
-        maps.iter().any(|m| m.start == self.base && is_wefts(m))
+        is_at(maps, self.base)
     }
 
     /// What the agent saw of the processor.
@@ -318,18 +321,20 @@ fn loading(base: TargetAddr, layout: &Layout) -> Vec<Step> {
     ]
 }
 
-/// Takes weft's memory at this place out of the target, if it is there.
+/// Whether weft's memory is at this place of the target.
+fn is_at(maps: &[Mapping], start: TargetAddr) -> bool {
+    maps.iter().any(|m| m.start == start && is_wefts(m))
+}
+
+/// Takes weft's memory at this place out of the target.
 fn remove(
     stopped: &Stopped,
     traveller: &Traveller,
-    maps: &[Mapping],
+    room: &Room,
     start: TargetAddr,
     length: u64,
 ) -> Result<()> {
-    if !maps.iter().any(|m| m.start == start && is_wefts(m)) {
-        return Ok(());
-    }
-    let outcomes = away_trip(stopped, traveller, maps, &removing(start, length), |_, _| Ok(()))?;
+    let outcomes = away_trip(stopped, traveller, room, &removing(start, length), |_, _| Ok(()))?;
     check_outcomes(stopped.pid(), &outcomes)
 }
 
@@ -341,12 +346,11 @@ fn removing(start: TargetAddr, length: u64) -> [Step; 1] {
 fn away_trip(
     stopped: &Stopped,
     traveller: &Traveller,
-    maps: &[Mapping],
+    room: &Room,
     steps: &[Step],
     before: impl FnMut(i64, &[Outcome]) -> Result<()>,
 ) -> Result<Vec<Outcome>> {
     let pid = stopped.pid();
-    let room = Room::find(pid, maps)?;
     let trip = journey::plan(room.code(), steps)?;
     room.fill(pid, traveller.tid(), &traveller.pack(&trip))?;
     let outcome = traveller.travel(&trip, before);
@@ -429,8 +433,7 @@ pub fn is_wefts(mapping: &Mapping) -> bool {
 
 /// That a thread ends is no failure.
 fn unless_ended(tid: Tid, error: Error) -> Result<()> {
-    let ended = proc::stat(tid).map_or(true, |stat| matches!(stat.state, 'Z' | 'X'));
-    if ended { Ok(()) } else { Err(error) }
+    if proc::is_alive(tid) { Err(error) } else { Ok(()) }
 }
 
 fn no_answer(tid: Tid) -> Error {

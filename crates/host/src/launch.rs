@@ -125,7 +125,7 @@ fn hold_at_start(pid: Tid) -> Result<Option<Stopped>> {
                 ptrace::resume(pid, 0).map_err(failed)?;
             }
             Some(Event::Stop(_)) if started => {
-                return Ok(settle_stop(pid)?.map(|registers| Stopped::adopt(pid, registers)));
+                return Ok(settle_stop(pid).map(|registers| Stopped::adopt(pid, registers)));
             }
             Some(Event::Signal(signal)) => ptrace::resume(pid, signal).map_err(failed)?,
             Some(_) => ptrace::resume(pid, 0).map_err(failed)?,

@@ -32,12 +32,10 @@ pub fn abandoned(pid: Tid, maps: &[Mapping]) -> Vec<Range> {
 }
 
 /// Whether some thread is still on a trip that a dead weft has sent it on. It comes back by itself.
-pub fn someone_is_away(stopped: &Stopped, maps: &[Mapping], abandoned: &[Range]) -> bool {
-    let room = Room::find(stopped.pid(), maps).ok();
+pub fn someone_is_away(stopped: &Stopped, room: &Room, abandoned: &[Range]) -> bool {
     stopped.threads().values().any(|registers| {
         let at = registers.instruction();
-        room.is_some_and(|room| room.contains(at))
-            || abandoned.iter().any(|&(start, length)| at - start < length)
+        room.contains(at) || abandoned.iter().any(|&(start, length)| at - start < length)
     })
 }
 
@@ -59,7 +57,7 @@ fn owner_lives(pid: Tid, data: &Mapping) -> bool {
     let owner = control + offset_of!(ControlBlock, owner) as u64;
     let field = |offset: usize| word(owner + offset as u64).unwrap_or(0);
     let namespace = field(offset_of!(Owner, pid_namespace));
-    if Some(namespace) != proc::pid_namespace(std::process::id() as Tid) {
+    if Some(namespace) != proc::namespace(std::process::id() as Tid, "pid") {
         return true;
     }
     proc::stat(field(offset_of!(Owner, pid)) as Tid)

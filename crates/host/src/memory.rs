@@ -2,7 +2,7 @@
 
 use crate::proc::Tid;
 use crate::{Error, ErrorKind, Result, TargetAddr};
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::fs::FileExt;
 
@@ -59,11 +59,6 @@ pub fn force_write(pid: Tid, stopped: Tid, address: TargetAddr, bytes: &[u8]) ->
     through_proc
         .or_else(|_| crate::ptrace::force_write(stopped, address, bytes))
         .map_err(|e| unmapped(pid, "write", address, bytes.len()).why(e.to_string()))
-}
-
-/// Opens the target's memory for reading, whatever its protection.
-pub fn open(pid: Tid) -> Result<File> {
-    File::open(format!("/proc/{pid}/mem")).map_err(|e| crate::proc::unreadable(pid, "mem", &e))
 }
 
 enum Direction {

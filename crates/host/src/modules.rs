@@ -2,9 +2,10 @@
 
 use crate::proc::{self, Mapping, Tid};
 use crate::room::PAGE;
+use crate::symbols::build_id_note;
 use crate::{Result, TargetAddr, memory};
-use object::elf;
 use object::read::elf::{FileHeader, ProgramHeader};
+use object::{Endianness, elf};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -52,12 +53,20 @@ pub fn image(pid: Tid, module: &Module) -> Result<Vec<u8>> {
     Ok(image)
 }
 
-/// Reads the program headers at `head`; `following` starts with it.
-fn module(pid: Tid, head: &Mapping, following: &[Mapping]) -> Option<Module> {
+/// The program headers of the file that a mapping begins.
+pub(crate) fn program_headers(
+    pid: Tid,
+    head: &Mapping,
+) -> Option<(Endianness, Vec<elf::ProgramHeader64<Endianness>>)> {
     let bytes = memory::read(pid, head.start, head.len().min(PAGE) as usize).ok()?;
-    let header = elf::FileHeader64::<object::Endianness>::parse(&*bytes).ok()?;
+    let header = elf::FileHeader64::<Endianness>::parse(&*bytes).ok()?;
     let endian = header.endian().ok()?;
-    let segments = header.program_headers(endian, &*bytes).ok()?;
+    Some((endian, header.program_headers(endian, &*bytes).ok()?.to_vec()))
+}
+
+/// The module that `head` begins; `following` starts with it.
+fn module(pid: Tid, head: &Mapping, following: &[Mapping]) -> Option<Module> {
+    let (endian, segments) = program_headers(pid, head)?;
     let loads = || segments.iter().filter(|s| s.p_type(endian) == elf::PT_LOAD);
     let first = loads().next()?;
     let bias =
@@ -76,7 +85,7 @@ fn module(pid: Tid, head: &Mapping, following: &[Mapping]) -> Option<Module> {
         let size = s.p_filesz(endian).min(PAGE) as usize;
         let notes =
             memory::read(pid, TargetAddr(bias.wrapping_add(s.p_vaddr(endian))), size).ok()?;
-        build_id(&notes)
+        build_id_note(&notes)
     });
     Some(Module {
         path: head.path.clone(),
@@ -86,21 +95,6 @@ fn module(pid: Tid, head: &Mapping, following: &[Mapping]) -> Option<Module> {
         bias,
         build_id,
     })
-}
-
-/// Finds the GNU build-id among notes.
-fn build_id(mut notes: &[u8]) -> Option<Vec<u8>> {
-    loop {
-        let word =
-            |at: usize| Some(u32::from_ne_bytes(notes.get(at..at + 4)?.try_into().ok()?) as usize);
-        let (name_size, size, kind) = (word(0)?, word(4)?, word(8)?);
-        let description = 12usize.checked_add(name_size.checked_next_multiple_of(4)?)?;
-        let end = description.checked_add(size)?;
-        if kind == elf::NT_GNU_BUILD_ID.0 as usize && notes.get(12..12 + name_size)? == b"GNU\0" {
-            return notes.get(description..end).map(<[u8]>::to_vec);
-        }
-        notes = notes.get(end.checked_next_multiple_of(4)?..)?;
-    }
 }
 
 /// A path by which weft can open the file behind a mapping: the target may live in another mount
@@ -145,20 +139,11 @@ mod tests {
             fs::metadata(mine.open_path.as_ref().unwrap()).unwrap().ino(),
             fs::metadata(program).unwrap().ino()
         );
-        let here = TargetAddr(build_id as fn(_) -> _ as usize as u64);
+        let here = TargetAddr(finds_the_program_its_libraries_and_the_vdso as fn() as usize as u64);
         assert!(mine.start <= here && here < mine.end);
         assert_eq!(named("libc.so.6").build_id.as_ref().unwrap().len(), 20);
         let vdso = named("[vdso]");
         assert_eq!(vdso.open_path, None);
         assert!(image(me, vdso).unwrap().starts_with(b"\x7fELF"));
-    }
-
-    #[test]
-    fn notes_made_to_confuse() {
-        assert_eq!(build_id(&[0xff; 64]), None);
-        assert_eq!(build_id(b""), None);
-        let other = [&4u32.to_ne_bytes()[..], &0u32.to_ne_bytes(), &1u32.to_ne_bytes(), b"GNU\0"];
-        let mine = [&4u32.to_ne_bytes()[..], &2u32.to_ne_bytes(), &3u32.to_ne_bytes(), b"GNU\0ab"];
-        assert_eq!(build_id(&[other.concat(), mine.concat()].concat()), Some(b"ab".to_vec()));
     }
 }

@@ -3,6 +3,7 @@
 use crate::{Error, ErrorKind, Result, TargetAddr};
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 
 /// The id of a thread or of a process, as the kernel counts in weft's own PID namespace.
 pub type Tid = i32;
@@ -101,6 +102,8 @@ pub struct Stat {
     pub name: String,
     /// `R`, `S`, `D`, `T`, `t`, `Z`, `X` or another letter of proc(5).
     pub state: char,
+    /// The kernel's flags for it.
+    pub flags: u64,
     /// When it started, in clock ticks since boot.
     pub start_time: u64,
     /// Where the heap that `brk` moves starts; 0 where the kernel does not say.
@@ -122,6 +125,7 @@ fn parse_stat(text: &str) -> Option<Stat> {
     Some(Stat {
         name,
         state: fields.first()?.chars().next()?,
+        flags: fields.get(6)?.parse().ok()?,
         start_time: fields.get(19)?.parse().ok()?,
         heap_start: fields.get(44).and_then(|f| f.parse().ok()).unwrap_or(0),
     })
@@ -159,10 +163,15 @@ pub fn auxiliary_value(pid: Tid, key: u64) -> Option<u64> {
     words.chunks_exact(2).find(|pair| pair[0] == key).map(|pair| pair[1])
 }
 
-/// The inode that names a process's PID namespace.
-pub fn pid_namespace(pid: Tid) -> Option<u64> {
-    let link = fs::read_link(format!("/proc/{pid}/ns/pid")).ok()?;
-    link.to_str()?.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok()
+/// The number of a namespace (`pid`, `user`, ...) that a process lives in; two processes share it
+/// exactly if their numbers are equal.
+pub fn namespace(pid: Tid, kind: &str) -> Option<u64> {
+    fs::metadata(format!("/proc/{pid}/ns/{kind}")).ok().map(|meta| meta.ino())
+}
+
+/// Whether anything can still be asked of a thread.
+pub fn is_alive(tid: Tid) -> bool {
+    stat(tid).is_ok_and(|stat| !matches!(stat.state, 'Z' | 'X'))
 }
 
 /// The error for a file of `/proc` that could not be read.
@@ -209,7 +218,7 @@ mod tests {
         let tail = (4..=52).map(|n| n.to_string()).collect::<Vec<_>>().join(" ");
         let stat = parse_stat(&format!("1 (a) R (b) Z {tail}")).unwrap();
         assert_eq!((stat.name.as_str(), stat.state), ("a) R (b", 'Z'));
-        assert_eq!((stat.start_time, stat.heap_start), (22, 47));
+        assert_eq!((stat.flags, stat.start_time, stat.heap_start), (9, 22, 47));
     }
 
     #[test]
@@ -227,7 +236,8 @@ mod tests {
         assert!(maps(me).unwrap().iter().any(|m| m.path == "[stack]"));
         assert!(threads(me).unwrap().contains(&me));
         assert!(stat(me).unwrap().start_time > 0);
-        assert!(pid_namespace(me).is_some());
+        assert!(namespace(me, "pid").is_some());
+        assert!(is_alive(me));
         assert_eq!(maps(-1).unwrap_err().kind, ErrorKind::NoSuchProcess);
     }
 }

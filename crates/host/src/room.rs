@@ -7,10 +7,11 @@
 //! too. Nobody reads or executes it, so it does no harm if weft dies and leaves something there; what
 //! it leaves is marked, and the next weft wipes it.
 
+use crate::modules::program_headers;
 use crate::proc::{Mapping, Tid};
 use crate::{Error, ErrorKind, Result, TargetAddr, memory};
 use object::elf;
-use object::read::elf::{FileHeader, ProgramHeader};
+use object::read::elf::ProgramHeader;
 
 /// What weft writes first where it makes use of room. Whatever follows it is weft's as well.
 const MARK: [u8; 16] = *b"weft\x0f\x0bwas here\0\0";
@@ -114,10 +115,7 @@ fn code_end(pid: Tid, maps: &[Mapping], mapping: &Mapping) -> Option<TargetAddr>
     if !is_file {
         return None;
     }
-    let bytes = memory::read(pid, head.start, head.len().min(PAGE) as usize).ok()?;
-    let header = elf::FileHeader64::<object::Endianness>::parse(&*bytes).ok()?;
-    let endian = header.endian().ok()?;
-    let segments = header.program_headers(endian, &*bytes).ok()?;
+    let (endian, segments) = program_headers(pid, head)?;
     let file_end = mapping.offset + mapping.len();
     let segment = segments.iter().find(|s| {
         let (offset, size) = (s.p_offset(endian), s.p_filesz(endian));

@@ -3,7 +3,7 @@
 use crate::arch::{Disturbance, Registers, disturbance, syscall_name};
 use crate::proc::{self, Tid};
 use crate::ptrace::{self, Event};
-use crate::{Error, ErrorKind, Result, TargetAddr, memory};
+use crate::{Error, ErrorKind, Result, TargetAddr, checks, memory};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -123,7 +123,7 @@ impl Stopped {
     /// Stops one thread; none if it has ended, or sleeps where nothing can interrupt it.
     pub fn stop_one(pid: Tid, tid: Tid) -> Result<Self> {
         let mut stopped = Self { pid, ..Self::default() };
-        if is_alive(tid) && seize(pid, tid)? {
+        if proc::is_alive(tid) && seize(pid, tid)? {
             stopped.since = Some(Instant::now());
             let _ = ptrace::interrupt(tid);
             stopped.await_stops(vec![tid])?;
@@ -171,7 +171,7 @@ impl Stopped {
     }
 
     fn admit(&mut self, tid: Tid) -> Result<()> {
-        let Some(registers) = settle_stop(tid)? else { return Ok(()) };
+        let Some(registers) = settle_stop(tid) else { return Ok(()) };
         if !registers.is_64_bit() {
             return Err(Error::new(
                 ErrorKind::UnsupportedTarget,
@@ -224,11 +224,6 @@ impl Stopped {
     }
 }
 
-/// Whether anything can still be asked of the thread.
-fn is_alive(tid: Tid) -> bool {
-    proc::stat(tid).is_ok_and(|stat| !matches!(stat.state, 'Z' | 'X'))
-}
-
 /// How the thread would notice that it was stopped.
 fn noticed_by(tid: Tid) -> Disturbance {
     proc::sleeping_call(tid).map_or(Disturbance::None, |call| disturbance(&call))
@@ -237,7 +232,7 @@ fn noticed_by(tid: Tid) -> Disturbance {
 /// Seizes a thread; false when it is gone or as good as gone.
 pub(crate) fn seize(pid: Tid, tid: Tid) -> Result<bool> {
     let Err(error) = ptrace::seize(tid, libc::PTRACE_O_TRACESYSGOOD) else { return Ok(true) };
-    if error.raw_os_error() == Some(libc::ESRCH) || !is_alive(tid) {
+    if error.raw_os_error() == Some(libc::ESRCH) || !proc::is_alive(tid) {
         return Ok(false);
     }
     // One that could not be stopped before is still ours; only its tracer may ask it to stop.
@@ -248,15 +243,13 @@ pub(crate) fn seize(pid: Tid, tid: Tid) -> Result<bool> {
 }
 
 fn cannot_seize(pid: Tid, tid: Tid, error: &std::io::Error) -> Error {
-    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
-    let tracer = status.lines().find_map(|l| l.strip_prefix("TracerPid:")).map(str::trim);
-    match tracer {
-        Some(tracer) if tracer != "0" => {
+    match checks::tracer(tid) {
+        Some(tracer) => {
             Error::new(ErrorKind::AlreadyTraced, format!("process {pid} is held by another tracer"))
                 .why(format!("process {tracer} traces its thread {tid}"))
                 .advice("end that debugger or strace first")
         }
-        _ => Error::new(
+        None => Error::new(
             ErrorKind::PermissionDenied,
             format!("the kernel does not let weft hold thread {tid} of process {pid}"),
         )
@@ -267,12 +260,12 @@ fn cannot_seize(pid: Tid, tid: Tid, error: &std::io::Error) -> Error {
 
 /// Reads a just stopped thread's registers and undoes what the stop itself has done to it; nothing
 /// when the thread was killed meanwhile.
-pub(crate) fn settle_stop(tid: Tid) -> Result<Option<Registers>> {
-    let Ok(mut registers) = ptrace::registers(tid) else { return Ok(None) };
-    if registers.spare_stopped_call() && ptrace::set_registers(tid, &registers).is_err() {
-        return Ok(None);
+pub(crate) fn settle_stop(tid: Tid) -> Option<Registers> {
+    let mut registers = ptrace::registers(tid).ok()?;
+    if registers.spare_stopped_call() {
+        ptrace::set_registers(tid, &registers).ok()?;
     }
-    Ok(Some(registers))
+    Some(registers)
 }
 
 /// The registers with which a stopped thread can be sent elsewhere and come back. A thread inside a

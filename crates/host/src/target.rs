@@ -7,6 +7,7 @@ use crate::launch::{self, Launch};
 use crate::leftovers::{abandoned, someone_is_away};
 use crate::proc::{self, Mapping, Tid};
 use crate::ptrace;
+use crate::room::Room;
 use crate::stopped::{Caution, Pause, Stopped};
 use crate::worker::Worker;
 use crate::{Error, ErrorKind, Result};
@@ -28,7 +29,6 @@ pub struct Target {
     agent: Option<Arc<Mutex<Agent>>>,
     /// The thread that holds the target while it is to stay stopped.
     hold: Option<Worker<Stopped>>,
-    child: Option<Child>,
     pauses: Vec<Pause>,
 }
 
@@ -40,46 +40,33 @@ impl Target {
     /// Attaches to a running process, which runs on.
     pub fn attach(pid: Tid) -> Result<Self> {
         checks::preflight(pid)?;
-        let mut target = Self {
-            pid,
-            pidfd: open_pidfd(pid)?,
-            agent: None,
-            hold: None,
-            child: None,
-            pauses: Vec::new(),
-        };
+        let mut target = Self::new(pid, None)?;
         target.load_agent()?;
         Ok(target)
     }
 
+    fn new(pid: Tid, hold: Option<Worker<Stopped>>) -> Result<Self> {
+        Ok(Self { pid, pidfd: open_pidfd(pid)?, agent: None, hold, pauses: Vec::new() })
+    }
+
     /// Starts a program, which stays stopped before its first instruction until it is resumed.
-    pub fn launch(launch: Launch) -> Result<Self> {
+    pub fn launch(launch: Launch) -> Result<(Self, Child)> {
         let hold = Worker::<Stopped>::new();
-        let child = hold.run(move |state| {
+        let mut child = hold.run(move |state| {
             launch::launch(launch).map(|(child, stopped)| {
                 *state = stopped;
                 child
             })
         })?;
-        let pid = child.id() as Tid;
-        let mut target = Self {
-            pid,
-            pidfd: open_pidfd(pid)?,
-            agent: None,
-            hold: Some(hold),
-            child: Some(child),
-            pauses: Vec::new(),
-        };
-        let loaded = target.load_agent();
-        if loaded.is_err()
-            && let Some(child) = &mut target.child
-        {
+        let mut target = Self::new(child.id() as Tid, Some(hold))?;
+        if let Err(error) = target.load_agent() {
             // It has not run a single instruction: as good as never started.
             let _ = child.kill();
             target.hold = None;
             let _ = child.wait();
+            return Err(error);
         }
-        loaded.map(|()| target)
+        Ok((target, child))
     }
 
     fn load_agent(&mut self) -> Result<()> {
@@ -88,10 +75,11 @@ impl Target {
             let loaded = self.held(Reach::Some, move |stopped| {
                 let maps = proc::maps(stopped.pid())?;
                 let leftovers = abandoned(stopped.pid(), &maps);
-                if someone_is_away(stopped, &maps, &leftovers) {
+                let room = Room::find(stopped.pid(), &maps)?;
+                if someone_is_away(stopped, &room, &leftovers) {
                     return Ok(None);
                 }
-                Agent::load(stopped, &maps, &leftovers, descriptor).map(Some)
+                Agent::load(stopped, &maps, &room, &leftovers, descriptor).map(Some)
             })?;
             if let Some(agent) = loaded {
                 self.agent = Some(Arc::new(Mutex::new(agent)));
@@ -178,11 +166,6 @@ impl Target {
     /// Whether the target is stopped until it is resumed.
     pub fn is_stopped(&self) -> bool {
         self.hold.is_some()
-    }
-
-    /// The program that was started, to be waited for.
-    pub fn take_child(&mut self) -> Option<Child> {
-        self.child.take()
     }
 
     /// Takes everything out that weft brought, and lets a stopped target run. A target that has ended,

@@ -23,8 +23,7 @@ pub struct Target {
 }
 
 impl Target {
-    fn new(mut target: weft_host::Target) -> Self {
-        let child = target.take_child();
+    fn new(target: weft_host::Target, child: Option<Child>) -> Self {
         Self { pid: target.pid(), inner: Mutex::new(target), child: Mutex::new(child) }
     }
 
@@ -49,7 +48,8 @@ type Environment = Vec<(OsString, OsString)>;
 impl Target {
     #[staticmethod]
     fn attach(py: Python<'_>, pid: i32) -> PyResult<Self> {
-        py.detach(|| weft_host::Target::attach(pid)).map(Self::new).map_err(to_python)
+        let target = py.detach(|| weft_host::Target::attach(pid)).map_err(to_python)?;
+        Ok(Self::new(target, None))
     }
 
     #[staticmethod]
@@ -63,7 +63,9 @@ impl Target {
     ) -> PyResult<Self> {
         let [input, output, error] = streams.map(|stream| stream.map(duplicate).transpose());
         let launch = Launch { command, environment, directory, streams: [input?, output?, error?] };
-        py.detach(|| weft_host::Target::launch(launch)).map(Self::new).map_err(to_python)
+        let launched = py.detach(|| weft_host::Target::launch(launch));
+        let (target, child) = launched.map_err(to_python)?;
+        Ok(Self::new(target, Some(child)))
     }
 
     #[getter]

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use super::capability::Capabilities;
 use crate::arch::program::HEADER_SIZE;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, proc};
 
-/// The flag of a kernel thread in the ninth field of `/proc/PID/stat`.
+/// The flag of a kernel thread.
 const PF_KTHREAD: u64 = 0x0020_0000;
 
 /// What `/proc/PID/status` says.
@@ -19,6 +19,7 @@ pub(super) struct Status {
     pub name: String,
     pub state: char,
     pub tgid: i32,
+    pub parent: i32,
     pub tracer: i32,
     /// Real, effective, saved and file-system user.
     pub uids: [u32; 4],
@@ -53,6 +54,7 @@ impl Status {
             name: text_of("Name").into(),
             state: text_of("State").chars().next().unwrap_or('?'),
             tgid: number("Tgid") as i32,
+            parent: number("PPid") as i32,
             tracer: number("TracerPid") as i32,
             uids: ids("Uid"),
             gids: ids("Gid"),
@@ -113,7 +115,7 @@ impl Target {
             access: access(pid),
             dumpable,
             elf_header: elf_header(pid),
-            user_namespace: namespace(pid, "user"),
+            user_namespace: proc::namespace(pid, "user"),
             status,
         })
     }
@@ -142,7 +144,7 @@ impl Own {
         Ok(Self {
             pid,
             status: Status::read(pid)?,
-            user_namespace: namespace(pid, "user"),
+            user_namespace: proc::namespace(pid, "user"),
             in_initial_user_namespace: is_initial_user_namespace(),
             yama_scope: read_number("/proc/sys/kernel/yama/ptrace_scope"),
         })
@@ -151,11 +153,6 @@ impl Own {
 
 pub(super) fn dir(pid: i32) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}"))
-}
-
-/// The number of a namespace; two processes share it exactly if their numbers are equal.
-pub(super) fn namespace(pid: i32, kind: &str) -> Option<u64> {
-    fs::metadata(dir(pid).join("ns").join(kind)).ok().map(|meta| meta.ino())
 }
 
 /// The number in a file of one number, as those under `/proc/sys` are.
@@ -170,12 +167,7 @@ pub(super) fn no_such_process(pid: i32) -> Error {
 }
 
 fn is_kernel_thread(pid: i32) -> bool {
-    let stat = fs::read(dir(pid).join("stat")).unwrap_or_default();
-    // The name, in parentheses, may hold anything, also spaces and parentheses.
-    let after_name = String::from_utf8_lossy(&stat);
-    let fields = after_name.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let flags = fields.split_whitespace().nth(6).and_then(|word| word.parse::<u64>().ok());
-    flags.is_some_and(|flags| flags & PF_KTHREAD != 0)
+    proc::stat(pid).is_ok_and(|stat| stat.flags & PF_KTHREAD != 0)
 }
 
 /// Asks the kernel to read one byte that no process has. It first checks, as for attaching, what

@@ -19,6 +19,11 @@ pub use report::{Check, Status, report};
 use crate::Result;
 use facts::{Own, Target};
 
+/// The process that traces a thread, if one does.
+pub(crate) fn tracer(tid: i32) -> Option<i32> {
+    facts::Status::read(tid).ok().map(|status| status.tracer).filter(|&tracer| tracer != 0)
+}
+
 /// Says whether weft could attach to `pid`, without disturbing it.
 ///
 /// A seccomp filter can be read only from a stopped thread: for that see [`seccomp::examine`].

@@ -278,11 +278,11 @@ fn namespaces(pid: i32, own: i32) -> Check {
     let name = "target: namespaces";
     let different: Vec<_> = ["pid", "mnt", "user"]
         .into_iter()
-        .filter(|kind| facts::namespace(pid, kind) != facts::namespace(own, kind))
+        .filter(|kind| crate::proc::namespace(pid, kind) != crate::proc::namespace(own, kind))
         .collect();
     if different.is_empty() {
         Check::ok(name, "the same as weft's")
-    } else if facts::namespace(pid, "user").is_none() {
+    } else if crate::proc::namespace(pid, "user").is_none() {
         let detail = "hidden from weft";
         Check::warn(name, detail, format!("sudo weft doctor {pid}"))
     } else {

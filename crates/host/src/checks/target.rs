@@ -1,8 +1,6 @@
 //! The questions about the target, in the order in which they are asked.
 
-use std::fs;
-
-use super::facts::{self, Access, Own, Status, Target};
+use super::facts::{Access, Own, Status, Target};
 use super::{freezer, permission};
 use crate::arch::program::{self, Program};
 use crate::{Error, ErrorKind, Result};
@@ -56,7 +54,7 @@ fn is_alive(target: &Target, _: &Own) -> Result<String> {
         ))
         .advice("let the first thread of the program wait for the others (pthread_join)")),
         ('Z', _) => {
-            let parent = parent(target.pid);
+            let parent = target.status.parent;
             Err(Error::new(ErrorKind::ZombieTarget, what)
                 .why(format!("it is a zombie: its parent {parent} has not yet asked how it ended"))
                 .advice(format!("make the parent reap it, or end the parent: kill {parent}")))
@@ -132,12 +130,6 @@ fn is_not_strict(target: &Target, _: &Own) -> Result<String> {
             count(target.status.seccomp_filters, "filter")
         )),
     }
-}
-
-fn parent(pid: i32) -> String {
-    let status = fs::read_to_string(facts::dir(pid).join("status")).unwrap_or_default();
-    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"));
-    parent.map_or("?", str::trim).into()
 }
 
 /// A number with its noun in the right form.

@@ -320,7 +320,8 @@ pub(super) fn string_at(table: &[u8], offset: u64, limit: usize) -> Option<&[u8]
     Some(&rest[..rest.iter().position(|&byte| byte == 0).unwrap_or(rest.len())])
 }
 
-fn build_id_note(mut notes: &[u8]) -> Option<Vec<u8>> {
+/// Finds the GNU build-id among notes.
+pub(crate) fn build_id_note(mut notes: &[u8]) -> Option<Vec<u8>> {
     const ALIGN: usize = 4;
     /// The longest identifier that any linker writes is a SHA-512.
     const LONGEST: usize = 64;
@@ -387,5 +388,14 @@ mod tests {
         assert_eq!(build_id_note(&note), None);
         note[4..8].copy_from_slice(&4u32.to_le_bytes());
         assert_eq!(build_id_note(&note).as_deref(), Some(&b"abcd"[..]));
+    }
+
+    #[test]
+    fn notes_made_to_confuse() {
+        assert_eq!(build_id_note(&[0xff; 64]), None);
+        assert_eq!(build_id_note(b""), None);
+        let other = [&4u32.to_ne_bytes()[..], &0u32.to_ne_bytes(), &1u32.to_ne_bytes(), b"GNU\0"];
+        let mine = [&4u32.to_ne_bytes()[..], &2u32.to_ne_bytes(), &3u32.to_ne_bytes(), b"GNU\0ab"];
+        assert_eq!(build_id_note(&[other.concat(), mine.concat()].concat()), Some(b"ab".to_vec()));
     }
 }

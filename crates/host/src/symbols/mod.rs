@@ -30,6 +30,7 @@ pub use cache::Cache;
 pub use demangle::demangle;
 pub use dwarf::Frame;
 pub use elf::Layout;
+pub(crate) use elf::build_id_note;
 pub use glob::Glob;
 pub use module::{ModuleFile, ModuleImage, ModuleSymbols};
 pub use raw::{Binding, FunctionKind, Origin, Visibility};

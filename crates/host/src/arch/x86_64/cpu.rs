@@ -13,10 +13,14 @@ pub(crate) struct Features {
     pub xsave_size: u32,
 }
 
+/// Whether the kernel promises, in the `AT_HWCAP2` that it gives to programs, that they may use
+/// `rdfsbase` and its kin.
+pub(crate) fn enables_fsgsbase(hwcap2: u64) -> bool {
+    hwcap2 & 1 << 1 != 0
+}
+
 impl Features {
     pub fn read() -> Self {
-        /// The kernel's promise, in `AT_HWCAP2`, that FSGSBASE instructions may be used.
-        const HWCAP2_FSGSBASE: u64 = 1 << 1;
         /// The processor's report on extended state.
         const XSAVE_LEAF: u32 = 0xd;
         // SAFETY: reads a number that the kernel gave this process at its start.
@@ -30,7 +34,7 @@ impl Features {
         Self {
             avx2: std::is_x86_feature_detected!("avx2"),
             avx512: std::is_x86_feature_detected!("avx512f"),
-            fsgsbase: hwcap2 & HWCAP2_FSGSBASE != 0,
+            fsgsbase: enables_fsgsbase(hwcap2),
             xsave_size,
         }
     }

@@ -9,9 +9,9 @@ use std::fmt;
 
 pub use bpf::{Filter, Instruction, SeccompData};
 
-use super::facts::{self, Status};
+use super::facts::Status;
 use crate::arch::AUDIT_ARCH;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, proc};
 
 /// A system call that weft wants the target to make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,7 +141,7 @@ pub fn examine(tid: i32, calls: &[Call]) -> Result<()> {
 
 /// Whether some thread of a process is under a filter.
 pub fn is_over_any_thread(pid: i32) -> bool {
-    let threads = crate::proc::threads(pid).unwrap_or_default();
+    let threads = proc::threads(pid).unwrap_or_default();
     threads.into_iter().any(|tid| Status::read(tid).is_ok_and(|status| status.seccomp_mode != 0))
 }
 
@@ -186,12 +186,12 @@ fn forbidden(label: &str, why: &str) -> Error {
 fn shares_our_filters(tid: i32, theirs: &Status) -> Result<bool> {
     // The rehearsal inherits the filters of this thread.
     let own = nix::unistd::gettid().as_raw();
-    let namespace = facts::namespace(own, "pid");
+    let namespace = proc::namespace(own, "pid");
     let filters = Status::read(own)?.seccomp_filters;
     Ok(filters != 0
         && filters == theirs.seccomp_filters
         && namespace.is_some()
-        && namespace == facts::namespace(tid, "pid"))
+        && namespace == proc::namespace(tid, "pid"))
 }
 
 #[cfg(test)]
