@@ -1,8 +1,28 @@
 //! Facts about x86-64 code: bytes in, facts out. Knows nothing of processes.
+//!
+//! [`sweep()`] finds every direct branch of a text section, fast. [`graph()`] follows the control flow of one function,
+//! [`Liveness`] says what is free to use at each of its instructions, [`Relocator`] copies instructions elsewhere
+//! without changing what they mean.
 #![no_std]
 
 extern crate alloc;
 
+mod effects;
+mod graph;
+mod liveness;
+mod program;
+mod relocate;
 mod state;
+mod sweep;
 
+pub use graph::{
+    Block, Call, Edge, EdgeKind, Exit, ExitKind, Gap, Graph, JumpTable, Loop, TableForm, Unknown,
+    Why, graph,
+};
+/// The decoder's own types, so that users of a graph need not name a second version of it.
+pub use iced_x86;
+pub use liveness::{Live, Liveness, live_at_entry};
+pub use program::{Callee, Function, Program};
+pub use relocate::{Aim, Immovable, Label, Moved, Reason, Relocated, Relocator, relocate};
 pub use state::{Convention, FlagSet, Register, RegisterSet};
+pub use sweep::{Branch, BranchKind, Sweep, Width, sweep};

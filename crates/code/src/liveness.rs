@@ -1,0 +1,339 @@
+//! What is still needed at each instruction, and so what is free to use.
+//!
+//! Everything is taken for needed unless it is certain that it is not. Two things that conventions alone would get
+//! wrong: a compiler that sees a callee may keep a value in a register that the callee does not touch, convention or
+//! not; and an exception may take any call to a landing pad, here or in a caller.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpKind};
+
+use crate::effects::Effects;
+use crate::{Call, Convention, ExitKind, FlagSet, Graph, Register, RegisterSet};
+
+/// What a System V function must leave as it was; the stack pointer too.
+pub(crate) const CALLEE_SAVED: RegisterSet = RegisterSet::of(&[
+    Register::RBX,
+    Register::RSP,
+    Register::RBP,
+    Register::R12,
+    Register::R13,
+    Register::R14,
+    Register::R15,
+]);
+
+/// Where a System V function may look for arguments, with the count of vector registers and the static chain.
+const ARGUMENTS: RegisterSet = RegisterSet::of(&[
+    Register::RDI,
+    Register::RSI,
+    Register::RDX,
+    Register::RCX,
+    Register::R8,
+    Register::R9,
+    Register::RAX,
+    Register::R10,
+    Register::RSP,
+]);
+
+/// Where a System V function leaves what it returns.
+const RESULTS: RegisterSet = RegisterSet::of(&[Register::RAX, Register::RDX]);
+
+/// Registers that Go lets every function use for anything, and that nothing is passed in.
+const GO_SCRATCH: RegisterSet = RegisterSet::of(&[Register::R12, Register::R13]);
+
+/// What is needed at a point. Everything else may be changed there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Live {
+    /// Registers.
+    pub registers: RegisterSet,
+    /// Flags.
+    pub flags: FlagSet,
+}
+
+impl Live {
+    /// Nothing is known, so everything is needed.
+    pub const ALL: Self = Self { registers: RegisterSet::ALL, flags: FlagSet::ALL };
+    const NONE: Self = Self { registers: RegisterSet::NONE, flags: FlagSet::NONE };
+
+    fn or(self, other: Self) -> Self {
+        Self { registers: self.registers | other.registers, flags: self.flags | other.flags }
+    }
+
+    /// What is needed before something with these effects, if this is needed after it.
+    fn before(self, effects: &Effects) -> Self {
+        Self {
+            registers: self.registers & !effects.kills | effects.reads,
+            flags: self.flags & !effects.kills_flags | effects.reads_flags,
+        }
+    }
+}
+
+/// What is needed at each instruction of a function.
+#[derive(Clone, Debug)]
+pub struct Liveness<'a> {
+    graph: &'a Graph,
+    convention: Convention,
+    /// What is needed after each block.
+    ends: Vec<Live>,
+    /// What landing pads need: any call may lead there.
+    unwinding: Live,
+    /// What returning leaves free.
+    returning: Live,
+}
+
+impl<'a> Liveness<'a> {
+    /// Works it out for a whole function.
+    pub fn of(graph: &'a Graph, convention: Convention) -> Self {
+        let mut factory = InstructionInfoFactory::new();
+        let mut liveness = Self {
+            graph,
+            convention,
+            ends: vec![Live::NONE; graph.blocks.len()],
+            unwinding: Live::NONE,
+            returning: Live::ALL,
+        };
+        liveness.returning = liveness.at_return(&mut factory);
+        let mut starts = vec![Live::NONE; graph.blocks.len()];
+        let fixed: Vec<Live> =
+            (0..graph.blocks.len()).map(|block| liveness.at_exit(block)).collect();
+        let mut pending: Vec<usize> = (0..graph.blocks.len()).collect();
+        let mut queued = vec![true; graph.blocks.len()];
+        while let Some(block) = pending.pop() {
+            queued[block] = false;
+            let end = graph
+                .successors(block)
+                .iter()
+                .fold(fixed[block], |live, edge| live.or(starts[edge.to]));
+            liveness.ends[block] = end;
+            let start = liveness.through(block, 0, &mut factory);
+            if start == starts[block] {
+                continue;
+            }
+            starts[block] = start;
+            let mut queue = |block: usize| {
+                if !core::mem::replace(&mut queued[block], true) {
+                    pending.push(block);
+                }
+            };
+            graph.predecessors(block).for_each(|edge| queue(edge.from));
+            if graph.landing_pads.contains(&block) {
+                // The unwinder brings what it caught in the registers for results.
+                let needed = Live { registers: start.registers & !RESULTS, flags: FlagSet::NONE };
+                liveness.unwinding = liveness.unwinding.or(needed);
+                graph.calls.iter().for_each(|call| queue(call.block));
+            }
+        }
+        liveness
+    }
+
+    /// What is needed just before the instruction at an address; everything if there is no such instruction.
+    pub fn before(&self, address: u64) -> Live {
+        self.at(address, 0)
+    }
+
+    /// What is needed just after the instruction at an address has run and control goes on or leaves.
+    pub fn after(&self, address: u64) -> Live {
+        self.at(address, 1)
+    }
+
+    /// Whether a register is free just before the instruction at an address.
+    pub fn is_free(&self, address: u64, register: Register) -> bool {
+        !self.before(address).registers.contains(register)
+    }
+
+    fn at(&self, address: u64, skip: usize) -> Live {
+        let Some(block) = self.graph.block_of(address) else { return Live::ALL };
+        let instructions = self.graph.instructions(block);
+        match instructions.iter().position(|instruction| instruction.ip() == address) {
+            Some(index) => self.through(block, index + skip, &mut InstructionInfoFactory::new()),
+            None => Live::ALL,
+        }
+    }
+
+    /// What is needed before an instruction of a block.
+    fn through(&self, block: usize, index: usize, factory: &mut InstructionInfoFactory) -> Live {
+        let mut live = self.ends[block];
+        for instruction in self.graph.instructions(block)[index..].iter().rev() {
+            live = match self.call_at(instruction) {
+                Some(call) => self.before_call(live, call, instruction, factory),
+                None => live.before(&Effects::of(instruction, factory)),
+            };
+        }
+        live
+    }
+
+    fn call_at(&self, instruction: &Instruction) -> Option<&Call> {
+        if !matches!(instruction.flow_control(), FlowControl::Call | FlowControl::IndirectCall) {
+            return None;
+        }
+        let index =
+            self.graph.calls.binary_search_by_key(&instruction.ip(), |call| call.address).ok()?;
+        Some(&self.graph.calls[index])
+    }
+
+    fn before_call(
+        &self,
+        after: Live,
+        call: &Call,
+        instruction: &Instruction,
+        factory: &mut InstructionInfoFactory,
+    ) -> Live {
+        let after = after.or(self.unwinding);
+        let own = Effects::of(instruction, factory);
+        match self.callee_convention(call) {
+            Convention::SystemV => {
+                // Of what callees may change all but r11 may hold arguments. A callee that its caller's compiler saw
+                // may leave r11 alone, so that what follows a direct call may still need it.
+                let external =
+                    call.target.is_none() || call.callee.is_some_and(|callee| callee.external);
+                let kept = if external { CALLEE_SAVED } else { CALLEE_SAVED.with(Register::R11) };
+                Live {
+                    registers: after.registers & kept | ARGUMENTS | CALLEE_SAVED | own.reads,
+                    flags: after.flags & FlagSet::DF | FlagSet::DF,
+                }
+            }
+            // Some callees of Go's preserve what the convention would let them change.
+            Convention::Go => {
+                Live { registers: after.registers | !GO_SCRATCH | own.reads, flags: FlagSet::ALL }
+            }
+            Convention::Unknown => Live::ALL,
+        }
+    }
+
+    /// The convention that holds for a call: only if both sides are known to follow it.
+    fn callee_convention(&self, call: &Call) -> Convention {
+        let callee = match (call.target, call.callee) {
+            (_, Some(callee)) => callee.convention,
+            // A pointer leads to something that the function's compiler knows how to call.
+            (None, None) => self.convention,
+            (Some(_), None) => Convention::Unknown,
+        };
+        if callee == self.convention { callee } else { Convention::Unknown }
+    }
+
+    fn at_return(&self, factory: &mut InstructionInfoFactory) -> Live {
+        match self.convention {
+            Convention::SystemV => {
+                // A register that the function never touches may be in use by a caller whose compiler knew that.
+                let registers = !self.touched(factory) | RESULTS | CALLEE_SAVED;
+                Live { registers, flags: FlagSet::DF }
+            }
+            Convention::Go => Live { registers: !GO_SCRATCH, flags: FlagSet::ALL },
+            Convention::Unknown => Live::ALL,
+        }
+    }
+
+    /// Registers that the function overwrites somewhere, so that no caller can rely on them.
+    fn touched(&self, factory: &mut InstructionInfoFactory) -> RegisterSet {
+        let strangers = self.graph.calls.iter().any(|call| {
+            let external =
+                call.target.is_none() || call.callee.is_some_and(|callee| callee.external);
+            external && self.callee_convention(call) == Convention::SystemV
+        });
+        if strangers {
+            return !CALLEE_SAVED;
+        }
+        (0..self.graph.blocks.len())
+            .flat_map(|block| self.graph.instructions(block))
+            .fold(RegisterSet::NONE, |set, instruction| {
+                set | Effects::of(instruction, factory).writes
+            })
+    }
+
+    /// What is needed by whoever control goes to when it leaves at the end of a block.
+    fn at_exit(&self, block: usize) -> Live {
+        let graph = self.graph;
+        let last = graph.last(block).ip();
+        let mut live = if graph.is_lost(block) { Live::ALL } else { Live::NONE };
+        let first = graph.exits.partition_point(|exit| exit.address < last);
+        for exit in graph.exits[first..].iter().take_while(|exit| exit.address == last) {
+            live = live.or(match exit.kind {
+                ExitKind::Return => self.returning,
+                // The call itself says what it needs.
+                ExitKind::NoReturnCall => Live::NONE,
+                ExitKind::TailJump { target, .. } => {
+                    let convention = match (target, exit.callee) {
+                        (_, Some(callee)) => callee.convention,
+                        (None, None) => self.convention,
+                        (Some(_), None) => Convention::Unknown,
+                    };
+                    self.at_tail_jump(convention)
+                }
+                ExitKind::FallsOff { .. } | ExitKind::Halt => Live::ALL,
+            });
+        }
+        live
+    }
+
+    /// Like a call whose result is returned.
+    fn at_tail_jump(&self, convention: Convention) -> Live {
+        match convention {
+            Convention::SystemV if convention == self.convention => {
+                self.returning.or(Live { registers: ARGUMENTS, flags: FlagSet::NONE })
+            }
+            _ => Live::ALL,
+        }
+    }
+}
+
+/// What is needed at a function's entry, as far as a short look at the code there tells: it follows both sides of each
+/// branch for `limit` instructions in all, and takes for needed what it has not seen overwritten by then. `bytes` begin
+/// at `address`.
+pub fn live_at_entry(bytes: &[u8], address: u64, convention: Convention, limit: usize) -> Live {
+    let mut live = Live::NONE;
+    let mut factory = InstructionInfoFactory::new();
+    // Where to go on, with what has been overwritten on the way there.
+    let mut pending = vec![(address, Live::NONE)];
+    let mut left = limit;
+    while let Some((mut at, mut written)) = pending.pop() {
+        loop {
+            let offset = usize::try_from(at.wrapping_sub(address)).unwrap_or(usize::MAX);
+            let rest = bytes.get(offset..).unwrap_or_default();
+            let instruction = Decoder::with_ip(64, rest, at, DecoderOptions::NONE).decode();
+            if left == 0 || instruction.is_invalid() {
+                live = live.or(unwritten(written));
+                break;
+            }
+            left -= 1;
+            let effects = Effects::of(&instruction, &mut factory);
+            let read = Live { registers: effects.reads, flags: effects.reads_flags };
+            live = live.or(read.without(written));
+            written = written.or(Live { registers: effects.kills, flags: effects.kills_flags });
+            let near = instruction.op_count() > 0 && instruction.op0_kind() == OpKind::NearBranch64;
+            match instruction.flow_control() {
+                FlowControl::Next => {}
+                FlowControl::UnconditionalBranch if near => {
+                    at = instruction.near_branch64();
+                    continue;
+                }
+                FlowControl::ConditionalBranch if near => {
+                    pending.push((instruction.near_branch64(), written));
+                }
+                _ => {
+                    live = live.or(unwritten(written));
+                    break;
+                }
+            }
+            at = instruction.next_ip();
+        }
+    }
+    if convention == Convention::SystemV {
+        // No caller passes anything in the flags that arithmetic sets.
+        live.flags = FlagSet::DF;
+    }
+    live
+}
+
+fn unwritten(written: Live) -> Live {
+    Live { registers: !written.registers, flags: !written.flags }
+}
+
+impl Live {
+    fn without(self, other: Self) -> Self {
+        Self { registers: self.registers & !other.registers, flags: self.flags & !other.flags }
+    }
+}
+
+#[cfg(test)]
+mod tests;

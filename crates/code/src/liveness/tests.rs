@@ -1,0 +1,84 @@
+//! Small functions; `tests/liveness.rs` runs random ones.
+
+use alloc::vec::Vec;
+
+use super::*;
+use crate::{Callee, Function, Program, graph};
+
+const BASE: u64 = 0x1000;
+
+struct Sample(&'static [u8], Option<Callee>);
+
+impl Program for Sample {
+    fn bytes(&self, address: u64) -> &[u8] {
+        self.0.get(address.wrapping_sub(BASE) as usize..).unwrap_or_default()
+    }
+
+    fn is_code(&self, address: u64) -> bool {
+        !self.bytes(address).is_empty()
+    }
+
+    fn callee(&self, _: u64) -> Option<Callee> {
+        self.1
+    }
+
+    fn landing_pads(&self, _: &Function) -> Vec<u64> {
+        Vec::new()
+    }
+}
+
+fn live(code: &'static [u8], convention: Convention, offset: u64) -> Live {
+    let callee = Callee { returns: true, convention, external: true };
+    let sample = Sample(code, Some(callee));
+    let function = Function::new(BASE..BASE + code.len() as u64, convention);
+    let graph = graph(&sample, &function);
+    Liveness::of(&graph, convention).before(BASE + offset)
+}
+
+#[test]
+fn parts_do_not_kill_and_halves_do() {
+    // mov cl, 1; mov eax, 2; mov dh, 1; ret
+    let code = &[0xb1, 1, 0xb8, 2, 0, 0, 0, 0xb6, 1, 0xc3];
+    let live = live(code, Convention::SystemV, 0);
+    assert!(!live.registers.contains(Register::RAX));
+    assert!(live.registers.contains(Register::RDX));
+    assert!(!live.registers.contains(Register::RCX), "not needed after");
+    assert!(live.registers.contains(Register::RSI), "never touched: a caller may count on it");
+    assert_eq!(live.flags, FlagSet::DF);
+}
+
+#[test]
+fn calls_follow_the_convention() {
+    // call +0; xor eax, eax; ret
+    let code = &[0xe8, 0x10, 0, 0, 0, 0x31, 0xc0, 0xc3];
+    let before = live(code, Convention::SystemV, 0);
+    assert!(before.registers.contains(Register::RDI));
+    assert!(!before.registers.contains(Register::R11));
+    let after = live(code, Convention::SystemV, 5);
+    assert!(!after.registers.contains(Register::RAX));
+    assert!(after.registers.contains(Register::RBX));
+    assert!(!after.registers.contains(Register::RDI), "the callee may have changed it");
+    assert_eq!(live(code, Convention::Unknown, 0), Live::ALL);
+    assert!(live(code, Convention::Go, 0).flags.intersects(FlagSet::CF));
+}
+
+#[test]
+fn a_shift_by_a_register_keeps_flags_alive() {
+    // shl eax, cl; jc +0; ret
+    let live = live(&[0xd3, 0xe0, 0x72, 0, 0xc3], Convention::SystemV, 0);
+    assert!(live.flags.intersects(FlagSet::CF));
+}
+
+#[test]
+fn a_glance_at_the_entry() {
+    // mov eax, edi; test esi, esi; je +5; mov ecx, eax; ret; xor ecx, ecx; xor r11d, r11d; ret
+    let code = &[0x89, 0xf8, 0x85, 0xf6, 0x74, 3, 0x89, 0xc1, 0xc3, 0x31, 0xc9, 0xc3];
+    let live = live_at_entry(code, BASE, Convention::SystemV, 24);
+    assert!(!live.registers.contains(Register::RAX));
+    assert!(!live.registers.contains(Register::RCX));
+    assert!(live.registers.contains(Register::RDI));
+    assert_eq!(live.flags, FlagSet::DF);
+    let unknown = live_at_entry(code, BASE, Convention::Unknown, 24);
+    assert_eq!(unknown.flags, FlagSet::DF, "written before anything reads them");
+    assert_eq!(live_at_entry(code, BASE, Convention::Unknown, 0), Live::ALL);
+}
