@@ -1,0 +1,831 @@
+//! Expressions: values in registers, slots and immediates. Constants fold on the way.
+
+use super::{Generator, Held};
+use crate::asm::{Alu, Cond, Label, Mem, Rm, Shift};
+use crate::ir::{Binary, Call, Expr, LetId, Type, Unary, Width};
+use crate::layout::{MARK_TICKS, header};
+use crate::verify;
+use alloc::vec::Vec;
+use weft_code::Register;
+
+/// A value, and who may change where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Value {
+    /// Known now.
+    Int(i64),
+    /// In a register of ours.
+    Own(Register),
+    /// In a register that must not be changed.
+    Ref(Register),
+    /// In a slot of ours.
+    OwnSlot(u32),
+    /// Somewhere above the stack pointer.
+    Stack(i32),
+}
+
+/// How many registers an operation may need beside the values that wait.
+const HEADROOM: usize = 5;
+
+pub(super) fn divides(op: Binary) -> bool {
+    matches!(op, Binary::Div | Binary::Rem | Binary::UDiv | Binary::URem)
+}
+
+pub(super) fn shifts(op: Binary) -> bool {
+    matches!(op, Binary::Shl | Binary::Sar | Binary::Shr)
+}
+
+/// The condition of an integer comparison.
+fn condition(op: Binary) -> Option<Cond> {
+    Some(match op {
+        Binary::Eq => Cond::Equal,
+        Binary::Ne => Cond::NotEqual,
+        Binary::Lt => Cond::Less,
+        Binary::Le => Cond::LessEqual,
+        Binary::Gt => Cond::Greater,
+        Binary::Ge => Cond::GreaterEqual,
+        Binary::ULt => Cond::Below,
+        Binary::ULe => Cond::BelowEqual,
+        Binary::UGt => Cond::Above,
+        Binary::UGe => Cond::AboveEqual,
+        _ => return None,
+    })
+}
+
+/// The condition that compares the operands the other way round.
+fn mirrored(cond: Cond) -> Cond {
+    match cond {
+        Cond::Less => Cond::Greater,
+        Cond::LessEqual => Cond::GreaterEqual,
+        Cond::Greater => Cond::Less,
+        Cond::GreaterEqual => Cond::LessEqual,
+        Cond::Below => Cond::Above,
+        Cond::BelowEqual => Cond::AboveEqual,
+        Cond::Above => Cond::Below,
+        Cond::AboveEqual => Cond::BelowEqual,
+        other => other,
+    }
+}
+
+impl Generator<'_> {
+    fn slot_at(slot: u32) -> Mem {
+        Mem::Base(Register::RSP, 8 * slot as i32)
+    }
+
+    /// As an operand; big numbers need a register.
+    fn rm(&mut self, value: Value) -> (Rm, Value) {
+        match value {
+            Value::Own(register) | Value::Ref(register) => (register.into(), value),
+            Value::OwnSlot(slot) => (Self::slot_at(slot).into(), value),
+            Value::Stack(at) => (Mem::Base(Register::RSP, at).into(), value),
+            Value::Int(_) => {
+                let register = self.own(value);
+                (register.into(), Value::Own(register))
+            }
+        }
+    }
+
+    /// A register of ours with the value.
+    pub(super) fn own(&mut self, value: Value) -> Register {
+        if let Value::Own(register) = value {
+            return register;
+        }
+        let to = self.temp();
+        self.move_to(to, value);
+        self.release(value);
+        to
+    }
+
+    fn move_to(&mut self, to: Register, value: Value) {
+        match value {
+            Value::Int(number) => self.asm.mov_imm(to, number),
+            Value::Own(from) | Value::Ref(from) => self.asm.mov(to, from),
+            Value::OwnSlot(slot) => self.asm.mov(to, Self::slot_at(slot)),
+            Value::Stack(at) => self.asm.mov(to, Mem::Base(Register::RSP, at)),
+        }
+    }
+
+    /// The value in some register, which must not be changed.
+    pub(super) fn readable(&mut self, value: Value) -> (Register, Value) {
+        match value {
+            Value::Own(register) | Value::Ref(register) => (register, value),
+            other => {
+                let register = self.own(other);
+                (register, Value::Own(register))
+            }
+        }
+    }
+
+    /// Puts a value that must wait into a slot if registers get few.
+    pub(super) fn hold(&mut self, value: Value) -> Value {
+        match value {
+            Value::Own(register) if self.free.len() < HEADROOM => {
+                let slot = self.slot();
+                self.asm.store(Self::slot_at(slot), register);
+                self.release(value);
+                Value::OwnSlot(slot)
+            }
+            other => other,
+        }
+    }
+
+    /// `[mem] += value`.
+    pub(super) fn add_to(&mut self, mem: Mem, value: Value) {
+        match value {
+            Value::Int(0) => {}
+            Value::Int(1) => self.asm.inc(mem),
+            Value::Int(-1) => self.asm.dec(mem),
+            Value::Int(number) if i32::try_from(number).is_ok() => {
+                self.asm.alu_imm(Alu::Add, mem, number as i32);
+            }
+            _ => {
+                let (register, held) = self.readable(value);
+                self.asm.alu_to(Alu::Add, mem, register);
+                self.release_unless(held, value);
+            }
+        }
+    }
+
+    /// `[mem] = value`.
+    pub(super) fn store_value(&mut self, mem: Mem, value: Value) {
+        match value {
+            Value::Int(number) if i32::try_from(number).is_ok() => {
+                self.asm.store_imm(mem, number as i32);
+            }
+            _ => {
+                let (register, held) = self.readable(value);
+                self.asm.store(mem, register);
+                self.release_unless(held, value);
+            }
+        }
+    }
+
+    /// Gives back what `readable` took beyond the value itself.
+    fn release_unless(&mut self, held: Value, value: Value) {
+        if held != value {
+            self.release(held);
+        }
+    }
+
+    pub(super) fn bind_let(&mut self, id: LetId, value: &Expr) {
+        let float = self.type_of(value) == Type::Float;
+        let value = if float {
+            let number = self.eval_float(value);
+            let slot = self.slot();
+            self.asm.sse(0xf2, 0x11, number, Self::slot_at(slot));
+            self.release_xmm(number);
+            Value::OwnSlot(slot)
+        } else {
+            let value = self.eval(value);
+            // What is not ours may belong to another `let` that ends sooner.
+            let value =
+                if matches!(value, Value::Int(_)) { value } else { Value::Own(self.own(value)) };
+            // Lets wait long: leave them fewer registers than other values.
+            if self.free.len() < HEADROOM + 3 { self.spill(value) } else { value }
+        };
+        self.lets.push(Held { id, value, float });
+    }
+
+    fn spill(&mut self, value: Value) -> Value {
+        let Value::Own(register) = value else { return value };
+        let slot = self.slot();
+        self.asm.store(Self::slot_at(slot), register);
+        self.release(value);
+        Value::OwnSlot(slot)
+    }
+
+    fn let_value(&self, id: LetId) -> Value {
+        let held = self.lets.iter().rev().find(|held| held.id == id);
+        match held.expect("verified").value {
+            Value::Own(register) => Value::Ref(register),
+            Value::OwnSlot(slot) => Value::Stack(8 * slot as i32),
+            other => other,
+        }
+    }
+
+    pub(super) fn type_of(&self, expr: &Expr) -> Type {
+        verify::shallow_type(expr, &|id| {
+            let held = self.lets.iter().rev().find(|held| held.id == id);
+            if held.is_some_and(|held| held.float) { Type::Float } else { Type::Int }
+        })
+    }
+
+    pub(super) fn eval(&mut self, expr: &Expr) -> Value {
+        match expr {
+            Expr::Int(number) => Value::Int(*number),
+            Expr::Let(id) => self.let_value(*id),
+            Expr::Local(local) => {
+                let at = self.word_of(*local);
+                let to = self.temp();
+                self.asm.mov(to, at);
+                Value::Own(to)
+            }
+            Expr::Arg(number) => match verify::argument(self.site.convention, *number) {
+                Some(register) => self.origin(register),
+                None => {
+                    let at = verify::stack_argument(self.site.kind, *number);
+                    let from = self.above(at + self.argument_shift());
+                    let to = self.temp();
+                    self.asm.mov(to, from);
+                    Value::Own(to)
+                }
+            },
+            Expr::Result => self.origin(Register::RAX),
+            Expr::Register(register) => self.origin(*register),
+            Expr::Caller => {
+                let (to, from) = (self.temp(), self.above(self.site.stack_shift));
+                self.asm.mov(to, from);
+                Value::Own(to)
+            }
+            Expr::Frame => {
+                let to = self.frame();
+                Value::Own(to)
+            }
+            Expr::Thread => {
+                let at = self.slab(header::TID);
+                let to = self.temp();
+                self.asm.mov32(to, at);
+                Value::Own(to)
+            }
+            Expr::Address => Value::Int(self.site.address as i64),
+            Expr::Ticks => {
+                self.ticks();
+                self.from_rax()
+            }
+            Expr::Now => {
+                self.ticks();
+                self.to_nanoseconds();
+                let offset = self.env.clock.offset;
+                let value = self.from_rax();
+                self.arithmetic(Alu::Add, value, Value::Int(offset as i64))
+            }
+            Expr::Cpu => {
+                let to = self.temp();
+                self.call_routine(self.env.routines.cpu, &[], to);
+                Value::Own(to)
+            }
+            Expr::Since(mark) => self.since(*mark),
+            Expr::Load { width, signed, address } => self.load(*width, *signed, address),
+            Expr::Unary(op, inner) => self.unary(*op, inner),
+            Expr::Binary(op, a, b) => self.binary(*op, a, b),
+            Expr::Call(call) => self.call_out(call),
+            Expr::Float(_) => unreachable!("verified: not an integer"),
+        }
+    }
+
+    fn argument_shift(&self) -> i64 {
+        // Before a call its arguments are at the stack pointer itself.
+        if self.site.kind == crate::PointKind::CallBefore { 0 } else { self.site.stack_shift }
+    }
+
+    /// The frame's address, in a register of ours.
+    pub(super) fn frame(&mut self) -> Register {
+        let (to, at) = (self.temp(), self.above(self.site.stack_shift));
+        self.asm.lea(to, at);
+        to
+    }
+
+    fn from_rax(&mut self) -> Value {
+        let to = self.temp();
+        self.asm.mov(to, Register::RAX);
+        Value::Own(to)
+    }
+
+    fn since(&mut self, mark: crate::DatumId) -> Value {
+        let place = self.places[mark.0 as usize];
+        let (frame, entry) = self.mark_entry(place.state);
+        let (cold, found, done) = (self.asm.label(), self.asm.label(), self.asm.label());
+        self.asm.alu_to(Alu::Cmp, Mem::Base(entry, 0), frame);
+        self.asm.jcc(Cond::NotEqual, cold);
+        self.asm.bind(found);
+        self.ticks();
+        self.asm.alu(Alu::Sub, Register::RAX, Mem::Base(entry, MARK_TICKS as i32));
+        self.asm.store_imm(Mem::Base(entry, 0), 0);
+        self.to_nanoseconds();
+        self.asm.mov(frame, Register::RAX);
+        self.asm.bind(done);
+        let lost = self.slab(place.sums);
+        let routine = self.env.routines.since;
+        self.cold(cold, |this| {
+            this.call_routine(routine, &[entry, frame], entry);
+            this.asm.test(entry, entry);
+            this.asm.jcc(Cond::NotEqual, found);
+            this.asm.inc(lost);
+            this.asm.mov_imm(frame, -1);
+            this.asm.jmp(done);
+        });
+        self.release(Value::Own(entry));
+        Value::Own(frame)
+    }
+
+    fn load(&mut self, width: Width, signed: bool, address: &Expr) -> Value {
+        let value = self.eval(address);
+        let (from, held) = self.readable(value);
+        let to = self.temp();
+        let routine = self.env.routines.load[width.bytes().trailing_zeros() as usize];
+        let slab = self.slab;
+        self.call_routine(routine, &[from, slab], to);
+        if signed && width != Width::Quad {
+            self.asm.movsx(to, to, width.bytes());
+        }
+        self.release(held);
+        Value::Own(to)
+    }
+
+    pub(super) fn call_out(&mut self, call: &Call) -> Value {
+        let mut values = Vec::with_capacity(6);
+        for argument in &call.arguments {
+            let value = self.eval(argument);
+            let value = self.hold(value);
+            values.push(value);
+        }
+        // The routine reads six words one after the other.
+        let block = self.slots.len() as u32;
+        self.slots.resize(self.slots.len() + 6, true);
+        for (index, value) in values.into_iter().enumerate() {
+            self.store_value(Self::slot_at(block + index as u32), value);
+            self.release(value);
+        }
+        let (arguments, target) = (self.temp(), self.temp());
+        self.asm.lea(arguments, Self::slot_at(block));
+        self.asm.mov_imm(target, call.address as i64);
+        let slab = self.slab;
+        self.call_routine(self.env.routines.call, &[arguments, target, slab], arguments);
+        self.release(Value::Own(target));
+        (block..block + 6).for_each(|slot| self.release(Value::OwnSlot(slot)));
+        Value::Own(arguments)
+    }
+
+    fn unary(&mut self, op: Unary, inner: &Expr) -> Value {
+        match op {
+            Unary::ToInt | Unary::ToBits => {
+                let number = self.eval_float(inner);
+                let to = self.temp();
+                if op == Unary::ToInt {
+                    self.asm.sse_wide(0xf2, 0x2c, to.0, Rm::Reg(number));
+                } else {
+                    self.asm.sse_wide(0x66, 0x7e, number, Rm::Reg(to.0));
+                }
+                self.release_xmm(number);
+                return Value::Own(to);
+            }
+            Unary::ToFloat | Unary::FromBits => unreachable!("verified: not an integer"),
+            Unary::Negate | Unary::Not | Unary::Complement => {}
+        }
+        let value = self.eval(inner);
+        if let Value::Int(number) = value {
+            return Value::Int(match op {
+                Unary::Negate => number.wrapping_neg(),
+                Unary::Complement => !number,
+                _ => i64::from(number == 0),
+            });
+        }
+        match op {
+            Unary::Negate => {
+                let to = self.own(value);
+                self.asm.neg(to);
+                Value::Own(to)
+            }
+            Unary::Complement => {
+                let to = self.own(value);
+                self.asm.not(to);
+                Value::Own(to)
+            }
+            _ => {
+                let (register, held) = self.readable(value);
+                self.asm.test(register, register);
+                self.release(held);
+                self.truth(Cond::Equal)
+            }
+        }
+    }
+
+    /// 1 if the condition holds, else 0.
+    fn truth(&mut self, cond: Cond) -> Value {
+        let to = self.temp();
+        self.asm.set(cond, to);
+        self.asm.movzx8(to, to);
+        Value::Own(to)
+    }
+
+    fn arithmetic(&mut self, op: Alu, a: Value, b: Value) -> Value {
+        let to = self.own(a);
+        match b {
+            Value::Int(0) if op != Alu::And => {}
+            Value::Int(number) if i32::try_from(number).is_ok() => {
+                self.asm.alu_imm(op, to, number as i32);
+            }
+            _ => {
+                let (operand, held) = self.rm(b);
+                self.asm.alu(op, to, operand);
+                self.release(held);
+            }
+        }
+        Value::Own(to)
+    }
+
+    fn binary(&mut self, op: Binary, a: &Expr, b: &Expr) -> Value {
+        if matches!(op, Binary::AndAlso | Binary::OrElse) {
+            return self.lazily(op, a, b);
+        }
+        if op.compares() {
+            return match self.compare(op, a, b) {
+                Compared::Known(truth) => Value::Int(i64::from(truth)),
+                Compared::Flags(cond) => self.truth(cond),
+                Compared::FloatEqual(equal) => {
+                    let value = self.truth(if equal { Cond::Equal } else { Cond::NotEqual });
+                    let other = self.truth(if equal { Cond::NoParity } else { Cond::Parity });
+                    self.arithmetic(if equal { Alu::And } else { Alu::Or }, value, other)
+                }
+            };
+        }
+        let a = self.eval(a);
+        let a = self.hold(a);
+        let b = self.eval(b);
+        if let (Value::Int(x), Value::Int(y)) = (a, b) {
+            return Value::Int(op.of(x, y));
+        }
+        let commutes = matches!(
+            op,
+            Binary::Add
+                | Binary::Mul
+                | Binary::And
+                | Binary::Or
+                | Binary::Xor
+                | Binary::Min
+                | Binary::Max
+        );
+        let (a, b) = if commutes && matches!(a, Value::Int(_)) { (b, a) } else { (a, b) };
+        match op {
+            Binary::Add => self.arithmetic(Alu::Add, a, b),
+            Binary::Sub => self.arithmetic(Alu::Sub, a, b),
+            Binary::And => self.arithmetic(Alu::And, a, b),
+            Binary::Or => self.arithmetic(Alu::Or, a, b),
+            Binary::Xor => self.arithmetic(Alu::Xor, a, b),
+            Binary::Mul => self.multiply(a, b),
+            Binary::Shl => self.shift(Shift::Shl, a, b),
+            Binary::Sar => self.shift(Shift::Sar, a, b),
+            Binary::Shr => self.shift(Shift::Shr, a, b),
+            Binary::Min | Binary::Max => {
+                let to = self.own(a);
+                let (operand, held) = self.rm(b);
+                self.asm.alu(Alu::Cmp, to, operand);
+                let cond = if op == Binary::Min { Cond::Greater } else { Cond::Less };
+                self.asm.cmov(cond, to, operand);
+                self.release(held);
+                Value::Own(to)
+            }
+            _ => self.divide(op, a, b),
+        }
+    }
+
+    fn multiply(&mut self, a: Value, b: Value) -> Value {
+        match b {
+            Value::Int(number) if i32::try_from(number).is_ok() => {
+                let (from, held) = self.readable(a);
+                self.release(held);
+                let to = self.temp();
+                self.asm.imul_imm(to, from, number as i32);
+                Value::Own(to)
+            }
+            _ => {
+                let to = self.own(a);
+                let (operand, held) = self.rm(b);
+                self.asm.imul(to, operand);
+                self.release(held);
+                Value::Own(to)
+            }
+        }
+    }
+
+    fn shift(&mut self, op: Shift, a: Value, b: Value) -> Value {
+        let to = self.own(a);
+        match b {
+            Value::Int(count) => {
+                if count & 63 != 0 {
+                    self.asm.shift_imm(op, to, count as u8 & 63);
+                }
+            }
+            _ if self.env.bmi2 => {
+                let (count, held) = self.readable(b);
+                self.asm.shift_x(op, to, to, count);
+                self.release(held);
+            }
+            _ => {
+                self.clobber(&[Register::RCX]);
+                self.move_to(Register::RCX, b);
+                self.asm.shift_cl(op, to);
+                self.release(b);
+            }
+        }
+        Value::Own(to)
+    }
+
+    /// Division as the language has it: nothing traps.
+    fn divide(&mut self, op: Binary, a: Value, b: Value) -> Value {
+        let (rax, rdx) = (Register::RAX, Register::RDX);
+        let signed = matches!(op, Binary::Div | Binary::Rem);
+        let quotient = matches!(op, Binary::Div | Binary::UDiv);
+        if b == Value::Int(0) {
+            self.release(a);
+            return Value::Int(0);
+        }
+        self.clobber(&[rax, rdx]);
+        let (divisor, held) = self.readable(b);
+        self.move_to(rax, a);
+        self.release(a);
+        let to = self.temp();
+        let (zero, minus, done) = (self.asm.label(), self.asm.label(), self.asm.label());
+        if !matches!(b, Value::Int(_)) {
+            self.asm.test(divisor, divisor);
+            self.asm.jcc(Cond::Equal, zero);
+        }
+        if signed && !matches!(b, Value::Int(number) if number != -1) {
+            self.asm.alu_imm(Alu::Cmp, divisor, -1);
+            self.asm.jcc(Cond::Equal, minus);
+        }
+        if signed {
+            self.asm.cqo();
+            self.asm.idiv(divisor);
+        } else {
+            self.asm.mov_imm(rdx, 0);
+            self.asm.div(divisor);
+        }
+        self.asm.mov(to, if quotient { rax } else { rdx });
+        self.asm.bind(done);
+        self.release(held);
+        if !matches!(b, Value::Int(_)) {
+            self.cold(zero, |this| {
+                this.asm.mov_imm(to, 0);
+                this.asm.jmp(done);
+            });
+        }
+        if signed && !matches!(b, Value::Int(number) if number != -1) {
+            // The lowest number by -1 would trap.
+            self.cold(minus, |this| {
+                if quotient {
+                    this.asm.mov(to, rax);
+                    this.asm.neg(to);
+                } else {
+                    this.asm.mov_imm(to, 0);
+                }
+                this.asm.jmp(done);
+            });
+        }
+        Value::Own(to)
+    }
+
+    /// `&&` and `||`: the right side only if it matters.
+    fn lazily(&mut self, op: Binary, a: &Expr, b: &Expr) -> Value {
+        let also = op == Binary::AndAlso;
+        let (short, end) = (self.asm.label(), self.asm.label());
+        match self.branch(a, !also, short) {
+            Some(truth) if truth == also => {
+                self.asm.bind(short);
+                self.asm.bind(end);
+                let value = self.eval(b);
+                if let Value::Int(number) = value {
+                    return Value::Int(i64::from(number != 0));
+                }
+                let (register, held) = self.readable(value);
+                self.asm.test(register, register);
+                self.release(held);
+                self.truth(Cond::NotEqual)
+            }
+            Some(truth) => {
+                self.asm.bind(short);
+                self.asm.bind(end);
+                Value::Int(i64::from(truth))
+            }
+            None => {
+                let value = self.eval(b);
+                let (register, held) = self.readable(value);
+                self.asm.test(register, register);
+                self.release(held);
+                let Value::Own(to) = self.truth(Cond::NotEqual) else { unreachable!("it is ours") };
+                self.asm.jmp(end);
+                self.asm.bind(short);
+                self.asm.mov_imm(to, i64::from(!also));
+                self.asm.bind(end);
+                Value::Own(to)
+            }
+        }
+    }
+
+    /// Jumps to the label if the expression's truth is `want`. Emits no jump if it is known.
+    pub(super) fn branch(&mut self, expr: &Expr, want: bool, label: Label) -> Option<bool> {
+        match expr {
+            Expr::Unary(Unary::Not, inner) => self.branch(inner, !want, label).map(|truth| !truth),
+            Expr::Binary(op @ (Binary::AndAlso | Binary::OrElse), a, b) => {
+                let also = *op == Binary::AndAlso;
+                // `a && b` is false, `a || b` true as soon as a is.
+                if want != also {
+                    match self.branch(a, want, label) {
+                        Some(truth) if truth == want => Some(want),
+                        Some(_) => self.branch(b, want, label),
+                        None => match self.branch(b, want, label) {
+                            Some(truth) if truth == want => {
+                                self.asm.jmp(label);
+                                None
+                            }
+                            _ => None,
+                        },
+                    }
+                } else {
+                    let past = self.asm.label();
+                    let known = match self.branch(a, !want, past) {
+                        Some(truth) if truth != want => Some(!want),
+                        Some(_) => self.branch(b, want, label),
+                        None => {
+                            if self.branch(b, want, label) == Some(want) {
+                                self.asm.jmp(label);
+                            }
+                            None
+                        }
+                    };
+                    self.asm.bind(past);
+                    known
+                }
+            }
+            Expr::Binary(op, a, b) if op.compares() => match self.compare(*op, a, b) {
+                Compared::Known(truth) => Some(truth),
+                Compared::Flags(cond) => {
+                    self.asm.jcc(if want { cond } else { cond.not() }, label);
+                    None
+                }
+                Compared::FloatEqual(equal) => {
+                    if equal == want {
+                        // Equal, and in order.
+                        let past = self.asm.label();
+                        self.asm.jcc(Cond::Parity, past);
+                        self.asm.jcc(Cond::Equal, label);
+                        self.asm.bind(past);
+                    } else {
+                        self.asm.jcc(Cond::Parity, label);
+                        self.asm.jcc(Cond::NotEqual, label);
+                    }
+                    None
+                }
+            },
+            _ => {
+                let value = self.eval(expr);
+                if let Value::Int(number) = value {
+                    return Some(number != 0);
+                }
+                let (register, held) = self.readable(value);
+                self.asm.test(register, register);
+                self.release(held);
+                self.asm.jcc(if want { Cond::NotEqual } else { Cond::Equal }, label);
+                None
+            }
+        }
+    }
+
+    fn compare(&mut self, op: Binary, a: &Expr, b: &Expr) -> Compared {
+        if self.type_of(a) == Type::Float {
+            return self.compare_floats(op, a, b);
+        }
+        let a = self.eval(a);
+        let a = self.hold(a);
+        let b = self.eval(b);
+        if let (Value::Int(x), Value::Int(y)) = (a, b) {
+            return Compared::Known(op.of(x, y) != 0);
+        }
+        let cond = condition(op).expect("it compares");
+        let (a, b, cond) =
+            if matches!(a, Value::Int(_)) { (b, a, mirrored(cond)) } else { (a, b, cond) };
+        match b {
+            Value::Int(number) if i32::try_from(number).is_ok() => {
+                let (operand, held) = self.rm(a);
+                self.asm.alu_imm(Alu::Cmp, operand, number as i32);
+                self.release(held);
+            }
+            _ => {
+                let (left, held) = self.readable(a);
+                let (operand, other) = self.rm(b);
+                self.asm.alu(Alu::Cmp, left, operand);
+                self.release(held);
+                self.release(other);
+            }
+        }
+        Compared::Flags(cond)
+    }
+
+    // --- doubles ---
+
+    fn xmm(&mut self) -> u8 {
+        let number = self.xmm_free.trailing_zeros() as u8;
+        self.floats = true;
+        self.xmm_free &= !(1 << number);
+        self.xmm_used |= 1 << number;
+        number
+    }
+
+    pub(super) fn release_xmm(&mut self, number: u8) {
+        self.xmm_free |= 1 << number;
+    }
+
+    fn bits_to_xmm(&mut self, from: Register) -> u8 {
+        let number = self.xmm();
+        self.asm.sse_wide(0x66, 0x6e, number, Rm::Reg(from.0));
+        number
+    }
+
+    fn constant_to_xmm(&mut self, bits: u64) -> u8 {
+        let register = self.temp();
+        self.asm.mov_imm(register, bits as i64);
+        let number = self.bits_to_xmm(register);
+        self.release(Value::Own(register));
+        number
+    }
+
+    pub(super) fn eval_float(&mut self, expr: &Expr) -> u8 {
+        match expr {
+            Expr::Float(value) => self.constant_to_xmm(value.to_bits()),
+            Expr::Let(id) => {
+                let Value::Stack(at) = self.let_value(*id) else {
+                    unreachable!("always in a slot")
+                };
+                let number = self.xmm();
+                self.asm.sse(0xf2, 0x10, number, Mem::Base(Register::RSP, at));
+                number
+            }
+            Expr::Unary(Unary::ToFloat, inner) => {
+                let value = self.eval(inner);
+                let (register, held) = self.readable(value);
+                let number = self.xmm();
+                self.asm.sse_wide(0xf2, 0x2a, number, Rm::Reg(register.0));
+                self.release(held);
+                number
+            }
+            Expr::Unary(Unary::FromBits, inner) => {
+                let value = self.eval(inner);
+                let (register, held) = self.readable(value);
+                let number = self.bits_to_xmm(register);
+                self.release(held);
+                number
+            }
+            Expr::Unary(Unary::Negate, inner) => {
+                let number = self.eval_float(inner);
+                let sign = self.constant_to_xmm(1 << 63);
+                self.asm.sse(0x66, 0x57, number, Rm::Reg(sign));
+                self.release_xmm(sign);
+                number
+            }
+            Expr::Binary(op, a, b) => {
+                let (left, right) = self.float_pair(a, b);
+                let opcode = match op {
+                    Binary::Add => 0x58,
+                    Binary::Mul => 0x59,
+                    Binary::Sub => 0x5c,
+                    _ => 0x5e,
+                };
+                self.asm.sse(0xf2, opcode, left, Rm::Reg(right));
+                self.release_xmm(right);
+                left
+            }
+            _ => unreachable!("verified: a double"),
+        }
+    }
+
+    /// Both values; the left one waits in a slot, since the right one may need all registers.
+    fn float_pair(&mut self, a: &Expr, b: &Expr) -> (u8, u8) {
+        let left = self.eval_float(a);
+        if self.xmm_free.count_ones() > 1 && !matches!(b, Expr::Binary(..)) {
+            let right = self.eval_float(b);
+            return (left, right);
+        }
+        let slot = self.slot();
+        self.asm.sse(0xf2, 0x11, left, Self::slot_at(slot));
+        self.release_xmm(left);
+        let right = self.eval_float(b);
+        let left = self.xmm();
+        self.asm.sse(0xf2, 0x10, left, Self::slot_at(slot));
+        self.release(Value::OwnSlot(slot));
+        (left, right)
+    }
+
+    fn compare_floats(&mut self, op: Binary, a: &Expr, b: &Expr) -> Compared {
+        let (left, right) = self.float_pair(a, b);
+        // Above is false for what is not a number: so the smaller one goes second.
+        let (first, second) =
+            if matches!(op, Binary::Lt | Binary::Le) { (right, left) } else { (left, right) };
+        self.asm.sse(0x66, 0x2e, first, Rm::Reg(second));
+        self.release_xmm(left);
+        self.release_xmm(right);
+        match op {
+            Binary::Lt | Binary::Gt => Compared::Flags(Cond::Above),
+            Binary::Le | Binary::Ge => Compared::Flags(Cond::AboveEqual),
+            _ => Compared::FloatEqual(op == Binary::Eq),
+        }
+    }
+}
+
+/// What a comparison left.
+enum Compared {
+    /// It is known now.
+    Known(bool),
+    /// Flags, and the condition that holds if it is true.
+    Flags(Cond),
+    /// Flags of doubles: equal (or not), where parity means not a number.
+    FloatEqual(bool),
+}

@@ -1,0 +1,607 @@
+//! From statements to machine code for one site.
+//!
+//! Code is generated once to learn which registers it uses, and again if some of these must be
+//! saved. The first pass is all there is where enough registers are dead.
+
+mod data;
+mod expr;
+mod plan;
+
+use crate::asm::{Alu, Asm, Cond, Label, Mem, Piece, Shift};
+use crate::ir::{Datum, DatumId, DatumKind, Expr, LetId, Statement};
+use crate::layout::Place;
+use crate::site::{Env, Site, Source};
+use crate::verify::{self, Problem};
+use alloc::vec::Vec;
+use core::fmt;
+use expr::Value;
+use plan::{FlagsHome, Home, Plan};
+use weft_code::{FlagSet, Register, RegisterSet};
+
+/// Why a body cannot be compiled for a site.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The body is wrong, or wrong for this kind of point.
+    Problem(Problem),
+    /// There are not as many places as data.
+    Places,
+    /// The region or the clock is not as documented.
+    Env,
+    /// The frame is too far away.
+    StackShift,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Problem(problem) => problem.fmt(f),
+            Self::Places => f.write_str("every datum needs a place"),
+            Self::Env => f.write_str("the region's shape or the clock's shift is out of range"),
+            Self::StackShift => f.write_str("the return address is too far from the stack pointer"),
+        }
+    }
+}
+
+impl core::error::Error for Refusal {}
+
+impl From<Problem> for Refusal {
+    fn from(problem: Problem) -> Self {
+        Self::Problem(problem)
+    }
+}
+
+/// Machine code that can be placed anywhere.
+#[derive(Debug)]
+pub struct Compiled {
+    asm: Asm,
+}
+
+impl Compiled {
+    /// How long the main path is. Its end falls through.
+    pub fn main_len(&self) -> usize {
+        self.asm.lengths().0
+    }
+
+    /// How long the rest is, which the main path jumps to and which jumps back.
+    pub fn cold_len(&self) -> usize {
+        self.asm.lengths().1
+    }
+
+    /// The bytes of both, for these addresses. Everything that they refer to must be within 2 GiB.
+    pub fn place(&self, main_at: u64, cold_at: u64) -> (Vec<u8>, Vec<u8>) {
+        self.asm.place(main_at, cold_at)
+    }
+}
+
+/// Compiles a body for a site. `places` has one place for each datum.
+pub fn compile(
+    data: &[Datum],
+    body: &[Statement],
+    site: &Site,
+    env: &Env,
+    places: &[Place],
+) -> Result<Compiled, Refusal> {
+    verify::permit(data, body, Some((site.kind, site.convention)))?;
+    if places.len() < data.len() {
+        return Err(Refusal::Places);
+    }
+    if !env.region.is_valid() || env.clock.shift > 63 {
+        return Err(Refusal::Env);
+    }
+    if i32::try_from(site.stack_shift).is_err() || site.stack_shift.abs() > 1 << 30 {
+        return Err(Refusal::StackShift);
+    }
+    let needs = Needs::of(data, body, site, env);
+    let mut plan = Plan::default();
+    loop {
+        let mut generator = Generator::new(data, site, env, places, &needs, &plan);
+        generator.run(body);
+        let next = generator.next_plan(&needs);
+        if next == plan {
+            return Ok(Compiled { asm: generator.asm });
+        }
+        plan = next;
+    }
+}
+
+/// What a body needs, found before any code is made.
+struct Needs {
+    /// Registers of the program that it reads.
+    reads: RegisterSet,
+    /// Registers that instructions insist on: no values are kept there.
+    fixed: RegisterSet,
+    slab: bool,
+    flags: bool,
+}
+
+impl Needs {
+    fn of(data: &[Datum], body: &[Statement], site: &Site, env: &Env) -> Self {
+        let mut needs = Self {
+            reads: RegisterSet::NONE,
+            fixed: RegisterSet::NONE,
+            slab: needs_slab(body),
+            flags: !body.is_empty() && site.live_flags.intersects(FlagSet::ARITHMETIC),
+        };
+        let wide = RegisterSet::of(&[Register::RAX, Register::RDX]);
+        for statement in body {
+            verify::walk(statement, &mut |statement| {
+                let kind = |id: DatumId| &data[id.0 as usize].kind;
+                match statement {
+                    Statement::Start(_) | Statement::Stop(_) | Statement::Stamp(_) => {
+                        needs.fixed = needs.fixed | wide;
+                    }
+                    Statement::Observe { histogram, .. } => {
+                        if !matches!(kind(*histogram), DatumKind::Histogram(crate::Buckets::Log2)) {
+                            needs.fixed = needs.fixed | wide;
+                        }
+                    }
+                    Statement::Emit { .. } => needs.fixed = needs.fixed.with(Register::RAX),
+                    _ => {}
+                }
+            });
+            verify::walk_expressions(statement, &mut |expr| match expr {
+                Expr::Arg(number) => {
+                    if let Some(register) = verify::argument(site.convention, *number) {
+                        needs.reads = needs.reads.with(register);
+                    }
+                }
+                Expr::Result => needs.reads = needs.reads.with(Register::RAX),
+                Expr::Register(register) if *register != Register::RSP => {
+                    needs.reads = needs.reads.with(*register);
+                }
+                Expr::Ticks | Expr::Now | Expr::Since(_) => needs.fixed = needs.fixed | wide,
+                Expr::Binary(op, ..) if expr::divides(*op) => needs.fixed = needs.fixed | wide,
+                Expr::Binary(op, ..) if expr::shifts(*op) && !env.bmi2 => {
+                    needs.fixed = needs.fixed.with(Register::RCX);
+                }
+                _ => {}
+            });
+        }
+        needs
+    }
+}
+
+/// Where a `let` is kept.
+struct Held {
+    id: LetId,
+    value: Value,
+    float: bool,
+}
+
+struct Generator<'a> {
+    asm: Asm,
+    data: &'a [Datum],
+    places: &'a [Place],
+    site: &'a Site,
+    env: &'a Env,
+    plan: &'a Plan,
+    /// Registers for values, best first.
+    pool: [Register; 16],
+    pool_len: usize,
+    free: RegisterSet,
+    used: RegisterSet,
+    xmm_free: u8,
+    xmm_used: u8,
+    floats: bool,
+    slab: Register,
+    slab_ready: bool,
+    lets: Vec<Held>,
+    slots: Vec<bool>,
+    /// Which statements are still to come, innermost block last: whether they need the slab.
+    slab_later: Vec<bool>,
+}
+
+impl<'a> Generator<'a> {
+    fn new(
+        data: &'a [Datum],
+        site: &'a Site,
+        env: &'a Env,
+        places: &'a [Place],
+        needs: &Needs,
+        plan: &'a Plan,
+    ) -> Self {
+        let barred = needs.fixed | plan.home_registers() | RegisterSet::of(&[Register::RSP]);
+        let dead = site.dead & !needs.reads;
+        let mut pool = [Register::RSP; 16];
+        let mut pool_len = 0;
+        let mut take = |set: RegisterSet| {
+            for register in (set & !barred).iter() {
+                pool[pool_len] = register;
+                pool_len += 1;
+            }
+        };
+        let rax = RegisterSet::of(&[Register::RAX]);
+        // Flags are kept in rax if they are kept: it comes last then.
+        let last = if needs.flags { rax } else { RegisterSet::NONE };
+        take(dead & !last);
+        take(!dead & !needs.reads & !last);
+        take(last & !needs.reads);
+        take(needs.reads);
+        let free = pool[..pool_len].iter().fold(RegisterSet::NONE, |set, &r| set.with(r));
+        Self {
+            asm: Asm::new(),
+            data,
+            places,
+            site,
+            env,
+            plan,
+            pool,
+            pool_len,
+            free: if needs.slab { free.without(pool[0]) } else { free },
+            used: RegisterSet::NONE,
+            xmm_free: 0b1111,
+            xmm_used: 0,
+            floats: false,
+            slab: pool[0],
+            slab_ready: false,
+            lets: Vec::new(),
+            slots: Vec::new(),
+            slab_later: Vec::new(),
+        }
+    }
+
+    fn run(&mut self, body: &[Statement]) {
+        self.prologue();
+        self.block(body);
+        self.epilogue();
+    }
+
+    fn next_plan(&self, needs: &Needs) -> Plan {
+        let mut next = self.plan.clone();
+        next.extend(plan::Use {
+            used: self.used,
+            reads: needs.reads,
+            flags: needs.flags,
+            slots: self.slots.len() as u32,
+            xmm: self.xmm_used,
+            floats: self.floats,
+            site: self.site,
+        });
+        next
+    }
+
+    // --- the frame ---
+
+    fn prologue(&mut self) {
+        let plan = self.plan;
+        if plan.uses_stack() && self.site.red_zone {
+            self.asm.lea(Register::RSP, Mem::Base(Register::RSP, -128));
+        }
+        for &(register, home) in &plan.homes {
+            match home {
+                Home::Register(to) => self.asm.mov(to, register),
+                Home::Stack => self.asm.push(register),
+            }
+        }
+        if plan.flags.is_some() {
+            self.save_flags();
+        }
+        match plan.flags {
+            Some(FlagsHome::Register(to)) => self.asm.mov(to, Register::RAX),
+            Some(FlagsHome::Stack) => self.asm.push(Register::RAX),
+            _ => {}
+        }
+        let locals = plan.locals() as i32;
+        if locals > 0 {
+            self.asm.lea(Register::RSP, Mem::Base(Register::RSP, -locals));
+        }
+        for (number, at) in plan.xmm_homes() {
+            self.asm.sse(0, 0x11, number, Mem::Base(Register::RSP, at));
+        }
+        if let Some(at) = plan.mxcsr() {
+            // The program's rounding and exceptions are not the snippet's.
+            const DEFAULT: i32 = 0x1f80;
+            self.asm.group15(3, false, Mem::Base(Register::RSP, at));
+            self.asm.store_imm(Mem::Base(Register::RSP, at + 8), DEFAULT);
+            self.asm.group15(2, false, Mem::Base(Register::RSP, at + 8));
+        }
+    }
+
+    fn epilogue(&mut self) {
+        let plan = self.plan;
+        if let Some(at) = plan.mxcsr() {
+            self.asm.group15(2, false, Mem::Base(Register::RSP, at));
+        }
+        for (number, at) in plan.xmm_homes() {
+            self.asm.sse(0, 0x10, number, Mem::Base(Register::RSP, at));
+        }
+        let locals = plan.locals() as i32;
+        if locals > 0 {
+            self.asm.lea(Register::RSP, Mem::Base(Register::RSP, locals));
+        }
+        match plan.flags {
+            Some(FlagsHome::Register(from)) => self.asm.mov(Register::RAX, from),
+            Some(FlagsHome::Stack) => self.asm.pop(Register::RAX),
+            _ => {}
+        }
+        if plan.flags.is_some() {
+            self.restore_flags();
+        }
+        for &(register, home) in plan.homes.iter().rev() {
+            match home {
+                Home::Register(from) => self.asm.mov(register, from),
+                Home::Stack => self.asm.pop(register),
+            }
+        }
+        if plan.uses_stack() && self.site.red_zone {
+            self.asm.lea(Register::RSP, Mem::Base(Register::RSP, 128));
+        }
+    }
+
+    fn save_flags(&mut self) {
+        if self.site.live_flags.intersects(low_flags()) {
+            self.asm.lahf();
+        }
+        if self.site.live_flags.intersects(FlagSet::OF) {
+            self.asm.set(Cond::Overflow, Register::RAX);
+        }
+    }
+
+    fn restore_flags(&mut self) {
+        if self.site.live_flags.intersects(FlagSet::OF) {
+            self.asm.overflow_if_al();
+        }
+        if self.site.live_flags.intersects(low_flags()) {
+            self.asm.sahf();
+        }
+    }
+
+    /// How far the stack pointer is below the program's.
+    fn depth(&self) -> i32 {
+        let red_zone = if self.plan.uses_stack() && self.site.red_zone { 128 } else { 0 };
+        red_zone + self.plan.stack_size() as i32
+    }
+
+    /// Something above the program's stack pointer.
+    fn above(&self, distance: i64) -> Mem {
+        Mem::Base(Register::RSP, self.depth() + distance as i32)
+    }
+
+    /// The value that a register of the program had at the site.
+    fn origin(&mut self, register: Register) -> Value {
+        if register == Register::RSP {
+            let to = self.temp();
+            let at = self.above(0);
+            self.asm.lea(to, at);
+            return Value::Own(to);
+        }
+        match self.plan.home_of(register) {
+            None => Value::Ref(register),
+            Some(Home::Register(home)) => Value::Ref(home),
+            Some(Home::Stack) => Value::Stack(self.plan.saved_at(register)),
+        }
+    }
+
+    // --- registers and slots ---
+
+    fn temp(&mut self) -> Register {
+        let found = self.pool[..self.pool_len].iter().find(|&&r| self.free.contains(r));
+        // Values are spilled long before: see `Value::hold` and `binary`.
+        let register = *found.expect("a register is free");
+        self.free = self.free.without(register);
+        self.used = self.used.with(register);
+        register
+    }
+
+    fn release(&mut self, value: Value) {
+        match value {
+            Value::Own(register) => self.free = self.free.with(register),
+            Value::OwnSlot(slot) => self.slots[slot as usize] = false,
+            Value::Int(_) | Value::Ref(_) | Value::Stack(_) => {}
+        }
+    }
+
+    fn slot(&mut self) -> u32 {
+        let index = self.slots.iter().position(|taken| !taken).unwrap_or(self.slots.len());
+        if index == self.slots.len() {
+            self.slots.push(true);
+        }
+        self.slots[index] = true;
+        index as u32
+    }
+
+    /// Marks registers that an instruction insists on as used.
+    fn clobber(&mut self, registers: &[Register]) {
+        self.used = self.used | RegisterSet::of(registers);
+    }
+
+    // --- the slab ---
+
+    /// The slab pointer. Made ready before any statement that needs it.
+    fn slab(&mut self, offset: u32) -> Mem {
+        debug_assert!(self.slab_ready, "the slab is looked up first");
+        Mem::Base(self.slab, offset as i32)
+    }
+
+    fn ready_slab(&mut self) {
+        if self.slab_ready {
+            return;
+        }
+        self.slab_ready = true;
+        let (slab, region) = (self.slab, &self.env.region);
+        self.clobber(&[slab]);
+        let key = self.temp();
+        let rotate = (32 + region.key_shift - region.stride_log2 % 32) % 32;
+        let mask = (region.count() as i32 - 1) << region.stride_log2;
+        self.asm.rdfsbase(key);
+        self.asm.alu(Alu::Xor, key, Mem::Rip(self.env.salt));
+        if self.env.bmi2 {
+            self.asm.rorx32(slab, key, rotate);
+        } else {
+            self.asm.mov32(slab, key);
+            self.asm.shift32_imm(Shift::Ror, slab, rotate);
+        }
+        self.asm.alu32_imm(Alu::And, slab, mask);
+        self.asm.alu(Alu::Add, slab, Mem::Rip(self.env.base));
+        self.asm.alu_to(Alu::Cmp, Mem::Base(slab, 0), key);
+        let claim = self.env.routines.claim;
+        let (cold, back) = (self.asm.label(), self.asm.label());
+        self.asm.jcc(Cond::NotEqual, cold);
+        self.asm.bind(back);
+        self.cold(cold, |this| {
+            this.call_routine(claim, &[], slab);
+            this.asm.jmp(back);
+        });
+        self.free = self.free.with(key);
+    }
+
+    /// Code out of the way, from a label.
+    fn cold(&mut self, label: Label, code: impl FnOnce(&mut Self)) {
+        let before = self.asm.switch(Piece::Cold);
+        self.asm.bind(label);
+        code(self);
+        self.asm.switch(before);
+    }
+
+    /// Calls a routine of the runtime: it takes `inputs` in rax, rdx, rcx and rsi, gives rax and
+    /// keeps everything else but flags.
+    fn call_routine(&mut self, routine: u64, inputs: &[Register], output: Register) {
+        const TAKES: [Register; 4] = [Register::RAX, Register::RDX, Register::RCX, Register::RSI];
+        let takes = &TAKES[..inputs.len().max(1)];
+        let skip = self.site.red_zone && !self.plan.uses_stack();
+        if skip {
+            self.asm.lea(Register::RSP, Mem::Base(Register::RSP, -128));
+        }
+        for &register in takes {
+            if register != output {
+                self.asm.push(register);
+            }
+        }
+        if let &[input] = inputs {
+            self.asm.mov(Register::RAX, input);
+        } else {
+            // By way of the stack: they may be each other's.
+            inputs.iter().for_each(|&input| self.asm.push(input));
+            takes[..inputs.len()].iter().rev().for_each(|&register| self.asm.pop(register));
+        }
+        self.asm.call(routine);
+        self.asm.mov(output, Register::RAX);
+        for &register in takes.iter().rev() {
+            if register != output {
+                self.asm.pop(register);
+            }
+        }
+        if skip {
+            self.asm.lea(Register::RSP, Mem::Base(Register::RSP, 128));
+        }
+    }
+
+    // --- statements ---
+
+    fn block(&mut self, body: &[Statement]) {
+        let lets = self.lets.len();
+        for (index, statement) in body.iter().enumerate() {
+            let rest = &body[index + 1..];
+            let outer = self.slab_later.last().copied().unwrap_or(false);
+            self.slab_later.push(outer || needs_slab(rest));
+            self.statement(statement);
+            self.slab_later.pop();
+        }
+        while self.lets.len() > lets {
+            if let Some(held) = self.lets.pop() {
+                self.release(held.value);
+            }
+        }
+    }
+
+    fn statement(&mut self, statement: &Statement) {
+        if let Statement::If { condition, then, otherwise } = statement {
+            return self.conditional(condition, then, otherwise);
+        }
+        if needs_slab(core::slice::from_ref(statement)) {
+            self.ready_slab();
+        }
+        match statement {
+            Statement::Add { to, value } => {
+                let at = self.word_of(*to);
+                let value = self.eval(value);
+                self.add_to(at, value);
+                self.release(value);
+            }
+            Statement::Set { local, value } => {
+                let at = self.word_of(*local);
+                let value = self.eval(value);
+                self.store_value(at, value);
+                self.release(value);
+            }
+            Statement::Let { id, value, .. } => self.bind_let(*id, value),
+            Statement::AddAt { map, keys, value } => self.add_at(*map, keys, value),
+            Statement::Observe { histogram, value } => self.observe(*histogram, value),
+            Statement::Start(timer) => self.start(*timer),
+            Statement::Stop(timer) => self.stop(*timer),
+            Statement::Stamp(mark) => self.stamp(*mark),
+            Statement::Emit { ring, values } => self.emit(*ring, values),
+            Statement::Call(call) => {
+                let value = self.call_out(call);
+                self.release(value);
+            }
+            Statement::If { .. } => unreachable!("done above"),
+        }
+    }
+
+    /// The word of a counter or a local.
+    fn word_of(&mut self, id: DatumId) -> Mem {
+        let place = self.places[id.0 as usize];
+        let local = matches!(self.data[id.0 as usize].kind, DatumKind::Local);
+        self.slab(if local { place.state } else { place.sums })
+    }
+
+    fn conditional(&mut self, condition: &Expr, then: &[Statement], otherwise: &[Statement]) {
+        let later = self.slab_later.last().copied().unwrap_or(false);
+        if later || verify::expr_needs_slab(condition) {
+            self.ready_slab();
+        }
+        let (no, end) = (self.asm.label(), self.asm.label());
+        match self.branch(condition, false, no) {
+            Some(true) => self.block(then),
+            Some(false) => self.block(otherwise),
+            None => {
+                let ready = self.slab_ready;
+                self.block(then);
+                if !otherwise.is_empty() {
+                    self.asm.jmp(end);
+                }
+                self.slab_ready = ready;
+                self.asm.bind(no);
+                self.block(otherwise);
+                self.slab_ready = ready;
+                self.asm.bind(end);
+                return;
+            }
+        }
+        self.asm.bind(no);
+        self.asm.bind(end);
+    }
+
+    /// Ticks, in rax; rdx is used.
+    fn ticks(&mut self) {
+        self.clobber(&[Register::RAX, Register::RDX]);
+        match self.env.clock.source {
+            Source::Word(address) => self.asm.mov(Register::RAX, Mem::Rip(address)),
+            Source::Processor => {
+                self.asm.rdtsc();
+                self.asm.shift_imm(Shift::Shl, Register::RDX, 32);
+                self.asm.alu(Alu::Or, Register::RAX, Register::RDX);
+            }
+        }
+    }
+
+    /// Makes the ticks in rax nanoseconds.
+    fn to_nanoseconds(&mut self) {
+        let factor = self.temp();
+        self.asm.mov_imm(factor, self.env.clock.multiplier as i64);
+        self.asm.mul(factor);
+        self.free = self.free.with(factor);
+        if self.env.clock.shift > 0 {
+            self.asm.shrd(Register::RAX, Register::RDX, self.env.clock.shift);
+        }
+    }
+}
+
+fn low_flags() -> FlagSet {
+    FlagSet(FlagSet::ARITHMETIC.0 & !FlagSet::OF.0)
+}
+
+fn needs_slab(body: &[Statement]) -> bool {
+    body.iter().any(verify::needs_slab)
+}

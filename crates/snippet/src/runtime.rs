@@ -1,0 +1,510 @@
+//! What snippets call: the few routines that are too long, or too rare, to be in each of them.
+//!
+//! A routine takes up to four values in rax, rdx, rcx and rsi (which it may change), gives one in
+//! rax, and keeps everything else but flags. The stack pointer is below the program's red zone.
+//! None waits without bound, takes a lock or allocates.
+
+use crate::asm::{Alu, Asm, Cond, Label, Mem, Shift};
+use crate::layout::{
+    MAP_PROBES, MAP_WRITING, MARK_PROBES, MARK_REACH, RING_STALLED, RING_TAIL, header,
+};
+use crate::site::{Env, Routines, Source};
+use alloc::vec::Vec;
+use weft_code::Register;
+
+const RAX: Register = Register::RAX;
+const RCX: Register = Register::RCX;
+const RDX: Register = Register::RDX;
+const RBX: Register = Register::RBX;
+const RSP: Register = Register::RSP;
+const RBP: Register = Register::RBP;
+const RSI: Register = Register::RSI;
+const RDI: Register = Register::RDI;
+const R8: Register = Register::R8;
+const R9: Register = Register::R9;
+const R10: Register = Register::R10;
+const R11: Register = Register::R11;
+
+const NANOSLEEP: i64 = 35;
+const GETPID: i64 = 39;
+const GETTID: i64 = 186;
+const CLOCK_GETTIME: i64 = 228;
+const PROCESS_VM_READV: i64 = 310;
+const CLOCK_THREAD_CPUTIME_ID: i64 = 3;
+
+/// How long a blocking ring's writer sleeps at a time, in nanoseconds.
+const NAP: i32 = 200_000;
+/// How often it does while the reader does not move: 100 ms in all.
+const NAPS: i64 = 500;
+
+/// The routines' code, and where each begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Runtime {
+    /// The code, for the address that was given.
+    pub code: Vec<u8>,
+    /// Where its routines are, for [`Env::routines`].
+    pub routines: Routines,
+}
+
+/// The routines, for an address. `env.routines` is not looked at.
+pub fn runtime(env: &Env, at: u64) -> Runtime {
+    let mut asm = Asm::new();
+    let claim = claim(&mut asm, env);
+    let load = [1, 2, 4, 8].map(|bytes| load(&mut asm, bytes));
+    let cpu = cpu(&mut asm, env);
+    let map1 = map1(&mut asm);
+    let map2 = map2(&mut asm);
+    let wait = wait(&mut asm);
+    let stamp = stamp(&mut asm);
+    let since = since(&mut asm);
+    let call = call(&mut asm, env);
+    let address = |label: Label| at + u64::from(asm.offset(label));
+    let routines = Routines {
+        claim: address(claim),
+        load: load.map(address),
+        cpu: address(cpu),
+        map1: address(map1),
+        map2: address(map2),
+        wait: address(wait),
+        stamp: address(stamp),
+        since: address(since),
+        call: address(call),
+    };
+    Runtime { code: asm.place(at, at).0, routines }
+}
+
+fn save(asm: &mut Asm, registers: &[Register]) {
+    registers.iter().for_each(|&register| asm.push(register));
+}
+
+fn restore(asm: &mut Asm, registers: &[Register]) {
+    registers.iter().rev().for_each(|&register| asm.pop(register));
+}
+
+/// rcx and r11 are lost.
+fn system_call(asm: &mut Asm, number: i64) {
+    asm.mov_imm(RAX, number);
+    asm.syscall();
+}
+
+/// Gives this thread's slab, claiming one if it has none.
+fn claim(asm: &mut Asm, env: &Env) -> Label {
+    let region = &env.region;
+    let saved = [RCX, RDX, RSI, RDI, R8, R11];
+    let last = region.count() as i32 - 1;
+    let (have_salt, probe, taken, next) = (asm.label(), asm.label(), asm.label(), asm.label());
+    let (prepare, zero, zeroed, skip, found) =
+        (asm.label(), asm.label(), asm.label(), asm.label(), asm.label());
+    let entry = asm.here();
+    save(asm, &saved);
+    asm.rdfsbase(RDX);
+    asm.mov(RAX, Mem::Rip(env.salt));
+    asm.test(RAX, RAX);
+    asm.jcc(Cond::NotEqual, have_salt);
+    // A forked child, for the first time.
+    system_call(asm, GETPID);
+    asm.shift_imm(Shift::Shl, RAX, 44);
+    asm.inc(RAX);
+    asm.store(Mem::Rip(env.salt), RAX);
+    asm.bind(have_salt);
+    asm.alu(Alu::Xor, RDX, RAX);
+    asm.mov(R8, RDX);
+    asm.alu_imm(Alu::Xor, R8, header::PREPARING as i32);
+    asm.mov32(RCX, RDX);
+    asm.shift32_imm(Shift::Shr, RCX, region.key_shift);
+    asm.alu32_imm(Alu::And, RCX, last);
+    asm.mov_imm(RSI, region.count() as i64);
+
+    asm.bind(probe);
+    asm.test(RCX, RCX);
+    asm.jcc(Cond::Equal, next);
+    asm.alu_imm(Alu::Cmp, RCX, last);
+    asm.jcc(Cond::Equal, next);
+    asm.mov(RDI, RCX);
+    asm.shift_imm(Shift::Shl, RDI, region.stride_log2);
+    asm.alu(Alu::Add, RDI, Mem::Rip(env.base));
+    asm.mov(RAX, Mem::Base(RDI, 0));
+    asm.test(RAX, RAX);
+    asm.jcc(Cond::NotEqual, taken);
+    asm.lock();
+    asm.cmpxchg(Mem::Base(RDI, 0), R8);
+    asm.jcc(Cond::Equal, prepare);
+    asm.bind(taken);
+    asm.alu(Alu::Cmp, RAX, RDX);
+    asm.jcc(Cond::Equal, found);
+    // This thread was preparing it when a signal came: the handler needs it now.
+    asm.alu(Alu::Cmp, RAX, R8);
+    asm.jcc(Cond::Equal, prepare);
+    asm.bind(next);
+    asm.inc(RCX);
+    asm.alu32_imm(Alu::And, RCX, last);
+    asm.dec(RSI);
+    asm.jcc(Cond::NotEqual, probe);
+
+    // None is free.
+    asm.mov_imm(RDI, i64::from(last) << region.stride_log2);
+    asm.alu(Alu::Add, RDI, Mem::Rip(env.base));
+    asm.lock();
+    asm.alu32_imm(Alu::Or, Mem::Base(RDI, header::FLAGS as i32), header::OVERFLOWED as i32);
+    asm.jmp(found);
+
+    asm.bind(prepare);
+    system_call(asm, GETTID);
+    asm.store32(Mem::Base(RDI, header::TID as i32), RAX);
+    system_call(asm, GETPID);
+    asm.store32(Mem::Base(RDI, header::PID as i32), RAX);
+    asm.mov_imm(RCX, i64::from(header::CALLING));
+    asm.mov_imm(RSI, 0);
+    asm.bind(zero);
+    asm.alu_imm(Alu::Cmp, RCX, region.state_end as i32);
+    asm.jcc(Cond::AboveEqual, zeroed);
+    // What a handler has finished, and written, stays.
+    asm.mov(RAX, Mem::Index(RDI, RCX, 1, 0));
+    asm.alu_to(Alu::Cmp, Mem::Base(RDI, 0), RDX);
+    asm.jcc(Cond::Equal, found);
+    asm.test(RAX, RAX);
+    asm.jcc(Cond::Equal, skip);
+    asm.cmpxchg(Mem::Index(RDI, RCX, 1, 0), RSI);
+    asm.bind(skip);
+    asm.alu_imm(Alu::Add, RCX, 8);
+    asm.jmp(zero);
+    asm.bind(zeroed);
+    asm.store(Mem::Base(RDI, 0), RDX);
+
+    asm.bind(found);
+    asm.mov(RAX, RDI);
+    restore(asm, &saved);
+    asm.ret();
+    entry
+}
+
+/// rax: address, rdx: slab. Reads what is on this page of the stack; asks the kernel for the rest.
+fn load(asm: &mut Asm, bytes: i32) -> Label {
+    let early = [RCX, RSI];
+    let late = [RDI, R8, R9, R10, R11];
+    const LOCAL: i32 = 0;
+    const REMOTE: i32 = 16;
+    const BUFFER: i32 = 32;
+    const SLAB: i32 = 40;
+    let (ask, known, read, done) = (asm.label(), asm.label(), asm.label(), asm.label());
+    let entry = asm.here();
+    save(asm, &early);
+    asm.mov(RSI, RSP);
+    asm.alu_imm(Alu::Or, RSI, 4095);
+    asm.alu_imm(Alu::Sub, RSI, bytes - 1);
+    asm.alu(Alu::Cmp, RAX, RSI);
+    asm.jcc(Cond::Above, ask);
+    asm.alu(Alu::Cmp, RAX, RSP);
+    asm.jcc(Cond::Below, ask);
+    match bytes {
+        1 => asm.movzx8(RAX, Mem::Base(RAX, 0)),
+        2 => asm.movzx16(RAX, Mem::Base(RAX, 0)),
+        4 => asm.mov32(RAX, Mem::Base(RAX, 0)),
+        _ => asm.mov(RAX, Mem::Base(RAX, 0)),
+    }
+    asm.jmp(done);
+
+    asm.bind(ask);
+    save(asm, &late);
+    asm.lea(RSP, Mem::Base(RSP, -48));
+    asm.store(Mem::Base(RSP, SLAB), RDX);
+    asm.lea(RSI, Mem::Base(RSP, BUFFER));
+    asm.store(Mem::Base(RSP, LOCAL), RSI);
+    asm.store_imm(Mem::Base(RSP, LOCAL + 8), bytes);
+    asm.store(Mem::Base(RSP, REMOTE), RAX);
+    asm.store_imm(Mem::Base(RSP, REMOTE + 8), bytes);
+    asm.store_imm(Mem::Base(RSP, BUFFER), 0);
+    asm.mov32(RAX, Mem::Base(RDX, header::PID as i32));
+    asm.test(RAX, RAX);
+    asm.jcc(Cond::NotEqual, known);
+    system_call(asm, GETPID);
+    asm.bind(known);
+    asm.mov(RDI, RAX);
+    asm.mov(RSI, RSP);
+    asm.mov_imm(RDX, 1);
+    asm.lea(R10, Mem::Base(RSP, REMOTE));
+    asm.mov_imm(R8, 1);
+    asm.mov_imm(R9, 0);
+    system_call(asm, PROCESS_VM_READV);
+    asm.alu_imm(Alu::Cmp, RAX, bytes);
+    asm.jcc(Cond::Equal, read);
+    asm.mov(RDX, Mem::Base(RSP, SLAB));
+    asm.inc(Mem::Base(RDX, header::FAULTS as i32));
+    asm.store_imm(Mem::Base(RSP, BUFFER), 0);
+    asm.bind(read);
+    asm.mov(RAX, Mem::Base(RSP, BUFFER));
+    asm.lea(RSP, Mem::Base(RSP, 48));
+    restore(asm, &late);
+    asm.bind(done);
+    restore(asm, &early);
+    asm.ret();
+    entry
+}
+
+/// Gives how long this thread has run, in nanoseconds.
+fn cpu(asm: &mut Asm, env: &Env) -> Label {
+    let entry = asm.here();
+    if let Source::Word(address) = env.clock.source {
+        asm.mov(RAX, Mem::Rip(address));
+        asm.ret();
+        return entry;
+    }
+    let saved = [RCX, RSI, RDI, R11];
+    save(asm, &saved);
+    asm.lea(RSP, Mem::Base(RSP, -16));
+    asm.mov_imm(RDI, CLOCK_THREAD_CPUTIME_ID);
+    asm.mov(RSI, RSP);
+    system_call(asm, CLOCK_GETTIME);
+    asm.mov(RAX, Mem::Base(RSP, 0));
+    asm.imul_imm(RAX, RAX, 1_000_000_000);
+    asm.alu(Alu::Add, RAX, Mem::Base(RSP, 8));
+    asm.lea(RSP, Mem::Base(RSP, 16));
+    restore(asm, &saved);
+    asm.ret();
+    entry
+}
+
+/// rax: the first entry, rdx: the word that marks it. Gives the entry, or 0.
+fn map1(asm: &mut Asm) -> Label {
+    let saved = [RCX, RSI];
+    let (probe, taken, found) = (asm.label(), asm.label(), asm.label());
+    let entry = asm.here();
+    save(asm, &saved);
+    asm.mov(RSI, RAX);
+    asm.mov_imm(RCX, i64::from(MAP_PROBES));
+    asm.bind(probe);
+    asm.mov(RAX, Mem::Base(RSI, 0));
+    asm.test(RAX, RAX);
+    asm.jcc(Cond::NotEqual, taken);
+    asm.cmpxchg(Mem::Base(RSI, 0), RDX);
+    asm.jcc(Cond::Equal, found);
+    asm.bind(taken);
+    asm.alu(Alu::Cmp, RAX, RDX);
+    asm.jcc(Cond::Equal, found);
+    asm.alu_imm(Alu::Add, RSI, 16);
+    asm.dec(RCX);
+    asm.jcc(Cond::NotEqual, probe);
+    asm.mov_imm(RSI, 0);
+    asm.bind(found);
+    asm.mov(RAX, RSI);
+    restore(asm, &saved);
+    asm.ret();
+    entry
+}
+
+/// rax: the first entry, rdx: its tag, rcx and rsi: the keys. Gives the entry, or 0.
+fn map2(asm: &mut Asm) -> Label {
+    let saved = [RDI, R8, R9];
+    let (probe, taken, next, found) = (asm.label(), asm.label(), asm.label(), asm.label());
+    let entry = asm.here();
+    save(asm, &saved);
+    asm.mov(RDI, RAX);
+    asm.mov_imm(R8, i64::from(MAP_PROBES));
+    asm.mov_imm(R9, MAP_WRITING as i64);
+    asm.bind(probe);
+    asm.mov(RAX, Mem::Base(RDI, 0));
+    asm.test(RAX, RAX);
+    asm.jcc(Cond::NotEqual, taken);
+    asm.cmpxchg(Mem::Base(RDI, 0), R9);
+    asm.jcc(Cond::NotEqual, taken);
+    // A handler that comes now takes the next entry: the reader adds up what has the same keys.
+    asm.store(Mem::Base(RDI, 8), RCX);
+    asm.store(Mem::Base(RDI, 16), RSI);
+    asm.store(Mem::Base(RDI, 0), RDX);
+    asm.jmp(found);
+    asm.bind(taken);
+    asm.alu(Alu::Cmp, RAX, RDX);
+    asm.jcc(Cond::NotEqual, next);
+    asm.alu_to(Alu::Cmp, Mem::Base(RDI, 8), RCX);
+    asm.jcc(Cond::NotEqual, next);
+    asm.alu_to(Alu::Cmp, Mem::Base(RDI, 16), RSI);
+    asm.jcc(Cond::Equal, found);
+    asm.bind(next);
+    asm.alu_imm(Alu::Add, RDI, 32);
+    asm.dec(R8);
+    asm.jcc(Cond::NotEqual, probe);
+    asm.mov_imm(RDI, 0);
+    asm.bind(found);
+    asm.mov(RAX, RDI);
+    restore(asm, &saved);
+    asm.ret();
+    entry
+}
+
+/// rax: ring, rdx: the record's number, rcx: capacity. Gives 1 once there is room; 0 if the reader
+/// does not move, and at once if it has not moved since that was found before.
+fn wait(asm: &mut Asm) -> Label {
+    let saved = [RBX, RBP, RSI, RDI, R8, R9, R10, R11];
+    let (again, same, stalled, give_up, room, out) =
+        (asm.label(), asm.label(), asm.label(), asm.label(), asm.label(), asm.label());
+    let tail = Mem::Base(R8, RING_TAIL as i32);
+    let stalled_at = Mem::Base(R8, RING_STALLED as i32);
+    let entry = asm.here();
+    save(asm, &saved);
+    asm.lea(RSP, Mem::Base(RSP, -16));
+    asm.mov(R8, RAX);
+    asm.mov(R9, RDX);
+    asm.mov(R10, RCX);
+    asm.mov(RBX, tail);
+    asm.lea(RAX, Mem::Base(RBX, 1));
+    asm.alu(Alu::Cmp, RAX, stalled_at);
+    asm.jcc(Cond::Equal, give_up);
+    asm.mov_imm(RBP, NAPS);
+    asm.store_imm(Mem::Base(RSP, 0), 0);
+    asm.store_imm(Mem::Base(RSP, 8), NAP);
+    asm.bind(again);
+    asm.mov(RAX, tail);
+    asm.mov(RDI, R9);
+    asm.alu(Alu::Sub, RDI, RAX);
+    asm.alu(Alu::Cmp, RDI, R10);
+    asm.jcc(Cond::Below, room);
+    asm.alu(Alu::Cmp, RAX, RBX);
+    asm.jcc(Cond::Equal, same);
+    asm.mov(RBX, RAX);
+    asm.mov_imm(RBP, NAPS);
+    asm.bind(same);
+    asm.dec(RBP);
+    asm.jcc(Cond::Equal, stalled);
+    asm.mov(RDI, RSP);
+    asm.mov_imm(RSI, 0);
+    system_call(asm, NANOSLEEP);
+    asm.jmp(again);
+    asm.bind(stalled);
+    asm.inc(RBX);
+    asm.store(stalled_at, RBX);
+    asm.bind(give_up);
+    asm.mov_imm(RAX, 0);
+    asm.jmp(out);
+    asm.bind(room);
+    asm.mov_imm(RAX, 1);
+    asm.bind(out);
+    asm.lea(RSP, Mem::Base(RSP, 16));
+    restore(asm, &saved);
+    asm.ret();
+    entry
+}
+
+/// rax: the frame's home, rdx: the frame. Gives an entry: its own, else a free one, else one of a
+/// frame that is gone, else its home, whose stamp is lost.
+fn stamp(asm: &mut Asm) -> Label {
+    let saved = [RCX, RSI, RDI, R8, R9];
+    let (probe, occupied, next, own, out) =
+        (asm.label(), asm.label(), asm.label(), asm.label(), asm.label());
+    let entry = asm.here();
+    save(asm, &saved);
+    asm.mov(RSI, RAX);
+    asm.mov_imm(RDI, 0);
+    asm.mov_imm(R8, 0);
+    asm.mov_imm(RCX, i64::from(MARK_PROBES));
+    asm.bind(probe);
+    asm.mov(R9, Mem::Base(RSI, 0));
+    asm.alu(Alu::Cmp, R9, RDX);
+    asm.jcc(Cond::Equal, own);
+    asm.test(R9, R9);
+    asm.jcc(Cond::NotEqual, occupied);
+    asm.test(RDI, RDI);
+    asm.cmov(Cond::Equal, RDI, RSI);
+    asm.jmp(next);
+    asm.bind(occupied);
+    // A little below this frame: the stack has been unwound past it.
+    asm.neg(R9);
+    asm.alu(Alu::Add, R9, RDX);
+    asm.alu_imm(Alu::Cmp, R9, MARK_REACH as i32);
+    asm.jcc(Cond::AboveEqual, next);
+    asm.test(R8, R8);
+    asm.cmov(Cond::Equal, R8, RSI);
+    asm.bind(next);
+    asm.alu_imm(Alu::Add, RSI, 16);
+    asm.dec(RCX);
+    asm.jcc(Cond::NotEqual, probe);
+    asm.test(R8, R8);
+    asm.cmov(Cond::NotEqual, RAX, R8);
+    asm.test(RDI, RDI);
+    asm.cmov(Cond::NotEqual, RAX, RDI);
+    asm.jmp(out);
+    asm.bind(own);
+    asm.mov(RAX, RSI);
+    asm.bind(out);
+    restore(asm, &saved);
+    asm.ret();
+    entry
+}
+
+/// rax: the frame's home, rdx: the frame. Gives its entry, or 0.
+fn since(asm: &mut Asm) -> Label {
+    let (probe, out) = (asm.label(), asm.label());
+    let entry = asm.here();
+    asm.push(RCX);
+    asm.mov_imm(RCX, i64::from(MARK_PROBES));
+    asm.bind(probe);
+    asm.alu_to(Alu::Cmp, Mem::Base(RAX, 0), RDX);
+    asm.jcc(Cond::Equal, out);
+    asm.alu_imm(Alu::Add, RAX, 16);
+    asm.dec(RCX);
+    asm.jcc(Cond::NotEqual, probe);
+    asm.mov_imm(RAX, 0);
+    asm.bind(out);
+    asm.pop(RCX);
+    asm.ret();
+    entry
+}
+
+/// rax: six arguments, rdx: function, rcx: slab. Gives what the function returns; 0, without a
+/// call, while another call of this thread runs.
+fn call(asm: &mut Asm, env: &Env) -> Label {
+    // What `fxsave` writes, and the header that `xsavec` adds.
+    const LEGACY: i32 = 512;
+    const HEADER: i32 = 64;
+    let saved = [RBX, RSI, RDI, R8, R9, R10, R11];
+    let size = (LEGACY + HEADER).max(env.xsave_size as i32);
+    let skipped = asm.label();
+    let mask = |asm: &mut Asm| {
+        asm.mov_imm(RAX, i64::from(env.xsave_mask as u32));
+        asm.mov_imm(RDX, (env.xsave_mask >> 32) as i64);
+    };
+    let entry = asm.here();
+    asm.alu_imm(Alu::Cmp, Mem::Base(RCX, header::CALLING as i32), 0);
+    asm.jcc(Cond::NotEqual, skipped);
+    asm.push(RBP);
+    asm.mov(RBP, RSP);
+    save(asm, &saved);
+    // The function may count on the direction flag being clear.
+    asm.bytes(&[0x9c, 0xfc]);
+    asm.store_imm(Mem::Base(RCX, header::CALLING as i32), 1);
+    asm.mov(RBX, RCX);
+    asm.mov(R10, RDX);
+    asm.mov(R11, RAX);
+    asm.lea(RSP, Mem::Base(RSP, -size));
+    asm.alu_imm(Alu::And, RSP, -64);
+    if env.xsave_mask == 0 {
+        asm.group15(0, true, Mem::Base(RSP, 0));
+    } else {
+        (0..8).for_each(|word| asm.store_imm(Mem::Base(RSP, LEGACY + 8 * word), 0));
+        mask(asm);
+        asm.xsavec(Mem::Base(RSP, 0));
+    }
+    for (index, register) in [RDI, RSI, RDX, RCX, R8, R9].into_iter().enumerate() {
+        asm.mov(register, Mem::Base(R11, 8 * index as i32));
+    }
+    asm.mov_imm(RAX, 0);
+    asm.call_register(R10);
+    asm.mov(R10, RAX);
+    if env.xsave_mask == 0 {
+        asm.group15(1, true, Mem::Base(RSP, 0));
+    } else {
+        mask(asm);
+        asm.group15(5, true, Mem::Base(RSP, 0));
+    }
+    asm.mov(RAX, R10);
+    asm.store_imm(Mem::Base(RBX, header::CALLING as i32), 0);
+    asm.lea(RSP, Mem::Base(RBP, -8 * (saved.len() as i32 + 1)));
+    asm.bytes(&[0x9d]);
+    restore(asm, &saved);
+    asm.pop(RBP);
+    asm.ret();
+    asm.bind(skipped);
+    asm.inc(Mem::Base(RCX, header::SKIPPED_CALLS as i32));
+    asm.mov_imm(RAX, 0);
+    asm.ret();
+    entry
+}

@@ -1,0 +1,98 @@
+//! Where a snippet is put, and what it finds there.
+
+use crate::ir::PointKind;
+use crate::layout::Region;
+use weft_code::{Convention, FlagSet, RegisterSet};
+
+/// What is known about the point that a snippet is compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Site {
+    /// Its kind.
+    pub kind: PointKind,
+    /// How its function (or the one called) gets arguments.
+    pub convention: Convention,
+    /// Registers whose values nobody needs.
+    pub dead: RegisterSet,
+    /// Flags that somebody needs.
+    pub live_flags: FlagSet,
+    /// Whether the 128 bytes below the stack pointer may hold something.
+    pub red_zone: bool,
+    /// The point's address.
+    pub address: u64,
+    /// How many bytes the return address is above the stack pointer: 0 at entry and at a return.
+    pub stack_shift: i64,
+}
+
+/// Where time comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// `rdtsc`, and the thread's clock by system call.
+    Processor,
+    /// A word in memory near the code, for tests: all clocks show what it holds.
+    Word(u64),
+}
+
+/// How ticks become nanoseconds: `(ticks * multiplier >> shift) + offset`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Clock {
+    /// Where ticks come from.
+    pub source: Source,
+    /// See above.
+    pub multiplier: u64,
+    /// See above; below 64.
+    pub shift: u8,
+    /// See above; durations do without.
+    pub offset: u64,
+}
+
+impl Clock {
+    /// A duration in nanoseconds.
+    pub const fn nanoseconds(&self, ticks: u64) -> u64 {
+        ((ticks as u128 * self.multiplier as u128) >> self.shift) as u64
+    }
+}
+
+/// Where the routines of a runtime are; see [`crate::runtime`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Routines {
+    /// Finds or claims this thread's slab.
+    pub claim: u64,
+    /// Reads 1, 2, 4 or 8 bytes that may not be there.
+    pub load: [u64; 4],
+    /// The thread's clock.
+    pub cpu: u64,
+    /// Finds an entry for one key.
+    pub map1: u64,
+    /// Finds an entry for two keys.
+    pub map2: u64,
+    /// Waits for a ring's reader.
+    pub wait: u64,
+    /// Finds room for a frame's stamp.
+    pub stamp: u64,
+    /// Finds a frame's stamp.
+    pub since: u64,
+    /// Calls into the program.
+    pub call: u64,
+}
+
+/// What is the same for all sites of a process. Code, words and routines must be within 2 GiB of
+/// each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Env {
+    /// The address of the word that holds the address of slab 0.
+    pub base: u64,
+    /// The address of the word that holds the salt, in a page that a forked child finds zeroed.
+    pub salt: u64,
+    /// The shape of the slabs.
+    pub region: Region,
+    /// The runtime's routines.
+    pub routines: Routines,
+    /// Whether the processor has BMI2 (and so LZCNT).
+    pub bmi2: bool,
+    /// Time.
+    pub clock: Clock,
+    /// Which states `xsavec` saves around a call into the program: the processor's, without AMX.
+    pub xsave_mask: u64,
+    /// How much room that takes.
+    pub xsave_size: u32,
+}

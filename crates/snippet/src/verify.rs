@@ -1,0 +1,468 @@
+//! What a weave must obey before it is compiled: names, types, cost, and what a point allows.
+
+use crate::ir::{
+    Binary, Buckets, Datum, DatumId, DatumKind, Expr, LetId, PointKind, Statement, Type, Unary,
+    Weave,
+};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+use weft_code::{Convention, Register};
+
+/// How many operations a body may have: a snippet must not become a program.
+pub const MAX_OPERATIONS: usize = 1024;
+/// How deep expressions and blocks may nest.
+const MAX_DEPTH: usize = 64;
+/// How large one datum may be.
+const MAX_CAPACITY: u32 = 1 << 20;
+/// How many fields a record may have.
+const MAX_FIELDS: usize = 16;
+
+/// Something that a weave may not say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// What is wrong.
+    pub what: String,
+    /// What to do instead.
+    pub hint: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.what, self.hint)
+    }
+}
+
+impl core::error::Error for Problem {}
+
+fn problem<T>(what: impl Into<String>, hint: impl Into<String>) -> Result<T, Problem> {
+    Err(Problem { what: what.into(), hint: hint.into() })
+}
+
+/// Checks a whole weave; sections without a kind are checked for their kind when compiled.
+pub fn verify(weave: &Weave) -> Result<(), Problem> {
+    if weave.data.len() > usize::from(u16::MAX) {
+        return problem("too many data", "split the weave");
+    }
+    for datum in &weave.data {
+        check_datum(datum)?;
+    }
+    for (index, section) in weave.sections.iter().enumerate() {
+        if weave.sections[..index].iter().any(|other| other.at == section.at) {
+            return problem("two sections for the same kind of point", "make them one");
+        }
+        // The kind is checked here, the calling convention only where it is known.
+        let site = section.at.map(|kind| (kind, Convention::SystemV));
+        permit(&weave.data, &section.body, site)?;
+    }
+    Ok(())
+}
+
+fn check_datum(datum: &Datum) -> Result<(), Problem> {
+    let name = &datum.name;
+    match &datum.kind {
+        DatumKind::Histogram(Buckets::Linear { step, count, .. }) => {
+            if *step == 0 || *count == 0 || *count > 1 << 16 {
+                return problem(
+                    format!("`{name}` cannot have {count} steps of {step}"),
+                    "use a step of at least 1 and 1 to 65536 steps",
+                );
+            }
+        }
+        DatumKind::Map { keys, capacity } => {
+            if !(1..=2).contains(keys) {
+                return problem(format!("`{name}` has {keys} keys"), "use one or two");
+            }
+            check_capacity(name, *capacity)?;
+        }
+        DatumKind::Ring { fields, capacity, .. } => {
+            if fields.is_empty() || fields.len() > MAX_FIELDS {
+                return problem(format!("`{name}` has {} fields", fields.len()), "use 1 to 16");
+            }
+            check_capacity(name, *capacity)?;
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+fn check_capacity(name: &str, capacity: u32) -> Result<(), Problem> {
+    if !capacity.is_power_of_two() || capacity > MAX_CAPACITY {
+        let what = format!("`{name}` cannot hold {capacity}");
+        return problem(what, "use a power of two up to 1048576");
+    }
+    Ok(())
+}
+
+/// Checks a body, and that a point allows it if the point is known.
+pub fn permit(
+    data: &[Datum],
+    body: &[Statement],
+    site: Option<(PointKind, Convention)>,
+) -> Result<(), Problem> {
+    let mut checker = Checker { data, site, lets: Vec::new(), next: 0, operations: 0 };
+    checker.block(body, 0)
+}
+
+struct Checker<'a> {
+    data: &'a [Datum],
+    site: Option<(PointKind, Convention)>,
+    lets: Vec<(LetId, Type)>,
+    next: u16,
+    operations: usize,
+}
+
+impl Checker<'_> {
+    fn block(&mut self, body: &[Statement], depth: usize) -> Result<(), Problem> {
+        let visible = self.lets.len();
+        for statement in body {
+            self.statement(statement, depth)?;
+        }
+        self.lets.truncate(visible);
+        Ok(())
+    }
+
+    fn count(&mut self, depth: usize) -> Result<(), Problem> {
+        self.operations += 1;
+        if self.operations > MAX_OPERATIONS {
+            return problem("too many operations", format!("use at most {MAX_OPERATIONS}"));
+        }
+        if depth > MAX_DEPTH {
+            return problem("nested too deep", format!("use at most {MAX_DEPTH} levels"));
+        }
+        Ok(())
+    }
+
+    fn datum(&self, id: DatumId) -> Result<&Datum, Problem> {
+        match self.data.get(usize::from(id.0)) {
+            Some(datum) => Ok(datum),
+            None => problem(format!("there is no datum {}", id.0), "declare it"),
+        }
+    }
+
+    fn expect(&self, id: DatumId, what: &str, test: fn(&DatumKind) -> bool) -> Result<(), Problem> {
+        let datum = self.datum(id)?;
+        if test(&datum.kind) {
+            return Ok(());
+        }
+        let (name, is) = (&datum.name, kind_name(&datum.kind));
+        problem(format!("`{name}` is a {is}"), format!("only a {what} can be used so"))
+    }
+
+    fn integer(&mut self, expr: &Expr, depth: usize) -> Result<(), Problem> {
+        if self.expr(expr, depth)? == Type::Int {
+            return Ok(());
+        }
+        problem("a double where an integer is needed", "convert it with `int(...)`")
+    }
+
+    fn float(&mut self, expr: &Expr, depth: usize) -> Result<(), Problem> {
+        if self.expr(expr, depth)? == Type::Float {
+            return Ok(());
+        }
+        problem("an integer where a double is needed", "convert it with `float(...)`")
+    }
+
+    fn statement(&mut self, statement: &Statement, depth: usize) -> Result<(), Problem> {
+        self.count(depth)?;
+        let depth = depth + 1;
+        match statement {
+            Statement::Add { to, value } => {
+                self.expect(*to, "counter or a local", |kind| {
+                    matches!(kind, DatumKind::Counter(_) | DatumKind::Local)
+                })?;
+                self.integer(value, depth)
+            }
+            Statement::Set { local, value } => {
+                self.expect(*local, "local", |kind| matches!(kind, DatumKind::Local))?;
+                self.integer(value, depth)
+            }
+            Statement::AddAt { map, keys, value } => {
+                self.expect(*map, "map", |kind| matches!(kind, DatumKind::Map { .. }))?;
+                if let DatumKind::Map { keys: wanted, .. } = self.datum(*map)?.kind
+                    && usize::from(wanted) != keys.len()
+                {
+                    return problem(format!("{} keys", keys.len()), format!("give {wanted}"));
+                }
+                keys.iter().try_for_each(|key| self.integer(key, depth))?;
+                self.integer(value, depth)
+            }
+            Statement::Observe { histogram, value } => {
+                self.expect(*histogram, "histogram", |kind| {
+                    matches!(kind, DatumKind::Histogram(_))
+                })?;
+                self.integer(value, depth)
+            }
+            Statement::Start(timer) | Statement::Stop(timer) => {
+                self.expect(*timer, "timer", |kind| matches!(kind, DatumKind::Timer(_)))?;
+                self.needs_frame("a timer")
+            }
+            Statement::Stamp(mark) => {
+                self.expect(*mark, "mark", |kind| matches!(kind, DatumKind::Mark))?;
+                self.needs_frame("a mark")
+            }
+            Statement::Emit { ring, values } => {
+                self.expect(*ring, "ring", |kind| matches!(kind, DatumKind::Ring { .. }))?;
+                if let DatumKind::Ring { fields, .. } = &self.datum(*ring)?.kind
+                    && fields.len() != values.len()
+                {
+                    let hint = format!("give one for each of the {} fields", fields.len());
+                    return problem(format!("{} values", values.len()), hint);
+                }
+                values.iter().try_for_each(|value| self.integer(value, depth))
+            }
+            Statement::Let { id, value, .. } => {
+                let kind = self.expr(value, depth)?;
+                if id.0 != self.next {
+                    return problem("lets are out of order", "number them as they come");
+                }
+                self.next += 1;
+                self.lets.push((*id, kind));
+                Ok(())
+            }
+            Statement::If { condition, then, otherwise } => {
+                self.integer(condition, depth)?;
+                self.block(then, depth)?;
+                self.block(otherwise, depth)
+            }
+            Statement::Call(call) => self.call(&call.arguments, depth),
+        }
+    }
+
+    fn call(&mut self, arguments: &[Expr], depth: usize) -> Result<(), Problem> {
+        if arguments.len() > 6 {
+            return problem(format!("{} arguments", arguments.len()), "pass at most 6");
+        }
+        arguments.iter().try_for_each(|argument| self.integer(argument, depth))
+    }
+
+    fn at(&self, what: &str, kinds: &[PointKind]) -> Result<(), Problem> {
+        let Some((kind, _)) = self.site else { return Ok(()) };
+        if kinds.contains(&kind) {
+            return Ok(());
+        }
+        let names: Vec<&str> = kinds.iter().map(|kind| kind.name()).collect();
+        let hint = format!("use it at {}", names.join(" or "));
+        problem(format!("there is no {what} at {}", kind.name()), hint)
+    }
+
+    fn needs_frame(&self, what: &str) -> Result<(), Problem> {
+        self.at(&format!("frame for {what}"), &[PointKind::Entry, PointKind::Exit])
+    }
+
+    fn expr(&mut self, expr: &Expr, depth: usize) -> Result<Type, Problem> {
+        self.count(depth)?;
+        let depth = depth + 1;
+        match expr {
+            Expr::Int(_)
+            | Expr::Register(_)
+            | Expr::Thread
+            | Expr::Address
+            | Expr::Now
+            | Expr::Ticks
+            | Expr::Cpu => Ok(Type::Int),
+            Expr::Float(_) => Ok(Type::Float),
+            Expr::Let(id) => match self.lets.iter().find(|(other, _)| other == id) {
+                Some((_, kind)) => Ok(*kind),
+                None => problem(format!("there is no let {}", id.0), "bind it in this block"),
+            },
+            Expr::Local(local) => {
+                self.expect(*local, "local", |kind| matches!(kind, DatumKind::Local))?;
+                Ok(Type::Int)
+            }
+            Expr::Arg(number) => {
+                self.at("argument", &[PointKind::Entry, PointKind::CallBefore])?;
+                let convention = self.site.map(|site| site.1);
+                if convention == Some(Convention::Unknown) {
+                    return problem("how arguments are passed here is unknown", "use `reg(...)`");
+                }
+                if convention == Some(Convention::Go) && *number > 8 || *number > 31 {
+                    return problem(format!("argument {number} is out of reach"), "use `load64`");
+                }
+                Ok(Type::Int)
+            }
+            Expr::Result => {
+                self.at("result", &[PointKind::Exit, PointKind::CallAfter])?;
+                Ok(Type::Int)
+            }
+            Expr::Caller => {
+                self.at("return address", &[PointKind::Entry, PointKind::Exit])?;
+                Ok(Type::Int)
+            }
+            Expr::Frame => {
+                self.needs_frame("`frame`")?;
+                Ok(Type::Int)
+            }
+            Expr::Since(mark) => {
+                self.expect(*mark, "mark", |kind| matches!(kind, DatumKind::Mark))?;
+                self.needs_frame("a mark")?;
+                Ok(Type::Int)
+            }
+            Expr::Load { address, .. } => {
+                self.integer(address, depth)?;
+                Ok(Type::Int)
+            }
+            Expr::Unary(op, inner) => self.unary(*op, inner, depth),
+            Expr::Binary(op, a, b) => self.binary(*op, a, b, depth),
+            Expr::Call(call) => {
+                self.call(&call.arguments, depth)?;
+                Ok(Type::Int)
+            }
+        }
+    }
+
+    fn unary(&mut self, op: Unary, inner: &Expr, depth: usize) -> Result<Type, Problem> {
+        match op {
+            Unary::Negate => self.expr(inner, depth),
+            Unary::Not | Unary::Complement => {
+                self.integer(inner, depth)?;
+                Ok(Type::Int)
+            }
+            Unary::ToFloat | Unary::FromBits => {
+                self.integer(inner, depth)?;
+                Ok(Type::Float)
+            }
+            Unary::ToInt | Unary::ToBits => {
+                self.float(inner, depth)?;
+                Ok(Type::Int)
+            }
+        }
+    }
+
+    fn binary(&mut self, op: Binary, a: &Expr, b: &Expr, depth: usize) -> Result<Type, Problem> {
+        let float = self.expr(a, depth)?;
+        if float == Type::Int {
+            self.integer(b, depth)?;
+            return Ok(Type::Int);
+        }
+        self.float(b, depth)?;
+        match op {
+            Binary::Add | Binary::Sub | Binary::Mul | Binary::Div => Ok(Type::Float),
+            Binary::Eq | Binary::Ne | Binary::Lt | Binary::Le | Binary::Gt | Binary::Ge => {
+                Ok(Type::Int)
+            }
+            _ => problem("doubles cannot be combined so", "convert them with `int(...)`"),
+        }
+    }
+}
+
+/// What a user calls a kind of datum.
+pub(crate) fn kind_name(kind: &DatumKind) -> &'static str {
+    match kind {
+        DatumKind::Counter(_) => "counter",
+        DatumKind::Timer(_) => "timer",
+        DatumKind::Histogram(_) => "histogram",
+        DatumKind::Map { .. } => "map",
+        DatumKind::Ring { .. } => "ring",
+        DatumKind::Local => "local",
+        DatumKind::Mark => "mark",
+    }
+}
+
+/// The register that an argument is in; `None` if it is on the stack.
+pub(crate) fn argument(convention: Convention, number: u8) -> Option<Register> {
+    const SYSTEM_V: [Register; 6] =
+        [Register::RDI, Register::RSI, Register::RDX, Register::RCX, Register::R8, Register::R9];
+    const GO: [Register; 9] = [
+        Register::RAX,
+        Register::RBX,
+        Register::RCX,
+        Register::RDI,
+        Register::RSI,
+        Register::R8,
+        Register::R9,
+        Register::R10,
+        Register::R11,
+    ];
+    let registers: &[Register] = if convention == Convention::Go { &GO } else { &SYSTEM_V };
+    registers.get(usize::from(number)).copied()
+}
+
+/// How far a System V argument on the stack is above the return address, or where that will be.
+pub(crate) fn stack_argument(kind: PointKind, number: u8) -> i64 {
+    let index = i64::from(number) - 6;
+    if kind == PointKind::CallBefore { 8 * index } else { 8 + 8 * index }
+}
+
+/// The type of a verified expression.
+pub(crate) fn shallow_type(expr: &Expr, lets: &dyn Fn(LetId) -> Type) -> Type {
+    match expr {
+        Expr::Float(_) | Expr::Unary(Unary::ToFloat | Unary::FromBits, _) => Type::Float,
+        Expr::Let(id) => lets(*id),
+        Expr::Unary(Unary::Negate, inner) => shallow_type(inner, lets),
+        Expr::Binary(Binary::Add | Binary::Sub | Binary::Mul | Binary::Div, a, _) => {
+            shallow_type(a, lets)
+        }
+        _ => Type::Int,
+    }
+}
+
+/// Visits a statement and all inside it.
+pub(crate) fn walk(statement: &Statement, visit: &mut dyn FnMut(&Statement)) {
+    visit(statement);
+    if let Statement::If { then, otherwise, .. } = statement {
+        then.iter().chain(otherwise).for_each(|inner| walk(inner, visit));
+    }
+}
+
+/// Visits all expressions of a statement, inner ones too.
+pub(crate) fn walk_expressions(statement: &Statement, visit: &mut dyn FnMut(&Expr)) {
+    walk(statement, &mut |statement| {
+        direct_expressions(statement, &mut |expr| walk_expr(expr, visit));
+    });
+}
+
+/// Visits a statement's own expressions.
+pub(crate) fn direct_expressions(statement: &Statement, visit: &mut dyn FnMut(&Expr)) {
+    match statement {
+        Statement::Add { value, .. }
+        | Statement::Set { value, .. }
+        | Statement::Observe { value, .. }
+        | Statement::Let { value, .. } => visit(value),
+        Statement::AddAt { keys, value, .. } => {
+            keys.iter().for_each(&mut *visit);
+            visit(value);
+        }
+        Statement::Emit { values, .. } => values.iter().for_each(visit),
+        Statement::If { condition, .. } => visit(condition),
+        Statement::Call(call) => call.arguments.iter().for_each(visit),
+        Statement::Start(_) | Statement::Stop(_) | Statement::Stamp(_) => {}
+    }
+}
+
+/// Visits an expression and all inside it.
+pub(crate) fn walk_expr(expr: &Expr, visit: &mut dyn FnMut(&Expr)) {
+    visit(expr);
+    match expr {
+        Expr::Load { address, .. } => walk_expr(address, visit),
+        Expr::Unary(_, inner) => walk_expr(inner, visit),
+        Expr::Binary(_, a, b) => {
+            walk_expr(a, visit);
+            walk_expr(b, visit);
+        }
+        Expr::Call(call) => call.arguments.iter().for_each(|a| walk_expr(a, visit)),
+        _ => {}
+    }
+}
+
+/// Whether a statement, or any inside it, needs the slab.
+pub(crate) fn needs_slab(statement: &Statement) -> bool {
+    match statement {
+        Statement::Let { value, .. } => expr_needs_slab(value),
+        Statement::If { condition, then, otherwise } => {
+            expr_needs_slab(condition) || then.iter().chain(otherwise).any(needs_slab)
+        }
+        _ => true,
+    }
+}
+
+/// Whether an expression needs the slab.
+pub(crate) fn expr_needs_slab(expr: &Expr) -> bool {
+    match expr {
+        Expr::Local(_) | Expr::Thread | Expr::Since(_) | Expr::Load { .. } | Expr::Call(_) => true,
+        Expr::Unary(_, inner) => expr_needs_slab(inner),
+        Expr::Binary(_, a, b) => expr_needs_slab(a) || expr_needs_slab(b),
+        _ => false,
+    }
+}
