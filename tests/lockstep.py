@@ -76,7 +76,7 @@ def total(batches: Sequence[Counts]) -> Counts:
 
 @contextmanager
 def lockstep(program: Path, threads: int) -> Iterator[Lockstep]:
-    """Run the program for as long as the block takes; it must end well if nothing else went wrong."""
+    """Run the program for as long as the block takes; then it must end well."""
     process = subprocess.Popen(
         [program, str(threads)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
