@@ -623,7 +623,7 @@ def test_gdb_is_read_right(build: Build) -> None:
             "outer",
         ]
         names = [frame.split()[0] for frame in broken_in(program, "stop_here")]
-        # Those that end in a jump have no frame any more, though GDB may guess that they were there.
+        # Those that end in a jump have no frame any more, though GDB may guess they were there.
         assert names[0] == "stop_here"
         callers = [name for name in names if name in ("inner", "middle", "outer", "one_round")]
         assert callers == ["inner", "middle", "outer", "one_round"]
