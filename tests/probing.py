@@ -34,10 +34,18 @@ class Refusal(Protocol):
     reason: str
 
 
-class Histogram(Protocol):
-    """Buckets, each with its lowest value, its highest and how many were seen."""
+class Bucket(Protocol):
+    """How many values were at least one number and at most another."""
 
-    buckets: Sequence[tuple[int, int, int]]
+    low: int
+    high: int
+    count: int
+
+
+class Histogram(Protocol):
+    """How values are distributed."""
+
+    buckets: Sequence[Bucket]
     count: int
 
 

@@ -141,6 +141,15 @@ def test_programs_count_themselves(name: str, build: Build) -> None:
         assert all(counts.values())
 
 
+@every_program
+def test_weft_knows_every_function_that_is_counted(name: str, build: Build) -> None:
+    with lockstep(build(name), 1) as program, weft.attach(program.pid) as session:
+        counted = own(program.batch(1)).keys()
+        (module,) = [module for module in session.modules() if module.name == name]
+        known = Counter(function.name for function in module.functions())
+    assert {function: known[function] for function in counted} == dict.fromkeys(counted, 1)
+
+
 def test_children_count_for_themselves(build: Build) -> None:
     with lockstep(build("forks"), 2) as running:
         counts = running.batch(3)
@@ -210,6 +219,7 @@ def test_entries_are_counted_exactly(name: str, threads: int, build: Build) -> N
         now = code(program.pid)
         assert {line: now.get(line) for line in before} == before, "not all code is as it was"
         program.batch(5)
+        assert seen(probe) == expected(probe, total([counts, more])), "it counted when it was gone"
 
 
 @needs_weaver
@@ -408,15 +418,10 @@ def test_histograms(threads: int, build: Build) -> None:
         for name in ("powers", "steps"):
             histogram: Histogram = probe.value(name)
             assert histogram.count == counts["tiny"] == arguments.total()
-            assert sum(number for _, _, number in histogram.buckets) == histogram.count
-            # What a bucket holds lies between its lowest and its highest value; both may be said
-            # to belong to it or not, but no value to two buckets.
-            lows = [low for low, _, _ in histogram.buckets]
-            assert lows == sorted(set(lows))
-            for (low, _, number), following in zip(
-                histogram.buckets, [*lows[1:], 1 << 64], strict=True
-            ):
-                assert number == sum(n for x, n in arguments.items() if low <= x < following)
+            assert sum(bucket.count for bucket in histogram.buckets) == histogram.count
+            for bucket in histogram.buckets:
+                inside = [n for x, n in arguments.items() if bucket.low <= x <= bucket.high]
+                assert bucket.count == sum(inside)
 
 
 @needs_weaver

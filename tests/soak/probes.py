@@ -81,7 +81,11 @@ class Restless:
                     if self.chance.random() < 0.2:
                         text, kinds = TIMER, KINDS[:2]
                     pattern = f"/Code/{name}/{letter}*"
-                    points = [point for kind in kinds for point in woven.points(pattern, kind)]
+                    try:
+                        points = [point for kind in kinds for point in woven.points(pattern, kind)]
+                    except errors.InvalidArgument:
+                        # No function begins with this letter.
+                        continue
                     if text != TIMER and len(points) > MANY:
                         points = self.chance.sample(points, MANY)
                     if not points:
