@@ -95,17 +95,31 @@ def weaver(session: weft.Session) -> Weaver:
     return cast(Weaver, session)
 
 
-def points_of(session: Weaver, module: str, names: Collection[str], kind: Kind) -> list[Point]:
-    """Return the points of a kind in the functions of these names.
+def owner(function: str) -> str:
+    """Return the function that a part belongs to which the compiler has put elsewhere."""
+    return function.removesuffix(".cold")
 
-    Names are compared here and not in the pattern, since some languages put stars into them.
+
+def points_of(session: Weaver, module: str, names: Collection[str], kind: Kind) -> list[Point]:
+    """Return the points of a kind in the functions of these names, and in their cold parts.
+
+    Names are compared here and not in the pattern, since some languages put stars into them. A cold
+    part is no function: nothing enters it. Whether its points are said to be in the function or in
+    the part does not matter, if they are not said to be in both.
     """
-    return [p for p in session.points(f"/Code/{module}/*", kind) if p.function in names]
+    found = session.points(f"/Code/{module}/*", kind)
+    points = [point for point in found if point.function in names]
+    if kind != "entry":
+        addresses = {point.address for point in points}
+        parts = (point for point in found if point.function.endswith(".cold"))
+        points += [p for p in parts if owner(p.function) in names and p.address not in addresses]
+    return points
 
 
 def by_function(values: Mapping[Point, int]) -> dict[str, int]:
     """Add up the values of the points of each function."""
     sums: dict[str, int] = {}
     for point, value in values.items():
-        sums[point.function] = sums.get(point.function, 0) + value
+        name = owner(point.function)
+        sums[name] = sums.get(name, 0) + value
     return sums

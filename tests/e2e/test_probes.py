@@ -32,6 +32,7 @@ from tests.probing import (
     Timer,
     Weaver,
     by_function,
+    owner,
     points_of,
     weaver,
 )
@@ -85,22 +86,32 @@ def difference(after: Mapping[str, int], before: Mapping[str, int]) -> Counts:
 
 @contextmanager
 def woven(build: Build, name: str, threads: int) -> Iterator[tuple[Lockstep, Weaver]]:
-    """Run a program and attach to it while it rests."""
+    """Run a program and attach to it while it rests; its code must be the same in the end."""
     with lockstep(build(name), threads) as program:
+        # A first time, so that everything that the program does only once is done.
+        program.batch(1)
+        before = code(program.pid)
         with weft.attach(program.pid) as session:
             yield program, weaver(session)
+        check_code(program, before)
         # It has to work as well without.
         program.batch(1)
+
+
+def check_code(program: Lockstep, before: Mapping[str, str]) -> None:
+    """Fail unless all code that was there is there as it was; libraries may have come."""
+    now = code(program.pid)
+    assert {line: now.get(line) for line in before} == before, "not all code is as it was"
 
 
 def count(session: Weaver, module: str, counts: Counts, kind: Kind = "entry") -> Probe:
     """Count at the points of all functions that the program counts."""
     points = points_of(session, module, own(counts), kind)
-    assert {point.function for point in points} == own(counts).keys()
+    assert {owner(point.function) for point in points} == own(counts).keys()
     probe = session.insert(points, COUNTER)
     for refusal in probe.refused:
         assert refusal.reason
-        assert refusal.point.function in MAY_BE_REFUSED, refusal.reason
+        assert refusal.point.function in MAY_BE_REFUSED, f"{refusal.point}: {refusal.reason}"
     return probe
 
 
@@ -216,8 +227,7 @@ def test_entries_are_counted_exactly(name: str, threads: int, build: Build) -> N
         assert seen(probe) == expected(probe, total([counts, more]))
 
         probe.remove()
-        now = code(program.pid)
-        assert {line: now.get(line) for line in before} == before, "not all code is as it was"
+        check_code(program, before)
         program.batch(5)
         assert seen(probe) == expected(probe, total([counts, more])), "it counted when it was gone"
 
