@@ -39,13 +39,13 @@ COUNTING = ["counts", "counts_cpp", "counts_rs", "counts_go", "signals", "corout
 COUNTING += ["forks", "plugging"]
 
 KINDS: list[Kind] = ["entry", "exit", "call", "after", "block", "edge", "insn"]
-SNIPPETS = [
-    "counter calls\ncalls += 1",
-    "counter calls shared\ncalls += 1",
+COUNTERS = ["counter calls\ncalls += 1", "counter calls shared\ncalls += 1"]
+WITH_ARGUMENTS = [
     "histogram sizes log2\nsizes << arg(0)",
     "map by_size[1] 256\nby_size[arg(1) & 255] += 1",
     "ring log(argument, when) 1024\nemit log(arg(0), now)",
 ]
+"""What can be asked only where a function is called or entered."""
 TIMER = "timer busy wall\nat entry { start busy }\nat exit { stop busy }"
 MANY = 500
 """How many points a probe has at most."""
@@ -77,9 +77,7 @@ class Restless:
                 if act == "insert":
                     letter = self.chance.choice(string.ascii_lowercase)
                     name = self.chance.choice([module, module, "libc.so.6"])
-                    text, kinds = self.chance.choice(SNIPPETS), [self.chance.choice(KINDS)]
-                    if self.chance.random() < 0.2:
-                        text, kinds = TIMER, KINDS[:2]
+                    text, kinds = self._snippet()
                     pattern = f"/Code/{name}/{letter}*"
                     try:
                         points = [point for kind in kinds for point in woven.points(pattern, kind)]
@@ -102,8 +100,18 @@ class Restless:
                 elif act == "enable":
                     self.chance.choice(probes).enable()
                 else:
-                    assert self.chance.choice(probes).tactics is not None
+                    probe = self.chance.choice(probes)
+                    assert sum(probe.tactics.values()) <= len(probe.points)
                 self._did(act)
+
+    def _snippet(self) -> tuple[str, list[Kind]]:
+        """Return something to measure, and at which kinds of points."""
+        chance = self.chance.random()
+        if chance < 0.2:
+            return TIMER, ["entry", "exit"]
+        if chance < 0.5:
+            return self.chance.choice(WITH_ARGUMENTS), [self.chance.choice(["entry", "call"])]
+        return self.chance.choice(COUNTERS), [self.chance.choice(KINDS)]
 
     def _did(self, act: str) -> None:
         self.acts[act] = self.acts.get(act, 0) + 1
