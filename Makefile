@@ -8,7 +8,7 @@ CARGO_TEST := $(if $(shell command -v cargo-nextest),nextest run --no-tests=pass
 
 .PHONY: help
 help:  ## Show what there is to make
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(LOCKED): requirements/dev.lock
 	test -x $(PY) || python3 -m venv $(VENV)
@@ -46,6 +46,14 @@ test:  ## All tests, of Rust and of Python
 .PHONY: bench
 bench: release  ## Every benchmark, as ratios over native and over the peers
 	@set -e; for script in benchmarks/*.py; do echo "== $$script"; $(PY) $$script; done
+
+.PHONY: bench-probes
+bench-probes: release  ## What a probe costs each time that it is hit
+	$(PY) benchmarks/probes.py
+
+.PHONY: bench-scale
+bench-scale: release  ## How long very many probes take to come and go
+	$(PY) benchmarks/scale.py
 
 .PHONY: soak
 soak: release  ## The long forms of slow tests: thousands of attaches, a thousand kills, fuzzing

@@ -14,7 +14,10 @@ C = ("-O2", "-g", "-Wall", "-Wextra", "-Werror", "-pthread")
 
 @dataclass(frozen=True)
 class Recipe:
-    """A source and what makes a program of it: {source} and {out} stand for the two files."""
+    """A source and what makes a program of it.
+
+    {source} and {out} stand for the two files, {folder} for where all sources are.
+    """
 
     source: str
     commands: tuple[tuple[str, ...], ...]
@@ -23,6 +26,12 @@ class Recipe:
 
 def _compile(compiler: str, source: str, *flags: str) -> Recipe:
     return Recipe(source, ((compiler, *C, *flags, "{source}", "-o", "{out}"),))
+
+
+def _go(source: str) -> Recipe:
+    # Go keeps its cache at home, which a build machine may not have.
+    environment = {"GOCACHE": "{out}.cache", "GOFLAGS": "-buildvcs=false", "GO111MODULE": "off"}
+    return Recipe(source, (("go", "build", "-o", "{out}", "{source}"),), environment)
 
 
 RECIPES = {
@@ -34,18 +43,31 @@ RECIPES = {
     "musl_static": _compile("musl-gcc", "workers.c", "-static"),
     "exceptions": _compile("g++", "exceptions.cpp"),
     "channels": Recipe("channels.rs", (("rustc", "-O", "{source}", "-o", "{out}"),)),
-    # Go keeps its cache at home, which a build machine may not have.
-    "goroutines": Recipe(
-        "goroutines.go",
-        (("go", "build", "-o", "{out}", "{source}"),),
-        {"GOCACHE": "{out}.cache", "GOFLAGS": "-buildvcs=false", "GO111MODULE": "off"},
-    ),
+    "goroutines": _go("goroutines.go"),
     "java": Recipe("Workload.java", (("javac", "-d", "{out}", "{source}"),)),
     "blocked": _compile("gcc", "blocked.c"),
     "invariants": _compile("gcc", "invariants.c"),
     "rseq": _compile("gcc", "rseq.c"),
     "exec_fork": _compile("gcc", "exec_fork.c"),
     "seccomp": _compile("gcc", "seccomp.c"),
+    "counts": _compile("gcc", "counts.c"),
+    "counts_static": _compile("gcc", "counts.c", "-fno-pie", "-static"),
+    "counts_musl": _compile("musl-gcc", "counts.c"),
+    "counts_cpp": _compile("g++", "counts.cpp"),
+    "counts_rs": Recipe("counts.rs", (("rustc", "-O", "{source}", "-o", "{out}"),)),
+    "counts_go": _go("counts.go"),
+    "signals": _compile("gcc", "signals.c"),
+    "forks": _compile("gcc", "forks.c"),
+    "coroutines": _compile("gcc", "coroutines.c"),
+    "churn": _compile("gcc", "churn.c"),
+    "traces": _compile("gcc", "traces.c", "-rdynamic"),
+    "plugging": Recipe(
+        "plugging.c",
+        (
+            ("gcc", *C, "-fPIC", "-shared", "{folder}/plugin.c", "-o", "{out}.so"),
+            ("gcc", *C, "{source}", "-o", "{out}"),
+        ),
+    ),
     "thirty_two_bits": Recipe(
         "thirty_two_bits.s",
         (
@@ -68,7 +90,7 @@ class Builder:
             return out
         for command in recipe.commands:
             need(command[0])
-            places = {"source": PROGRAMS / recipe.source, "out": out}
+            places = {"source": PROGRAMS / recipe.source, "out": out, "folder": PROGRAMS}
             environment = {k: v.format(**places) for k, v in recipe.environment.items()}
             subprocess.run(
                 [word.format(**places) for word in command],

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.soak import attach, kill
+from tests.e2e.harness import need
+from tests.e2e.test_probes import needs_weaver
+from tests.soak import attach, kill, probes
 
 
 @pytest.mark.watchdog(300)
@@ -20,3 +23,15 @@ def test_many_attaches_leave_a_busy_program_as_it_was(build: Callable[[str], Pat
 @pytest.mark.parametrize(("threads", "churners"), [(64, 8), (4, 0), (0, 0)])
 def test_a_killed_weft_does_no_harm(threads: int, churners: int) -> None:
     assert "unharmed" in kill.run(15, threads, churners)
+
+
+@needs_weaver
+@pytest.mark.watchdog(600)
+@pytest.mark.parametrize("name", probes.SERVICES)
+def test_probes_that_come_and_go_disturb_no_client(name: str, public_folder: Path) -> None:
+    folder = public_folder / f"soak-{name}"
+    folder.mkdir(mode=0o755)
+    need(*probes.NEEDED[name])
+    with probes.SERVICES[name](folder) as service:
+        rates = probes.soak(service, 5, probes.restlessness(random.Random(1)))
+    assert rates.acts["insert"] > 0

@@ -1,0 +1,294 @@
+"""Weaves and unweaves busy programs at random; nobody who is served by them may notice.
+
+    python -m tests.soak.probes [--seconds N] [--long]
+
+Redis under redis-benchmark and PostgreSQL under pgbench have probes inserted, enabled, disabled and
+removed, and weft itself attached and detached, for as many seconds altogether; the clients must see
+no error, and get as much done afterwards as before. Then programs that count themselves, with
+signals, threads, children and libraries that come and go, are compared with a probe that counts all
+the while that others come and go: a cycle per second asked for, at least 25 and at most 500.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import string
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import weft
+from tests.e2e.builder import Builder
+from tests.e2e.harness import answers, children, free_port, server
+from tests.e2e.test_probes import come_and_go, woven
+from tests.e2e.test_servers import Command, postgres_programs, serves_a_client, user_for_postgres
+from tests.probing import HAS_WEAVER, Kind, Probe, weaver
+from tests.soak import how_many
+from weft import errors
+
+SHORT, LONG = 20, 1500
+FEWEST, MOST = 25, 500
+
+COUNTING = ["counts", "counts_cpp", "counts_rs", "counts_go", "signals", "coroutines", "churn"]
+COUNTING += ["forks", "plugging"]
+
+KINDS: list[Kind] = ["entry", "exit", "call", "after", "block", "edge", "insn"]
+COUNTERS = ["counter calls\ncalls += 1", "counter calls shared\ncalls += 1"]
+WITH_ARGUMENTS = [
+    "histogram sizes log2\nsizes << arg(0)",
+    "map by_size[1] 256\nby_size[arg(1) & 255] += 1",
+    "ring log(argument, when) 1024\nemit log(arg(0), now)",
+]
+"""What can be asked only where a function is called or entered."""
+TIMER = "timer busy wall\nat entry { start busy }\nat exit { stop busy }"
+MANY = 500
+"""How many points a probe has at most."""
+
+SLOWER = 0.6
+"""How much of what was done before must be done afterwards, on a machine that others use, too."""
+
+
+@dataclass
+class Restless:
+    """Somebody who cannot leave a process alone."""
+
+    pid: int
+    chance: random.Random
+    acts: dict[str, int] = field(default_factory=dict)
+
+    def visit(self, until: Callable[[], bool]) -> None:
+        """Attach, do this and that until it is enough, and leave whatever is there."""
+        with weft.attach(self.pid) as session:
+            woven, probes = weaver(session), list[Probe]()
+            module = Path(session.program()).name
+            self._did("attach")
+            for _ in range(self.chance.randint(5, 50)):
+                if until():
+                    break
+                act = self.chance.choice(
+                    ["insert", "insert", "remove", "disable", "enable", "read"]
+                )
+                if act == "insert":
+                    letter = self.chance.choice(string.ascii_lowercase)
+                    name = self.chance.choice([module, module, "libc.so.6"])
+                    text, kinds = self._snippet()
+                    pattern = f"/Code/{name}/{letter}*"
+                    try:
+                        points = [point for kind in kinds for point in woven.points(pattern, kind)]
+                    except errors.InvalidArgument:
+                        # No function begins with this letter.
+                        continue
+                    if text != TIMER and len(points) > MANY:
+                        points = self.chance.sample(points, MANY)
+                    if not points:
+                        continue
+                    order = self.chance.choice(["append", "prepend"])
+                    probes.append(woven.insert(points, text, order=order))
+                    assert all(refusal.reason for refusal in probes[-1].refused)
+                elif not probes:
+                    continue
+                elif act == "remove":
+                    probes.pop(self.chance.randrange(len(probes))).remove()
+                elif act == "disable":
+                    self.chance.choice(probes).disable()
+                elif act == "enable":
+                    self.chance.choice(probes).enable()
+                else:
+                    probe = self.chance.choice(probes)
+                    assert sum(probe.tactics.values()) <= len(probe.points)
+                self._did(act)
+
+    def _snippet(self) -> tuple[str, list[Kind]]:
+        """Return something to measure, and at which kinds of points."""
+        chance = self.chance.random()
+        if chance < 0.2:
+            return TIMER, ["entry", "exit"]
+        if chance < 0.5:
+            return self.chance.choice(WITH_ARGUMENTS), [self.chance.choice(["entry", "call"])]
+        return self.chance.choice(COUNTERS), [self.chance.choice(KINDS)]
+
+    def _did(self, act: str) -> None:
+        self.acts[act] = self.acts.get(act, 0) + 1
+
+
+Disturb = Callable[[list[int], Callable[[], bool]], dict[str, int]]
+"""Does something to processes until it is enough, and says what, and how often."""
+
+
+def restlessness(chance: random.Random) -> Disturb:
+    """Return what Restless does to one of several processes at a time."""
+
+    def disturb(pids: list[int], until: Callable[[], bool]) -> dict[str, int]:
+        restless = Restless(chance.choice(pids), chance)
+        try:
+            restless.visit(until)
+        except (errors.NoSuchProcess, errors.ZombieTarget, errors.TargetGone):
+            # What serves one client only may end when the client does.
+            assert not Path(f"/proc/{restless.pid}/exe").exists()
+        except errors.Timeout:
+            # It hangs in a write that cannot be interrupted without a trace.
+            restless.acts["came in vain"] = 1
+        return restless.acts
+
+    return disturb
+
+
+@dataclass(frozen=True)
+class Service:
+    """A server that runs, and a benchmark of it."""
+
+    targets: Callable[[], list[int]]
+    client: Command
+    rate: Callable[[str], float]
+    """Reads from what the benchmark printed how much it got done; fails if it saw an error."""
+
+
+@contextmanager
+def redis(folder: Path) -> Iterator[Service]:
+    port = free_port()
+    quiet = ["--save", "", "--appendonly", "no", "--loglevel", "warning"]
+    address = ["--bind", "127.0.0.1", "--port", str(port), "--dir", str(folder)]
+    command: Command = ["redis-server", *address, *quiet]
+    with server(command, lambda: answers(port), stdout=subprocess.DEVNULL) as pid:
+        requests = ["-n", "100000", "-c", "20", "-t", "set,get,incr,lpush,mset", "--csv"]
+        yield Service(lambda: [pid], ["redis-benchmark", "-p", str(port), *requests], redis_rate)
+
+
+def redis_rate(output: str) -> float:
+    """Return the requests per second, of all kinds of requests on average."""
+    assert "error" not in output.lower(), output
+    rates = [float(rate) for rate in re.findall(r'^"[^"]+","([\d.]+)"', output, re.MULTILINE)]
+    assert len(rates) == 5 and all(rates), output
+    # Each kind was asked for equally often, so it is their times that are to be averaged.
+    return len(rates) / sum(1 / rate for rate in rates)
+
+
+@contextmanager
+def postgres(folder: Path) -> Iterator[Service]:
+    programs, data, port = postgres_programs(), folder / "postgres", free_port()
+    identity = user_for_postgres(data)
+    address = ["-h", "127.0.0.1", "-p", str(port)]
+    initdb: Command = [programs / "initdb", "-D", data, "-A", "trust", "-U", "weft", "--no-sync"]
+    subprocess.run(initdb, check=True, stdout=subprocess.DEVNULL, cwd="/", **identity)
+    settings = ["listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off"]
+    options = [word for setting in settings for word in ("-c", setting)]
+    command: Command = [programs / "postgres", "-D", data, "-p", str(port), *options]
+    ready: Command = [programs / "pg_isready", "-q", *address]
+    log = (folder / "postgres.log").open("wb")
+    with (
+        log,
+        server(
+            command,
+            lambda: subprocess.run(ready).returncode == 0,
+            cwd="/",
+            stdout=log,
+            stderr=log,
+            **identity,
+        ) as postmaster,
+    ):
+        client: Command = [programs / "pgbench", *address, "-U", "weft"]
+        subprocess.run([*client, "-q", "-i", "postgres"], check=True, stderr=subprocess.DEVNULL)
+
+        def targets() -> list[int]:
+            """Return the postmaster and all backends that serve a client."""
+            return [postmaster, *filter(serves_a_client, children(postmaster))]
+
+        yield Service(targets, [*client, "-c", "4", "-T", "5", "postgres"], postgres_rate)
+
+
+def postgres_rate(output: str) -> float:
+    """Return the transactions per second."""
+    assert re.search(r"number of failed transactions: 0 ", output), output
+    rate = re.search(r"^tps = ([\d.]+)", output, re.MULTILINE)
+    assert rate and float(rate[1]) > 0, output
+    return float(rate[1])
+
+
+SERVICES: dict[str, Callable[[Path], AbstractContextManager[Service]]] = {
+    "redis": redis,
+    "postgres": postgres,
+}
+NEEDED = {"redis": ["redis-server", "redis-benchmark"], "postgres": list[str]()}
+"""Programs that are looked for in the path; PostgreSQL looks for its own."""
+
+
+@dataclass
+class Rates:
+    """How much was done per second alone, while it was woven at random, and afterwards."""
+
+    before: float
+    during: list[float]
+    after: float
+    acts: dict[str, int]
+
+    def __str__(self) -> str:
+        acts = ", ".join(f"{act} {number}" for act, number in sorted(self.acts.items()))
+        during = f"{min(self.during):.0f} to {max(self.during):.0f}"
+        return f"{self.before:.0f}/s before, {during} during, {self.after:.0f} after; {acts}"
+
+
+def soak(service: Service, seconds: float, disturb: Disturb) -> Rates:
+    """Have a server disturbed for some seconds while its clients work."""
+
+    def work(disturbed: bool) -> float:
+        with subprocess.Popen(
+            service.client, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as client:
+            try:
+                while disturbed and client.poll() is None:
+                    done = disturb(service.targets(), lambda: client.poll() is not None)
+                    for act, number in done.items():
+                        acts[act] = acts.get(act, 0) + number
+                output, _ = client.communicate(timeout=120)
+            finally:
+                client.kill()
+        assert client.returncode == 0, output
+        return service.rate(output)
+
+    acts: dict[str, int] = {}
+    # The first one warms up.
+    before = max(work(False), work(False))
+    during: list[float] = []
+    end = time.monotonic() + seconds
+    while not during or time.monotonic() < end:
+        during.append(work(True))
+    rates = Rates(before, during, max(work(False), work(False)), acts)
+    assert rates.after > SLOWER * rates.before, rates
+    return rates
+
+
+def count_on(builder: Builder, name: str, threads: int, cycles: int, chance: random.Random) -> None:
+    """Compare what a program counts with a probe, while other probes come and go."""
+    with woven(builder.build, name, threads) as (program, session):
+        come_and_go(program, session, name, cycles, chance)
+
+
+def main() -> None:
+    seconds = how_many(__doc__, "seconds", SHORT, LONG)
+    if not HAS_WEAVER:
+        sys.exit("this build of weft cannot weave")
+    seed = random.randrange(1 << 32)
+    print(f"chance began with {seed}")
+    chance = random.Random(seed)
+    with tempfile.TemporaryDirectory(prefix="weft-") as directory:
+        folder = Path(directory)
+        folder.chmod(0o755)
+        for name, start in SERVICES.items():
+            with start(folder) as service:
+                rates = soak(service, seconds / len(SERVICES), restlessness(chance))
+            print(f"{name}: {rates}", flush=True)
+        cycles = max(FEWEST, min(MOST, seconds))
+        for name in COUNTING:
+            for threads in (2, 16):
+                count_on(Builder(folder), name, threads, cycles, chance)
+            print(f"{name}: {cycles} cycles under load, and every count was right", flush=True)
+
+
+if __name__ == "__main__":
+    main()
