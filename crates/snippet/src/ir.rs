@@ -326,6 +326,9 @@ pub enum Type {
     Float,
 }
 
+/// What `bits` gives for what is not a number: which of the many it is depends on the processor.
+pub const NAN: u64 = 0x7ff8_0000_0000_0000;
+
 /// An operation on one value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unary {
@@ -339,7 +342,7 @@ pub enum Unary {
     ToFloat,
     /// `int(x)`, towards 0; the lowest integer if out of range or not a number.
     ToInt,
-    /// `bits(x)`: a double's bits.
+    /// `bits(x)`: a double's bits; [`NAN`] for all that are not a number.
     ToBits,
     /// `frombits(x)`: the double with these bits.
     FromBits,

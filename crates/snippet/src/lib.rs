@@ -12,17 +12,20 @@ extern crate alloc;
 
 mod asm;
 mod compile;
+mod interpret;
 mod ir;
 pub mod layout;
 mod parse;
 mod print;
+pub mod read;
 mod runtime;
 mod site;
 mod verify;
 
 pub use compile::{Compiled, Refusal, compile};
+pub use interpret::{World, interpret};
 pub use ir::{
-    Binary, Buckets, Call, Datum, DatumId, DatumKind, Expr, LetId, PointKind, Scope, Section,
+    Binary, Buckets, Call, Datum, DatumId, DatumKind, Expr, LetId, NAN, PointKind, Scope, Section,
     Statement, TimerClock, Type, Unary, Weave, Width,
 };
 pub use parse::Diagnostic;

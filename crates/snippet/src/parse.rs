@@ -149,8 +149,8 @@ fn number(rest: &str, place: (u32, u32)) -> Result<(Token, usize), Diagnostic> {
     let bytes = rest.as_bytes();
     let mut length = 0;
     let mut float = false;
-    if rest.starts_with("0x") {
-        length = 2 + rest[2..].find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(rest.len() - 2);
+    if let Some(digits) = rest.strip_prefix("0x") {
+        length = 2 + digits.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(digits.len());
     } else {
         while let Some(&byte) = bytes.get(length) {
             let after_exponent = length > 0 && matches!(bytes[length - 1], b'e' | b'E');

@@ -62,13 +62,13 @@ pub fn verify(weave: &Weave) -> Result<(), Problem> {
 fn check_datum(datum: &Datum) -> Result<(), Problem> {
     let name = &datum.name;
     match &datum.kind {
-        DatumKind::Histogram(Buckets::Linear { step, count, .. }) => {
-            if *step == 0 || *count == 0 || *count > 1 << 16 {
-                return problem(
-                    format!("`{name}` cannot have {count} steps of {step}"),
-                    "use a step of at least 1 and 1 to 65536 steps",
-                );
-            }
+        DatumKind::Histogram(Buckets::Linear { step, count, .. })
+            if *step == 0 || *count == 0 || *count > 1 << 16 =>
+        {
+            return problem(
+                format!("`{name}` cannot have {count} steps of {step}"),
+                "use a step of at least 1 and 1 to 65536 steps",
+            );
         }
         DatumKind::Map { keys, capacity } => {
             if !(1..=2).contains(keys) {

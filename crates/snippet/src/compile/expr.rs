@@ -2,7 +2,7 @@
 
 use super::{Generator, Held};
 use crate::asm::{Alu, Cond, Label, Mem, Rm, Shift};
-use crate::ir::{Binary, Call, Expr, LetId, Type, Unary, Width};
+use crate::ir::{Binary, Call, Expr, LetId, NAN, Type, Unary, Width};
 use crate::layout::{MARK_TICKS, header};
 use crate::verify;
 use alloc::vec::Vec;
@@ -249,13 +249,13 @@ impl Generator<'_> {
             Expr::Address => Value::Int(self.site.address as i64),
             Expr::Ticks => {
                 self.ticks();
-                self.from_rax()
+                self.accumulator()
             }
             Expr::Now => {
                 self.ticks();
-                self.to_nanoseconds();
+                self.convert_ticks();
                 let offset = self.env.clock.offset;
-                let value = self.from_rax();
+                let value = self.accumulator();
                 self.arithmetic(Alu::Add, value, Value::Int(offset as i64))
             }
             Expr::Cpu => {
@@ -284,7 +284,7 @@ impl Generator<'_> {
         to
     }
 
-    fn from_rax(&mut self) -> Value {
+    fn accumulator(&mut self) -> Value {
         let to = self.temp();
         self.asm.mov(to, Register::RAX);
         Value::Own(to)
@@ -300,7 +300,7 @@ impl Generator<'_> {
         self.ticks();
         self.asm.alu(Alu::Sub, Register::RAX, Mem::Base(entry, MARK_TICKS as i32));
         self.asm.store_imm(Mem::Base(entry, 0), 0);
-        self.to_nanoseconds();
+        self.convert_ticks();
         self.asm.mov(frame, Register::RAX);
         self.asm.bind(done);
         let lost = self.slab(place.sums);
@@ -363,7 +363,15 @@ impl Generator<'_> {
                 if op == Unary::ToInt {
                     self.asm.sse_wide(0xf2, 0x2c, to.0, Rm::Reg(number));
                 } else {
+                    let (odd, back) = (self.asm.label(), self.asm.label());
                     self.asm.sse_wide(0x66, 0x7e, number, Rm::Reg(to.0));
+                    self.asm.sse(0x66, 0x2e, number, Rm::Reg(number));
+                    self.asm.jcc(Cond::Parity, odd);
+                    self.asm.bind(back);
+                    self.cold(odd, |this| {
+                        this.asm.mov_imm(to, NAN as i64);
+                        this.asm.jmp(back);
+                    });
                 }
                 self.release_xmm(number);
                 return Value::Own(to);

@@ -8,7 +8,7 @@ mod expr;
 mod plan;
 
 use crate::asm::{Alu, Asm, Cond, Label, Mem, Piece, Shift};
-use crate::ir::{Datum, DatumId, DatumKind, Expr, LetId, Statement};
+use crate::ir::{Buckets, Datum, DatumId, DatumKind, Expr, LetId, Statement};
 use crate::layout::Place;
 use crate::site::{Env, Site, Source};
 use crate::verify::{self, Problem};
@@ -130,10 +130,10 @@ impl Needs {
                     Statement::Start(_) | Statement::Stop(_) | Statement::Stamp(_) => {
                         needs.fixed = needs.fixed | wide;
                     }
-                    Statement::Observe { histogram, .. } => {
-                        if !matches!(kind(*histogram), DatumKind::Histogram(crate::Buckets::Log2)) {
-                            needs.fixed = needs.fixed | wide;
-                        }
+                    Statement::Observe { histogram, .. }
+                        if *kind(*histogram) != DatumKind::Histogram(Buckets::Log2) =>
+                    {
+                        needs.fixed = needs.fixed | wide;
                     }
                     Statement::Emit { .. } => needs.fixed = needs.fixed.with(Register::RAX),
                     _ => {}
@@ -587,7 +587,7 @@ impl<'a> Generator<'a> {
     }
 
     /// Makes the ticks in rax nanoseconds.
-    fn to_nanoseconds(&mut self) {
+    fn convert_ticks(&mut self) {
         let factor = self.temp();
         self.asm.mov_imm(factor, self.env.clock.multiplier as i64);
         self.asm.mul(factor);

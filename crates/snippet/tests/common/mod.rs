@@ -2,6 +2,8 @@
 //! before and captured after.
 #![allow(dead_code, missing_docs)]
 
+pub mod arbitrary;
+
 use iced_x86::code_asm::*;
 use iced_x86::{Decoder, DecoderOptions, Formatter, IntelFormatter};
 use weft_code::{Convention, FlagSet, RegisterSet};
@@ -80,7 +82,7 @@ impl Drop for Machine {
 }
 
 pub fn region() -> Region {
-    Region { count_log2: 6, stride_log2: 16, state_end: 8192, key_shift: 12 }
+    Region { count_log2: 6, stride_log2: 13, state_end: 2048, key_shift: 12 }
 }
 
 impl Machine {

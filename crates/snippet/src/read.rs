@@ -1,0 +1,262 @@
+//! What weft reads out of slabs, while the program goes on writing them.
+
+use crate::ir::{Buckets, DatumKind, TimerClock};
+use crate::layout::{
+    HISTOGRAM_BUCKETS, HISTOGRAM_SUM, MAP_ENTRIES, MAP_LOST, MAP_LOST_SUM, MAP_MIX, MAP_PROBES,
+    Place, RING_HEAD, RING_LOST, RING_RECORDS, RING_TAIL, Region, TIMER_COUNT, TIMER_FRAME,
+    TIMER_START, TIMER_TOTAL, header, map_entry_size, record_size,
+};
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+/// One slab, as the words that it is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Slab<'a> {
+    words: &'a [AtomicU64],
+}
+
+impl<'a> Slab<'a> {
+    /// The slab that these words are.
+    pub fn new(words: &'a [AtomicU64]) -> Self {
+        Self { words }
+    }
+
+    /// The word at an offset; 0 outside the slab.
+    pub fn word(&self, offset: u32) -> u64 {
+        self.at(offset).map_or(0, |word| word.load(Relaxed))
+    }
+
+    fn at(&self, offset: u32) -> Option<&'a AtomicU64> {
+        self.words.get(offset as usize / 8)
+    }
+
+    /// Whose it is; 0 if nobody's.
+    pub fn owner(&self) -> u64 {
+        self.word(header::OWNER)
+    }
+
+    /// Its thread and process. They stay when the thread is gone.
+    pub fn thread(&self) -> (u32, u32) {
+        let both = self.word(header::TID);
+        (both as u32, (both >> 32) as u32)
+    }
+
+    /// Whether several threads have written it, so that its values may be inexact.
+    pub fn overflowed(&self) -> bool {
+        self.word(header::FLAGS) as u32 & header::OVERFLOWED != 0
+    }
+
+    /// How many loads could not be done.
+    pub fn faults(&self) -> u64 {
+        self.word(header::FAULTS)
+    }
+
+    /// How many calls were skipped.
+    pub fn skipped_calls(&self) -> u64 {
+        self.word(header::SKIPPED_CALLS)
+    }
+
+    /// Makes the slab of a thread that is gone free. Its sums stay, and a new owner adds to them.
+    pub fn retire(&self, region: &Region) {
+        for offset in (header::CALLING..region.state_end).step_by(8) {
+            if let Some(word) = self.at(offset) {
+                word.store(0, Relaxed);
+            }
+        }
+        if let Some(owner) = self.at(header::OWNER) {
+            owner.store(0, Release);
+        }
+    }
+}
+
+/// All slabs of a region that may hold values.
+pub fn slabs<'a>(words: &'a [AtomicU64], region: &Region) -> impl Iterator<Item = Slab<'a>> {
+    words.chunks_exact(region.stride() / 8).skip(1).map(Slab::new)
+}
+
+/// A counter's value.
+pub fn sum_counter<'a>(slabs: impl Iterator<Item = Slab<'a>>, place: Place) -> i64 {
+    slabs.fold(0, |sum: i64, slab| sum.wrapping_add(slab.word(place.sums) as i64))
+}
+
+/// What a timer has measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TimerSum {
+    /// Ticks (wall) or nanoseconds (cpu).
+    pub total: u64,
+    /// How often it was stopped.
+    pub count: u64,
+    /// In how many threads it runs.
+    pub running: u64,
+    /// Of those, the time so far; only known for wall timers.
+    pub so_far: u64,
+}
+
+/// A timer's value; `ticks` is the time now.
+pub fn sum_timer<'a>(
+    slabs: impl Iterator<Item = Slab<'a>>,
+    place: Place,
+    clock: TimerClock,
+    ticks: u64,
+) -> TimerSum {
+    let mut sum = TimerSum::default();
+    for slab in slabs {
+        sum.total = sum.total.wrapping_add(slab.word(place.sums + TIMER_TOTAL));
+        sum.count = sum.count.wrapping_add(slab.word(place.sums + TIMER_COUNT));
+        if slab.word(place.state + TIMER_FRAME) != 0 {
+            sum.running += 1;
+            if clock == TimerClock::Wall {
+                sum.so_far += ticks.saturating_sub(slab.word(place.state + TIMER_START));
+            }
+        }
+    }
+    sum
+}
+
+/// A histogram's values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HistogramSum {
+    /// The sum of all values.
+    pub sum: i64,
+    /// Each bucket's lowest value and how many fell into it, in order. The first of a linear
+    /// histogram has all that is lower than the second. A log2 histogram's values are unsigned.
+    pub buckets: Vec<(i64, u64)>,
+}
+
+/// A histogram's values.
+pub fn sum_histogram<'a>(
+    slabs: impl Iterator<Item = Slab<'a>>,
+    place: Place,
+    buckets: Buckets,
+) -> HistogramSum {
+    let length = match buckets {
+        Buckets::Log2 => 65,
+        Buckets::Linear { count, .. } => count + 2,
+    };
+    let mut counts = vec![0_u64; length as usize];
+    let mut sum = 0_i64;
+    for slab in slabs {
+        sum = sum.wrapping_add(slab.word(place.sums + HISTOGRAM_SUM) as i64);
+        for (index, count) in counts.iter_mut().enumerate() {
+            let word = slab.word(place.sums + HISTOGRAM_BUCKETS + 8 * index as u32);
+            *count = count.wrapping_add(word);
+        }
+    }
+    let lowest = |index: usize| match buckets {
+        Buckets::Log2 if index == 0 => 0,
+        Buckets::Log2 => (1_u64 << (index - 1)) as i64,
+        Buckets::Linear { .. } if index == 0 => i64::MIN,
+        Buckets::Linear { low, step, .. } => {
+            low.saturating_add(i64::from(step) * (index as i64 - 1))
+        }
+    };
+    if buckets == Buckets::Log2 {
+        // They are by leading zeros.
+        counts.reverse();
+    }
+    let buckets = counts.into_iter().enumerate().map(|(index, count)| (lowest(index), count));
+    HistogramSum { sum, buckets: buckets.collect() }
+}
+
+/// A map's values.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MapSum {
+    /// By key; the second key is 0 if there is one only.
+    pub entries: BTreeMap<[u64; 2], i64>,
+    /// How many additions found no room.
+    pub lost: u64,
+    /// The sum of what found no room.
+    pub lost_sum: i64,
+}
+
+/// A map's values.
+pub fn sum_map<'a>(
+    slabs: impl Iterator<Item = Slab<'a>>,
+    place: Place,
+    keys: u8,
+    capacity: u32,
+) -> MapSum {
+    let mut sum = MapSum::default();
+    let size = map_entry_size(keys);
+    for slab in slabs {
+        sum.lost = sum.lost.wrapping_add(slab.word(place.sums + MAP_LOST));
+        sum.lost_sum = sum.lost_sum.wrapping_add(slab.word(place.sums + MAP_LOST_SUM) as i64);
+        for index in 0..capacity + MAP_PROBES - 1 {
+            let entry = place.sums + MAP_ENTRIES + index * size;
+            let tag = slab.at(entry).map_or(0, |word| word.load(Acquire));
+            let key = match keys {
+                _ if tag == 0 => continue,
+                1 => [tag ^ MAP_MIX, 0],
+                // The keys are being written.
+                _ if tag & 1 == 0 => continue,
+                _ => [slab.word(entry + 8), slab.word(entry + 16)],
+            };
+            let value = slab.word(entry + size - 8) as i64;
+            let total = sum.entries.entry(key).or_default();
+            *total = total.wrapping_add(value);
+        }
+    }
+    sum
+}
+
+/// A ring in one slab. It must have one reader only.
+#[derive(Clone, Copy, Debug)]
+pub struct Ring<'a> {
+    slab: Slab<'a>,
+    at: u32,
+    fields: usize,
+    capacity: u32,
+}
+
+impl<'a> Ring<'a> {
+    /// The ring of this kind at a place; `None` if the kind is another.
+    pub fn new(slab: Slab<'a>, place: Place, kind: &DatumKind) -> Option<Self> {
+        let DatumKind::Ring { fields, capacity, .. } = kind else { return None };
+        Some(Self { slab, at: place.sums, fields: fields.len(), capacity: *capacity })
+    }
+
+    /// How many records were lost so far.
+    pub fn lost(&self) -> u64 {
+        self.slab.word(self.at + RING_LOST)
+    }
+
+    /// Gives all records that are whole, oldest first, and makes room for new ones.
+    pub fn consume(&self, mut take: impl FnMut(&[u64])) -> u64 {
+        self.read(false, &mut take)
+    }
+
+    /// The same for a thread that is gone: what it did not finish is passed over.
+    pub fn drain(&self, mut take: impl FnMut(&[u64])) -> u64 {
+        self.read(true, &mut take)
+    }
+
+    fn read(&self, pass_over: bool, take: &mut dyn FnMut(&[u64])) -> u64 {
+        let Some(tail_word) = self.slab.at(self.at + RING_TAIL) else { return 0 };
+        let size = record_size(self.fields);
+        let start = tail_word.load(Relaxed);
+        let (mut tail, mut passed) = (start, 0);
+        let mut record = vec![0; self.fields];
+        let head = self.slab.word(self.at + RING_HEAD);
+        while tail != head {
+            let index = tail as u32 & (self.capacity - 1);
+            let at = self.at + RING_RECORDS + index * size;
+            let stamp = self.slab.at(at + size - 8).map_or(0, |word| word.load(Acquire));
+            if stamp == tail.wrapping_add(1) {
+                for (field, value) in record.iter_mut().enumerate() {
+                    *value = self.slab.word(at + 8 * field as u32);
+                }
+                take(&record);
+            } else if pass_over {
+                passed += 1;
+            } else {
+                break;
+            }
+            tail = tail.wrapping_add(1);
+            tail_word.store(tail, Release);
+        }
+        tail.wrapping_sub(start) - passed
+    }
+}
