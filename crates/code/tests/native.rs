@@ -60,8 +60,9 @@ struct Memory {
     far: &'static mut [u8],
 }
 
-/// A kind of instruction: its code, and whether it has a memory operand, relative to its address or not.
-type Form = (Code, u8);
+/// A kind of instruction: its code, whether it has a memory operand, relative to its address or not, and whether it
+/// names the stack pointer.
+type Form = (Code, u8, bool);
 
 fn form(instruction: &Instruction) -> Form {
     let memory =
@@ -72,7 +73,11 @@ fn form(instruction: &Instruction) -> Form {
         (true, true) if instruction.memory_base() == Register::EIP => 3,
         (true, true) => 2,
     };
-    (instruction.code(), kind)
+    let stack = (0..instruction.op_count()).any(|operand| {
+        instruction.op_kind(operand) == OpKind::Register
+            && instruction.op_register(operand).full_register() == Register::RSP
+    });
+    (instruction.code(), kind, stack)
 }
 
 /// Instructions that would harm the process that tries them, or never do the same twice.
@@ -86,7 +91,10 @@ fn is_excluded(instruction: &Instruction) -> bool {
             || instruction.op0_kind() == OpKind::Register
                 && instruction.op0_register().is_segment_register()
                 && instruction.mnemonic() == Mnemonic::Mov);
+    // The process's own variables.
+    let thread_memory = instruction.memory_segment() == Register::FS;
     writes_segment
+        || thread_memory
         || matches!(
             instruction.mnemonic(),
             // To the kernel or the hypervisor.
@@ -198,21 +206,22 @@ fn aim(instruction: &Instruction, bytes: &mut [u8; 15], layout: Layout, random: 
     }
 }
 
-/// A state in which most registers are small or point to the data.
-fn start_state(layout: Layout, random: &mut Random) -> State {
+/// A state in which most registers are small or point to the data; all of them, if that is what it takes.
+fn start_state(layout: Layout, random: &mut Random, caution: u64) -> State {
     let mut state = State::new();
     for register in &mut state.registers {
-        *register = match random.below(4) {
+        *register = match random.below(4 + caution) {
+            0 if caution > 3 => random.below(4),
             0 => random.below(200),
             1 => random.next(),
-            _ => layout.data + PAGE as u64 + random.below(64) * 16,
+            _ => layout.data + PAGE as u64 + random.below(16) * 64,
         };
     }
     // Counts of repetition.
     state.registers[1] = random.below(40);
     state.registers[4] = layout.data + 6 * PAGE as u64;
     state.flags = 0x202 | random.next() & 0x8d5;
-    let small = random.below(2) == 0;
+    let small = caution > 1 || random.below(2) == 0;
     state.fill_vectors(|index| match small {
         true => {
             if index % 8 == 0 {
@@ -363,36 +372,48 @@ fn try_all(layout: Layout, seed: u64, output: &mut dyn Write) {
         Tally { run: BTreeMap::new(), refused: BTreeMap::new(), differences: Vec::new() };
     let data = contents(layout, &mut random);
     let samples = samples(layout.code, &mut random);
-    let mut forms: BTreeMap<(u32, u8), bool> = BTreeMap::new();
-    for (instruction, mut bytes) in samples {
-        aim(&instruction, &mut bytes, layout, &mut random);
-        let bytes = &bytes[..instruction.len()];
-        let again = Decoder::with_ip(64, bytes, layout.code, 0).decode();
-        let start = start_state(layout, &mut random);
-        let (code, kind) = form(&again);
+    let mut forms: BTreeMap<(u32, u8, bool), bool> = BTreeMap::new();
+    for (instruction, sample) in samples {
         for far in [false, true] {
-            let name = || format!("{:?} {:02x?} {}", code, bytes, if far { "far" } else { "near" });
-            match memory.compare(bytes, &start, &data, far) {
-                Ok(signal) => {
-                    let ran = signal == libc::SIGTRAP
-                        || matches!(
+            // Until it has run to its end once, with ever more cautious operands.
+            for attempt in 0..6 {
+                let mut bytes = sample;
+                aim(&instruction, &mut bytes, layout, &mut random);
+                let bytes = &bytes[..instruction.len()];
+                let again = Decoder::with_ip(64, bytes, layout.code, 0).decode();
+                let (code, kind, stack) = form(&again);
+                let start = start_state(layout, &mut random, attempt);
+                let ran = forms.entry((code as u32, kind, stack)).or_default();
+                match memory.compare(bytes, &start, &data, far) {
+                    Ok(signal) => {
+                        let leaves = matches!(
                             again.flow_control(),
                             FlowControl::Return
                                 | FlowControl::IndirectBranch
                                 | FlowControl::IndirectCall
                         );
-                    *forms.entry((code as u32, kind)).or_default() |= ran;
-                    tally.count(match signal {
-                        libc::SIGTRAP => "ran to the end",
-                        libc::SIGILL => "not on this processor",
-                        libc::SIGVTALRM => "endless",
-                        _ => "faulted alike",
-                    });
+                        *ran |= signal == libc::SIGTRAP || leaves;
+                        tally.count(match signal {
+                            libc::SIGTRAP => "ran to the end",
+                            libc::SIGILL => "not on this processor",
+                            libc::SIGVTALRM => "endless",
+                            _ => "faulted alike",
+                        });
+                        if signal == libc::SIGTRAP || signal == libc::SIGILL || leaves {
+                            break;
+                        }
+                    }
+                    Err(why) => {
+                        let place = if far { "far" } else { "near" };
+                        let name = format!("{code:?} {bytes:02x?} {place}");
+                        if why.starts_with("differs") {
+                            tally.differences.push(format!("{name}: {why}"));
+                        } else {
+                            tally.refused.entry(why).or_default().push(name);
+                        }
+                        break;
+                    }
                 }
-                Err(why) if why.starts_with("differs") => {
-                    tally.differences.push(format!("{}: {why}", name()));
-                }
-                Err(why) => tally.refused.entry(why).or_default().push(name()),
             }
         }
     }
@@ -419,6 +440,86 @@ fn every_form_high() {
     let text = in_child(|output| try_all(HIGH, 0xfeed_beef_1234_5671, output));
     println!("{text}");
     assert!(text.contains("\n0 differences"), "{text}");
+}
+
+/// Transfers of control that need more than a new distance.
+fn odd_transfers(layout: Layout) -> Vec<Vec<u8>> {
+    let mut found = vec![
+        vec![0xff, 0xd4],                                  // call rsp
+        vec![0xff, 0xe4],                                  // jmp rsp
+        vec![0xff, 0x14, 0x24],                            // call [rsp]
+        vec![0xff, 0x54, 0x24, 0x10],                      // call [rsp+0x10]
+        vec![0xff, 0x54, 0x24, 0xf8],                      // call [rsp-8]
+        vec![0xff, 0x54, 0x24, 0xf4],                      // call [rsp-12]
+        vec![0xff, 0x54, 0x24, 0xf0],                      // call [rsp-16]
+        vec![0xff, 0x54, 0xcc, 0x10],                      // call [rsp+rcx*8+0x10]
+        vec![0x67, 0xff, 0x54, 0x24, 0x08],                // call [esp+8]
+        vec![0xff, 0xa4, 0x24, 0x10, 0, 0, 0],             // jmp [rsp+0x10]
+        vec![0xe8, 0, 0, 0, 0, 0x58, 0x48, 0xff, 0xc0],    // call to the next; pop rax; inc rax
+        vec![0xeb, 1, 0xf0, 0xff, 0x03],                   // jmp over a prefix; lock inc [rbx]
+        vec![0xe3, 2, 0xff, 0xc0, 0xe2, 0xfc],             // jrcxz over; inc eax; loop back
+        vec![0x67, 0xe3, 2, 0xff, 0xc0, 0x67, 0xe2, 0xfc], // the same with ecx
+        vec![0xff, 0xc0, 0xe1, 0xfc],                      // inc eax; loope back
+        vec![0xff, 0xc0, 0xe0, 0xfc],                      // inc eax; loopne back
+        // mov edx, 5; again: call f; dec edx; jne again; jmp out; f: inc eax; ret; out:
+        vec![0xba, 5, 0, 0, 0, 0xe8, 6, 0, 0, 0, 0xff, 0xca, 0x75, 0xf7, 0xeb, 3, 0xff, 0xc0, 0xc3],
+        // mov eax, 39; syscall: the address that the kernel leaves in rcx is the original's.
+        vec![0xb8, 39, 0, 0, 0, 0x0f, 0x05],
+        // Transactions begin with where to go if they fail; this processor may not have them.
+        vec![0xc7, 0xf8, 0x20, 0, 0, 0],
+    ];
+    // Pushing and popping relative to the instruction, also of 16 bits, and the stack pointer itself.
+    for head in [
+        &[0xff, 0x35][..],
+        &[0x66, 0xff, 0x35],
+        &[0x8f, 0x05],
+        &[0x66, 0x8f, 0x05],
+        &[0x48, 0x8b, 0x25],
+        &[0x48, 0x89, 0x25],
+        &[0x48, 0x8d, 0x25],
+        &[0x8b, 0x25],
+        &[0x48, 0x87, 0x25],
+        &[0x48, 0x03, 0x25],
+        &[0x48, 0x3b, 0x25],
+        &[0x40, 0x88, 0x25],
+        &[0x66, 0x8b, 0x25],
+        &[0xff, 0x15],
+        &[0xff, 0x25],
+    ] {
+        let mut code = head.to_vec();
+        let place = layout.data + PAGE as u64 + 64;
+        let distance = place.wrapping_sub(layout.code + code.len() as u64 + 4) as u32;
+        code.extend(distance.to_le_bytes());
+        found.push(code);
+    }
+    found
+}
+
+#[test]
+fn odd_ones() {
+    for layout in [LOW, HIGH] {
+        let text = in_child(|output| {
+            machine::prepare();
+            let mut memory = Memory::new(layout);
+            let mut random = Random(0xabcd_ef01_2345_6789);
+            for code in odd_transfers(layout) {
+                let mut ends = BTreeMap::new();
+                for round in 0..64 {
+                    let data = contents(layout, &mut random);
+                    let start = start_state(layout, &mut random, 4);
+                    match memory.compare(&code, &start, &data, round % 2 == 1) {
+                        Ok(signal) => *ends.entry(signal).or_insert(0) += 1,
+                        Err(why) => {
+                            let _ = writeln!(output, "BAD {code:02x?}: {why}");
+                        }
+                    }
+                }
+                let _ = writeln!(output, "{code:02x?} {ends:?}");
+            }
+        });
+        println!("{text}");
+        assert!(!text.contains("BAD"), "{text}");
+    }
 }
 
 /// Whether refusals are those that are meant to be.
