@@ -4,6 +4,8 @@
 //! on the way and anything may be run. Only for processes with one thread.
 #![allow(dead_code)]
 
+pub mod instructions;
+
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
