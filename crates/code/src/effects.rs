@@ -83,8 +83,7 @@ impl Effects {
                 }
             }
         }
-        if matches!(instruction.mnemonic(), Mnemonic::Bsf | Mnemonic::Bsr) {
-            // Of nothing they leave the destination alone, though the manual does not promise it.
+        if may_leave_destination(instruction.mnemonic()) {
             effects.reads = effects.reads | effects.writes;
         }
         if instruction.code() == Code::Syscall {
@@ -106,6 +105,19 @@ impl Effects {
         effects.reads_flags = effects.reads_flags | flag_set(instruction.rflags_read());
         effects.kills_flags = killed_flags(instruction);
         effects
+    }
+}
+
+/// Whether an instruction may leave alone what the decoder says that it writes.
+fn may_leave_destination(mnemonic: Mnemonic) -> bool {
+    match mnemonic {
+        // The position of a bit that is not there.
+        Mnemonic::Bsf | Mnemonic::Bsr => true,
+        // Without shadow stacks they do nothing.
+        Mnemonic::Rdsspd | Mnemonic::Rdsspq => true,
+        // Where user code may not ask, the kernel answers in its stead, with fewer bits.
+        Mnemonic::Sldt | Mnemonic::Str | Mnemonic::Smsw => true,
+        _ => false,
     }
 }
 

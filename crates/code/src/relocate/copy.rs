@@ -36,6 +36,11 @@ pub(super) fn copy(output: &mut Output, source: &Source, aim: &Aims<'_>) -> Resu
             output.load_constant(Register::RCX, instruction.next_ip());
             Ok(())
         }
+        // What only ever traps looks at no operand.
+        FlowControl::Exception => {
+            output.raw(source.bytes());
+            Ok(())
+        }
         _ if instruction.is_ip_rel_memory_operand() => {
             if near_operand(output, source).is_some() {
                 return Ok(());

@@ -123,9 +123,7 @@ impl File {
                 continue;
             }
             this.callees.entry(symbol.address()).or_insert(known(&name, false));
-            if !this.functions.contains_key(&symbol.address()) {
-                this.functions.insert(symbol.address(), (name, symbol.size()));
-            }
+            this.functions.entry(symbol.address()).or_insert_with(|| (name, symbol.size()));
         }
         this.add_cold(cold);
         this.add_stubs(&file);
@@ -230,9 +228,9 @@ impl File {
 
     pub fn function(&self, address: u64) -> Function {
         let size = self.functions[&address].1;
-        let mut ranges = vec![address..address + size];
-        ranges.extend(self.parts.get(&address).cloned().unwrap_or_default());
-        Function { ranges, convention: self.convention, extra_entries: Vec::new() }
+        let mut function = Function::new(address..address + size, self.convention);
+        function.ranges.extend(self.parts.get(&address).cloned().unwrap_or_default());
+        function
     }
 
     pub fn text(&self) -> impl Iterator<Item = (u64, &[u8])> {

@@ -1,0 +1,226 @@
+//! Runs code from a chosen state until it traps, and says what the state was then.
+//!
+//! The way in and the way out are signals: the handler swaps the whole context, so that nothing of the machine is lost
+//! on the way and anything may be run. Only for processes with one thread.
+#![allow(dead_code)]
+
+pub mod instructions;
+
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// The size of what the kernel saves of vector state here, without tiles.
+const VECTOR_STATE: usize = 2696;
+/// Where the processor says which parts are not in their initial state.
+const PRESENT: usize = 512;
+/// The parts that are set and compared: x87, SSE, AVX, masks, and the two halves of AVX-512.
+const PARTS: [(u32, usize, usize); 6] =
+    [(0, 0, 160), (1, 160, 256), (2, 576, 256), (5, 1088, 64), (6, 1152, 512), (7, 1664, 1024)];
+
+#[derive(Clone)]
+pub struct State {
+    /// In the order in which the processor counts them.
+    pub registers: [u64; 16],
+    pub flags: u64,
+    pub rip: u64,
+    pub vectors: Vec<u8>,
+    /// The signal that ended the run.
+    pub signal: i32,
+}
+
+impl State {
+    pub fn new() -> Self {
+        let mut vectors = vec![0; VECTOR_STATE];
+        vectors[0..2].copy_from_slice(&0x37f_u16.to_le_bytes());
+        vectors[24..28].copy_from_slice(&0x1f80_u32.to_le_bytes());
+        Self { registers: [0; 16], flags: 0x202, rip: 0, vectors, signal: 0 }
+    }
+
+    /// All vector registers that this machine has.
+    pub fn fill_vectors(&mut self, mut byte: impl FnMut(usize) -> u8) {
+        for (part, start, size) in PARTS {
+            if part == 0 {
+                // Only the eight registers, not the control words; ten bytes of sixteen are used.
+                for index in (32..160).filter(|index| index % 16 < 10) {
+                    self.vectors[index] = byte(index);
+                }
+                // All in use.
+                self.vectors[4] = 0xff;
+            } else {
+                for index in start..start + size {
+                    self.vectors[index] = byte(index);
+                }
+            }
+        }
+    }
+
+    /// What of the vector state differs, by the start of the part.
+    pub fn vector_difference(&self, other: &Self) -> Option<usize> {
+        // The address of the last x87 instruction is that of the copy.
+        let ignored = 8..16;
+        (0..PRESENT.min(416))
+            .chain(576..VECTOR_STATE - 8)
+            .find(|index| !ignored.contains(index) && self.vectors[*index] != other.vectors[*index])
+    }
+}
+
+/// The kernel's order of general registers in a context.
+const ORDER: [i32; 16] = [
+    libc::REG_RAX,
+    libc::REG_RCX,
+    libc::REG_RDX,
+    libc::REG_RBX,
+    libc::REG_RSP,
+    libc::REG_RBP,
+    libc::REG_RSI,
+    libc::REG_RDI,
+    libc::REG_R8,
+    libc::REG_R9,
+    libc::REG_R10,
+    libc::REG_R11,
+    libc::REG_R12,
+    libc::REG_R13,
+    libc::REG_R14,
+    libc::REG_R15,
+];
+
+struct Shared(UnsafeCell<Option<(State, State)>>);
+
+// SAFETY: the process has one thread, and its handler runs only where that thread has left the cell alone.
+unsafe impl Sync for Shared {}
+
+/// What runs next, or ran last, and what was interrupted for it.
+static RUN: Shared = Shared(UnsafeCell::new(None));
+static RUNNING: AtomicBool = AtomicBool::new(false);
+static COUNT: AtomicU64 = AtomicU64::new(0);
+static LAST_TICK: AtomicU64 = AtomicU64::new(0);
+
+/// Code that runs longer than two of these, in microseconds of its own time, is taken for endless.
+const TICK: i64 = 20_000;
+
+/// Maps memory that can be written and run, at an address where nothing is.
+pub fn map(address: u64, size: usize) -> &'static mut [u8] {
+    // SAFETY: nothing is replaced, and what is mapped is never taken back.
+    unsafe {
+        let place = libc::mmap(
+            address as *mut _,
+            size,
+            libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE,
+            -1,
+            0,
+        );
+        assert_eq!(place as u64, address, "cannot map {address:#x}");
+        std::slice::from_raw_parts_mut(place.cast(), size)
+    }
+}
+
+/// Takes over the signals that code can cause. The process must have one thread.
+pub fn prepare() {
+    let stack = Box::leak(vec![0_u8; 1 << 18].into_boxed_slice());
+    // SAFETY: the stack lives for ever, and the handler is one.
+    unsafe {
+        let stack =
+            libc::stack_t { ss_sp: stack.as_mut_ptr().cast(), ss_flags: 0, ss_size: stack.len() };
+        assert_eq!(libc::sigaltstack(&stack, std::ptr::null_mut()), 0);
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handle as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        libc::sigfillset(&mut action.sa_mask);
+        for signal in [
+            libc::SIGTRAP,
+            libc::SIGSEGV,
+            libc::SIGILL,
+            libc::SIGFPE,
+            libc::SIGBUS,
+            libc::SIGVTALRM,
+        ] {
+            assert_eq!(libc::sigaction(signal, &action, std::ptr::null_mut()), 0);
+        }
+        let tick = libc::timeval { tv_sec: 0, tv_usec: TICK };
+        let timer = libc::itimerval { it_interval: tick, it_value: tick };
+        assert_eq!(libc::setitimer(libc::ITIMER_VIRTUAL, &timer, std::ptr::null_mut()), 0);
+    }
+}
+
+/// Runs from a state until something traps.
+pub fn run(start: &State) -> State {
+    COUNT.fetch_add(1, Ordering::SeqCst);
+    // SAFETY: the handler looks at the cell only after the trap, and is done with it when that returns.
+    unsafe {
+        *RUN.0.get() = Some((start.clone(), State::new()));
+        std::arch::asm!("int3");
+        (*RUN.0.get()).take().map_or_else(State::new, |run| run.0)
+    }
+}
+
+extern "C" fn handle(signal: i32, _: *mut libc::siginfo_t, context: *mut libc::ucontext_t) {
+    let running = RUNNING.load(Ordering::SeqCst);
+    if signal == libc::SIGVTALRM {
+        let count = COUNT.load(Ordering::SeqCst);
+        if LAST_TICK.swap(count, Ordering::SeqCst) != count || !running {
+            return;
+        }
+    }
+    // SAFETY: the context is the kernel's, and the cell is ours: see `run`.
+    unsafe {
+        let context = &mut *context;
+        let Some((guest, host)) = (*RUN.0.get()).as_mut() else { libc::_exit(99) };
+        if running {
+            store(context, guest);
+            guest.signal = signal;
+            load(context, host);
+        } else {
+            store(context, host);
+            load(context, guest);
+        }
+    }
+    RUNNING.store(!running, Ordering::SeqCst);
+}
+
+/// Copies a context to a state. Parts that are in their initial state are written as such.
+unsafe fn store(context: &libc::ucontext_t, state: &mut State) {
+    for (index, &register) in ORDER.iter().enumerate() {
+        state.registers[index] = context.uc_mcontext.gregs[register as usize] as u64;
+    }
+    state.flags = context.uc_mcontext.gregs[libc::REG_EFL as usize] as u64;
+    state.rip = context.uc_mcontext.gregs[libc::REG_RIP as usize] as u64;
+    // SAFETY: the kernel's area is as large as it says, and checked in `load` before anything ran.
+    unsafe {
+        let area = context.uc_mcontext.fpregs.cast::<u8>();
+        state.vectors.copy_from_slice(std::slice::from_raw_parts(area, VECTOR_STATE));
+    }
+    let present = state.vectors[PRESENT];
+    for (part, start, size) in PARTS {
+        if present >> part & 1 == 0 {
+            state.vectors[start..start + size].fill(0);
+            if part == 0 {
+                state.vectors[0..2].copy_from_slice(&0x37f_u16.to_le_bytes());
+            }
+        }
+    }
+}
+
+unsafe fn load(context: &mut libc::ucontext_t, state: &State) {
+    for (index, &register) in ORDER.iter().enumerate() {
+        context.uc_mcontext.gregs[register as usize] = state.registers[index] as i64;
+    }
+    context.uc_mcontext.gregs[libc::REG_EFL as usize] = state.flags as i64;
+    context.uc_mcontext.gregs[libc::REG_RIP as usize] = state.rip as i64;
+    // SAFETY: the area says how large it is, behind the part that all processors have.
+    unsafe {
+        let area = context.uc_mcontext.fpregs.cast::<u8>();
+        let size = area.add(464 + 16).cast::<u32>().read() as usize;
+        if size < VECTOR_STATE {
+            libc::_exit(98);
+        }
+        for (_, start, size) in PARTS {
+            std::slice::from_raw_parts_mut(area.add(start), size)
+                .copy_from_slice(&state.vectors[start..start + size]);
+        }
+        // The header: everything that is set here is present.
+        let mask = PARTS.iter().fold(0_u64, |mask, part| mask | 1 << part.0);
+        let present = area.add(PRESENT).cast::<u64>();
+        present.write(present.read() | mask);
+    }
+}
