@@ -4,6 +4,8 @@ import os
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias, TypedDict, final
 
+from weft.probes import PointKind
+
 __version__: str
 
 # --- A target under control --------------------------------------------------------------------
@@ -52,6 +54,46 @@ class Target:
         """Read many pieces, each an address and a size."""
     def write(self, address: int, data: bytes) -> None:
         """Write memory that the target could write to."""
+    def points(
+        self, functions: list[int], kind_name: str
+    ) -> tuple[list[int], list[int], list[int]]:
+        """The points of functions: the index of the function, the address, and where it leads."""
+    def insert(
+        self,
+        snippet: str,
+        kinds: list[PointKind],
+        addresses: list[int],
+        targets: list[int],
+        prepend: bool,
+    ) -> int:
+        """Weave a snippet at points, and return the number of the probe."""
+    def set_probe_enabled(self, probe: int, enabled: bool) -> None:
+        """Put a probe into the code or take it out."""
+    def remove_probe(self, probe: int) -> None:
+        """Take a probe out for good."""
+    def probe_refused(self, probe: int) -> list[tuple[tuple[PointKind, int, int], str]]:
+        """The points where a probe is not (kind, address, target), and why."""
+    def probe_tactics(self, probe: int) -> dict[str, int]:
+        """How many points were woven in which way."""
+    def probe_data(self, probe: int) -> list[tuple[str, str]]:
+        """The name and the kind of everything that a probe measures into."""
+    def probe_counters(self, probe: int, name: str) -> list[int]:
+        """A counter of each point; one value if they share it."""
+    def probe_timer(self, probe: int, name: str) -> tuple[int, int]:
+        """The nanoseconds of a timer, and how often it was stopped."""
+    def probe_histogram(self, probe: int, name: str) -> tuple[list[tuple[int, int, int]], int]:
+        """The buckets that are not empty (lowest, highest, how many), and the sum of all values."""
+    def probe_map(
+        self, probe: int, name: str
+    ) -> tuple[list[tuple[int, int]] | list[tuple[tuple[int, int], int]], int]:
+        """The sums of a map by key, and how many additions found no room."""
+    def probe_records(self, probe: int, name: str) -> list[tuple[int, ...]]:
+        """The records of a ring since the last time."""
+    def probe_lost(self, probe: int, name: str) -> int:
+        """How much a ring or a map has lost for want of room."""
+
+def snippet_points(snippet: str) -> list[PointKind]:
+    """The kinds of points that a snippet has sections for; none when it has one body for all."""
 
 # --- What can be learnt of a process without touching it ---------------------------------------
 

@@ -91,6 +91,16 @@ class SystemCall(WeftError):
     """A system call failed in a way that has no class of its own."""
 
 
+class BadSnippet(WeftError):
+    """A snippet says something that cannot be; ``what`` begins with the line and the column."""
+
+    exit_code = 2
+
+
+class LimitReached(WeftError):
+    """There is no room in the target for more of it."""
+
+
 class Internal(WeftError):
     """weft itself is wrong; please report it."""
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Mapping as MappingType
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, TypeAlias
+from typing import IO, TYPE_CHECKING, Literal, TypeAlias
 
 from weft import _native
 from weft._live_modules import live_modules
 from weft.errors import InvalidArgument
-from weft.model import Mapping, Module, Pause, Pong, Process, Processor, Registers, Thread
+from weft.model import Function, Mapping, Module, Pause, Pong, Process, Processor, Registers, Thread
+from weft.probes import Point, PointKind, Probe
 from weft.resources import ResourceTree
 
 if TYPE_CHECKING:
@@ -126,6 +127,82 @@ class Session:
             threads=self.threads(),
             machine=platform.node(),
         )
+
+    def points(
+        self, where: str | Iterable[str], kind: PointKind = "entry"
+    ) -> list[Point]:
+        """Return the points of one kind that functions have.
+
+        ``where`` is a path of the resource tree, or several: ``/Code/libc.so.6/malloc``,
+        ``/Code/redis-server/*``. A module alone stands for all of its functions.
+        """
+        functions = self._functions([where] if isinstance(where, str) else where)
+        indexes, addresses, targets = self._target.points(list(functions), kind)
+        names = list(functions.values())
+        return [
+            Point(kind, address, *names[index], target)
+            for index, address, target in zip(indexes, addresses, targets, strict=True)
+        ]
+
+    def insert(
+        self,
+        where: str | Iterable[str | Point],
+        snippet: str,
+        *,
+        order: Literal["append", "prepend"] = "append",
+    ) -> Probe:
+        """Weave a snippet into the running target.
+
+        ``where`` is a path of the resource tree or points from :meth:`points`, or several of
+        them. For a path, the snippet says at which points: those of its ``at`` sections, or where
+        the functions are entered. All points are woven in one stop of a few milliseconds.
+
+        ```python
+        calls = session.insert("/Code/libc.so.6/malloc", "counter calls; calls += 1")
+        print(calls.value())
+        ```
+
+        Points that cannot be woven are in the probe's ``refused``, with the reason.
+        """
+        places = [where] if isinstance(where, str) else list(where)
+        paths = [place for place in places if isinstance(place, str)]
+        points = [place for place in places if isinstance(place, Point)]
+        if paths:
+            for kind in _native.snippet_points(snippet) or ["entry"]:
+                points.extend(self.points(paths, kind))
+        if not points:
+            raise InvalidArgument("there is nothing to weave the snippet into", f"{where!r}")
+        number = self._target.insert(
+            snippet,
+            [point.kind for point in points],
+            [point.address for point in points],
+            [point.target for point in points],
+            order == "prepend",
+        )
+        return Probe(self._target, number, points)
+
+    def _functions(self, paths: Iterable[str]) -> dict[int, tuple[str, str]]:
+        """The addresses of functions, each with its name and that of its module."""
+        tree = self.resources()
+        found: dict[int, tuple[str, str]] = {}
+        for path in paths:
+            before = len(found)
+            for resource in tree.match(path):
+                is_whole = resource.kind in ("module", "source")
+                for inner in tree.children(resource) if is_whole else [resource]:
+                    function = inner.value
+                    # Stubs of the linkage table are not what one means by "all functions".
+                    if isinstance(function, Function) and (
+                        function.kind != "plt" or "@plt" in path
+                    ):
+                        address = function.module.bias + function.offset
+                        found[address] = (function.name, function.module.name)
+            if len(found) == before:
+                raise InvalidArgument(
+                    f"no function matches {path}",
+                    advice=f"`weft points {self.pid}` lists what there is",
+                )
+        return found
 
     def maps(self) -> list[Mapping]:
         """Return the memory map of the target, weft's own mappings included."""

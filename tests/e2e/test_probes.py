@@ -63,7 +63,7 @@ NEVER_RETURN = {
 }
 """Functions that are left by other ways than a return or a jump, some of the time or always."""
 
-MAY_BE_REFUSED: frozenset[str] = frozenset()
+MAY_BE_REFUSED: Final = frozenset({"one_byte"})
 """Counted functions whose entries weft may decline to weave, if it says why."""
 
 needs_weaver = pytest.mark.skipif(not HAS_WEAVER, reason="this build of weft cannot weave")

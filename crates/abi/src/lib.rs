@@ -12,6 +12,13 @@
 //! plain memory to the other side, so no field may hold a pointer that the reader would follow.
 #![no_std]
 
+mod probes;
+
+pub use probes::{
+    CHANGE_COUNT, CHANGE_SIZE, CHANGES_OFFSET, Change, PROBES_MAGIC, PROBES_NAME, PROBES_VERSION,
+    Piece, ProbesHead, VALUES_COUNT, VALUES_NAME,
+};
+
 use core::mem::size_of;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 

@@ -69,26 +69,22 @@ impl Agent {
             remove(stopped, &traveller, room, start, length)?;
         }
 
-        let mut memory = None;
-        let outcome = away_trip(stopped, &traveller, room, &steps, |number, done| {
-            // The target has the descriptor for just this moment: it is about to close it.
-            if number == libc::SYS_close
-                && let Some(created) = done.first().filter(|o| o.value >= 0)
-            {
-                memory = Some(share_memory(pidfd, created.value as RawFd)?);
-            }
-            Ok(())
-        })
-        .and_then(|outcomes| check_outcomes(pid, &outcomes))
-        .and_then(|()| {
-            memory.ok_or_else(|| Error::new(ErrorKind::Internal, "the target made no memory"))
-        })
-        .and_then(|memory| {
-            let mut agent =
-                Self { base, layout: image.layout, memory, visits: Vec::new(), questions: 0 };
-            agent.initialise(stopped, &traveller, image)?;
-            Ok(agent)
-        });
+        let mut fetch = Fetch::new(pidfd);
+        let outcome =
+            away_trip(stopped, &traveller, room, &steps, |number, done| fetch.before(number, done))
+                .and_then(|outcomes| check_outcomes(pid, &outcomes))
+                .and_then(|()| fetch.memory())
+                .and_then(|memory| {
+                    let mut agent = Self {
+                        base,
+                        layout: image.layout,
+                        memory,
+                        visits: Vec::new(),
+                        questions: 0,
+                    };
+                    agent.initialise(stopped, &traveller, image)?;
+                    Ok(agent)
+                });
         if outcome.is_err() {
             // Part of it may be there: roll back. The first error is the one to report.
             let there = proc::maps(pid).is_ok_and(|maps| is_at(&maps, base));
@@ -239,6 +235,19 @@ impl Agent {
         })
     }
 
+    /// Has one of the stopped threads get memory that it shares with weft: `steps` begin with a
+    /// `memfd_create` and end with the `close` of what it made.
+    pub fn share(&mut self, stopped: &Stopped, steps: &[Step], pidfd: RawFd) -> Result<MmapMut> {
+        let traveller = permitted_traveller(stopped, steps)?;
+        // The room of the visits, all of it: they are packed anew each time.
+        let trip = journey::plan(self.base + self.layout.trip(0), steps)?;
+        self.put(0, &traveller.pack(&trip));
+        let mut fetch = Fetch::new(pidfd);
+        let outcomes = traveller.travel(&trip, |number, done| fetch.before(number, done))?;
+        check_outcomes(stopped.pid(), &outcomes)?;
+        fetch.memory()
+    }
+
     /// Takes the agent out through one of the stopped threads.
     pub fn unload(&self, stopped: &Stopped) -> Result<()> {
         let traveller = permitted_traveller(stopped, &removing(self.base, self.layout.length))?;
@@ -338,6 +347,18 @@ fn remove(
     check_outcomes(stopped.pid(), &outcomes)
 }
 
+/// Takes memory of weft's out of a process that has no agent: a child of one that has.
+pub fn take_out(stopped: &Stopped, ranges: &[Range]) -> Result<()> {
+    let pid = stopped.pid();
+    let maps = proc::maps(pid)?;
+    let room = Room::find(pid, &maps)?;
+    for &(start, length) in ranges {
+        let traveller = permitted_traveller(stopped, &removing(start, length))?;
+        remove(stopped, &traveller, &room, start, length)?;
+    }
+    Ok(())
+}
+
 fn removing(start: TargetAddr, length: u64) -> [Step; 1] {
     [Step::Call(libc::SYS_munmap, vec![Value::Const(start.0), Value::Const(length)])]
 }
@@ -405,6 +426,33 @@ fn calls_of(steps: &[Step]) -> Vec<seccomp::Call> {
     });
     let farewell = [libc::SIG_SETMASK as u64, 0, 0, 8].map(Value::Const);
     steps.chain([call(libc::SYS_rt_sigprocmask, &farewell)]).collect()
+}
+
+/// Gets hold of the memory that a thread makes on its trip.
+struct Fetch {
+    pidfd: RawFd,
+    memory: Option<MmapMut>,
+}
+
+impl Fetch {
+    fn new(pidfd: RawFd) -> Self {
+        Self { pidfd, memory: None }
+    }
+
+    /// To be told of every system call of the trip.
+    fn before(&mut self, number: i64, done: &[Outcome]) -> Result<()> {
+        // The target has the descriptor for just this moment: it is about to close it.
+        if number == libc::SYS_close
+            && let Some(created) = done.first().filter(|o| o.value >= 0)
+        {
+            self.memory = Some(share_memory(self.pidfd, created.value as RawFd)?);
+        }
+        Ok(())
+    }
+
+    fn memory(self) -> Result<MmapMut> {
+        self.memory.ok_or_else(|| Error::new(ErrorKind::Internal, "the target made no memory"))
+    }
 }
 
 /// Maps into weft the memory behind a descriptor of the target.

@@ -31,6 +31,10 @@ pub enum ErrorKind {
     SystemCall,
     /// The caller asked for something that makes no sense.
     InvalidArgument,
+    /// A snippet says something that cannot be.
+    BadSnippet,
+    /// There is no room for more of it.
+    LimitReached,
     /// weft itself is wrong.
     Internal,
 }

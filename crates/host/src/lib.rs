@@ -18,6 +18,7 @@ mod room;
 mod stopped;
 pub mod symbols;
 mod target;
+pub mod weave;
 mod worker;
 
 pub use addr::TargetAddr;

@@ -19,6 +19,12 @@ const HIGHEST: u64 = 1 << 47;
 /// A free range of that length near the program's own code; where there is none, anywhere.
 pub fn find(maps: &[Mapping], length: u64) -> Result<TargetAddr> {
     let near = maps.iter().find(|m| m.execute && m.inode != 0).map_or(LOWEST, |m| m.start.0);
+    find_near(maps, TargetAddr(near), length)
+}
+
+/// The free range of that length that is nearest to an address.
+pub fn find_near(maps: &[Mapping], near: TargetAddr, length: u64) -> Result<TargetAddr> {
+    let near = near.0;
     let mut best: Option<u64> = None;
     let mut consider = |candidate: u64| {
         if best.is_none_or(|b| candidate.abs_diff(near) < b.abs_diff(near)) {

@@ -145,6 +145,36 @@ pub fn sleeping_call(tid: Tid) -> Option<SleepingCall> {
     parse_sleeping_call(&fs::read_to_string(format!("/proc/{tid}/syscall")).ok()?)
 }
 
+/// Where in the program a sleeping thread is, and its stack pointer.
+pub fn sleeping_at(tid: Tid) -> Option<(TargetAddr, TargetAddr)> {
+    let text = fs::read_to_string(format!("/proc/{tid}/syscall")).ok()?;
+    let mut last = text
+        .split_ascii_whitespace()
+        .rev()
+        .map(|field| u64::from_str_radix(field.trim_start_matches("0x"), 16).map(TargetAddr));
+    let (at, stack) = (last.next()?.ok()?, last.next()?.ok()?);
+    Some((at, stack))
+}
+
+/// Now, in clock ticks since boot: what [`Stat::start_time`] of a process is that starts now.
+pub fn now() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel fills the structure in.
+    unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut time) };
+    // SAFETY: a plain question.
+    let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64;
+    time.tv_sec as u64 * per_second + time.tv_nsec as u64 * per_second / 1_000_000_000
+}
+
+/// The id that a process has in its own PID namespace.
+pub fn own_pid(pid: Tid) -> Result<Tid> {
+    let path = format!("/proc/{pid}/status");
+    let status = fs::read_to_string(path).map_err(|e| unreadable(pid, "status", &e))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    let own = line.and_then(|line| line.split_ascii_whitespace().last()?.parse().ok());
+    Ok(own.unwrap_or(pid))
+}
+
 fn parse_sleeping_call(text: &str) -> Option<SleepingCall> {
     let mut fields = text.split_ascii_whitespace();
     let number: i64 = fields.next()?.parse().ok()?;

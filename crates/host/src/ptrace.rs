@@ -80,6 +80,13 @@ pub fn resume_to_call(tid: Tid, signal: c_int) -> io::Result<()> {
     request(libc::PTRACE_SYSCALL, tid, 0, signal as usize).map(drop)
 }
 
+/// What a thread that is stopped at an event has to say: for one that has started another, its id.
+pub fn event_message(tid: Tid) -> io::Result<u64> {
+    let mut message = 0u64;
+    request(libc::PTRACE_GETEVENTMSG, tid, 0, &raw mut message as usize)?;
+    Ok(message)
+}
+
 /// Lets a stopped thread go for good.
 pub fn detach(tid: Tid) -> io::Result<()> {
     request(libc::PTRACE_DETACH, tid, 0, 0).map(drop)

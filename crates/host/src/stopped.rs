@@ -53,6 +53,11 @@ pub struct Stopped {
     /// Threads that were seized but could not be stopped: inside the kernel, for as long as it takes.
     /// The kernel lets go of them when the worker ends.
     unstoppable: Vec<Tid>,
+    /// Spared threads that weft traces without having stopped them, see [`Stopped::guard`]. The kernel
+    /// lets go of them when the worker ends.
+    guarded: Vec<Tid>,
+    /// Processes that a guarded thread has started meanwhile; stopped before their first instruction.
+    newborn: Vec<Tid>,
     since: Option<Instant>,
 }
 
@@ -202,6 +207,106 @@ impl Stopped {
         })
     }
 
+    /// Traces the spared threads without waking them. One that wakes while code is being changed and
+    /// runs into a breakpoint of weft's then waits for weft, and what it starts is traced from its
+    /// first instruction on. Returns whether there is any.
+    pub fn guard(&mut self) -> Result<bool> {
+        let births =
+            libc::PTRACE_O_TRACECLONE | libc::PTRACE_O_TRACEFORK | libc::PTRACE_O_TRACEVFORK;
+        for tid in std::mem::take(&mut self.spared) {
+            if seize_with(self.pid, tid, libc::PTRACE_O_TRACESYSGOOD | births)? {
+                self.guarded.push(tid);
+            }
+        }
+        Ok(!self.guarded.is_empty())
+    }
+
+    /// Stops the guarded threads that no longer sleep. One that has run into a breakpoint for which
+    /// `is_ours` holds is put back before it.
+    pub fn stop_awake(&mut self, is_ours: impl Fn(TargetAddr) -> bool) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let mut asleep = Vec::new();
+            let mut awake = Vec::new();
+            for tid in std::mem::take(&mut self.guarded) {
+                let sleeps = proc::sleeping_call(tid).is_some();
+                if sleeps { &mut asleep } else { &mut awake }.push(tid);
+            }
+            self.guarded = asleep;
+            if awake.is_empty() {
+                return Ok(());
+            }
+            for tid in awake {
+                // It may have stopped by itself, or be gone; waiting tells.
+                let _ = ptrace::interrupt(tid);
+                loop {
+                    match ptrace::poll(tid).map_err(|e| ptrace::failed("wait for", tid, &e))? {
+                        None if Instant::now() > deadline => {
+                            self.unstoppable.extend(in_the_kernel(self.pid, &[tid])?);
+                            break;
+                        }
+                        None => std::thread::sleep(NAP),
+                        Some(Event::Stop(_)) => {
+                            self.admit_any(tid)?;
+                            break;
+                        }
+                        Some(Event::Gone) => break,
+                        Some(Event::Signal(signal)) => {
+                            if signal == libc::SIGTRAP
+                                && let Some(before) = before_breakpoint(tid, &is_ours)
+                            {
+                                let _ = ptrace::set_registers(tid, &before);
+                                self.admit_any(tid)?;
+                                break;
+                            }
+                            let _ = ptrace::resume(tid, signal);
+                        }
+                        Some(Event::Other(
+                            libc::PTRACE_EVENT_CLONE
+                            | libc::PTRACE_EVENT_FORK
+                            | libc::PTRACE_EVENT_VFORK,
+                        )) => {
+                            if let Ok(born) = ptrace::event_message(tid) {
+                                self.guarded.push(born as Tid);
+                            }
+                            let _ = ptrace::resume(tid, 0);
+                        }
+                        Some(Event::SystemCall | Event::Exec | Event::Other(_)) => {
+                            let _ = ptrace::resume(tid, 0);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes note of a stopped thread of this process, or of a process that one has started.
+    fn admit_any(&mut self, tid: Tid) -> Result<()> {
+        if std::path::Path::new(&format!("/proc/{}/task/{tid}", self.pid)).exists() {
+            self.admit(tid)
+        } else {
+            self.newborn.push(tid);
+            Ok(())
+        }
+    }
+
+    /// The processes that were started while code was being changed.
+    pub fn newborn(&self) -> &[Tid] {
+        &self.newborn
+    }
+
+    /// Has a stopped thread go on with other registers.
+    pub fn redirect(&mut self, tid: Tid, registers: Registers) -> Result<()> {
+        ptrace::set_registers(tid, &registers).map_err(|e| ptrace::failed("move", tid, &e))?;
+        self.threads.insert(tid, registers);
+        Ok(())
+    }
+
+    /// The threads that sleep undisturbed, or cannot be stopped.
+    pub fn sleepers(&self) -> impl Iterator<Item = Tid> {
+        self.spared.iter().chain(&self.guarded).chain(&self.unstoppable).copied()
+    }
+
     /// Takes note of a thread that is stopped already.
     pub fn adopt(pid: Tid, registers: Registers) -> Self {
         Self {
@@ -219,9 +324,19 @@ impl Stopped {
             // A failure means that the thread was killed meanwhile.
             let _ = ptrace::detach(tid);
         }
+        for tid in std::mem::take(&mut self.newborn) {
+            let _ = ptrace::detach(tid);
+        }
         let duration = self.since.take().map_or(Duration::ZERO, |since| since.elapsed());
         Pause { duration, threads: threads.len() }
     }
+}
+
+/// The registers of a thread that is stopped right behind a breakpoint of weft's, as they were before.
+fn before_breakpoint(tid: Tid, is_ours: impl Fn(TargetAddr) -> bool) -> Option<Registers> {
+    let mut registers = ptrace::registers(tid).ok()?;
+    registers.0.rip -= 1;
+    is_ours(registers.instruction()).then_some(registers)
 }
 
 /// How the thread would notice that it was stopped.
@@ -231,7 +346,11 @@ fn noticed_by(tid: Tid) -> Disturbance {
 
 /// Seizes a thread; false when it is gone or as good as gone.
 pub(crate) fn seize(pid: Tid, tid: Tid) -> Result<bool> {
-    let Err(error) = ptrace::seize(tid, libc::PTRACE_O_TRACESYSGOOD) else { return Ok(true) };
+    seize_with(pid, tid, libc::PTRACE_O_TRACESYSGOOD)
+}
+
+fn seize_with(pid: Tid, tid: Tid, options: i32) -> Result<bool> {
+    let Err(error) = ptrace::seize(tid, options) else { return Ok(true) };
     if error.raw_os_error() == Some(libc::ESRCH) || !proc::is_alive(tid) {
         return Ok(false);
     }

@@ -4,18 +4,23 @@ use crate::agent::{Agent, CpuFacts, Pong};
 use crate::arch::{Registers, VectorState};
 use crate::checks::{self, seccomp};
 use crate::launch::{self, Launch};
-use crate::leftovers::{abandoned, someone_is_away};
+use crate::leftovers::{AbandonedProbes, abandoned, abandoned_probes, someone_is_away};
 use crate::proc::{self, Mapping, Tid};
 use crate::ptrace;
 use crate::room::Room;
 use crate::stopped::{Caution, Pause, Stopped};
+use crate::weave::{Changes, Order, Point, ProbeId, Weaver, addresses_in, apply_edits, outdated};
 use crate::worker::Worker;
 use crate::{Error, ErrorKind, Result};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::{Child, ExitStatus};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use weft_snippet::{PointKind, Weave};
+
+/// What [`Target::points`] gives.
+pub type FoundPoints = (Vec<(usize, Point)>, Vec<(usize, u64)>);
 
 /// A process with weft's agent in it.
 ///
@@ -27,6 +32,8 @@ pub struct Target {
     pidfd: OwnedFd,
     /// Shared with the thread that holds the target, for as long as it does.
     agent: Option<Arc<Mutex<Agent>>>,
+    /// Likewise.
+    weaver: Arc<Mutex<Weaver>>,
     /// The thread that holds the target while it is to stay stopped.
     hold: Option<Worker<Stopped>>,
     pauses: Vec<Pause>,
@@ -46,7 +53,8 @@ impl Target {
     }
 
     fn new(pid: Tid, hold: Option<Worker<Stopped>>) -> Result<Self> {
-        Ok(Self { pid, pidfd: open_pidfd(pid)?, agent: None, hold, pauses: Vec::new() })
+        let weaver = Arc::new(Mutex::new(Weaver::new(pid)));
+        Ok(Self { pid, pidfd: open_pidfd(pid)?, agent: None, weaver, hold, pauses: Vec::new() })
     }
 
     /// Starts a program, which stays stopped before its first instruction until it is resumed.
@@ -74,7 +82,13 @@ impl Target {
         for _ in 0..STRAGGLER_TRIES {
             let loaded = self.held(Reach::Some, move |stopped| {
                 let maps = proc::maps(stopped.pid())?;
-                let leftovers = abandoned(stopped.pid(), &maps);
+                let mut leftovers = abandoned(stopped.pid(), &maps);
+                for probes in abandoned_probes(stopped.pid(), &maps) {
+                    if !restore(stopped, &probes)? {
+                        return Ok(None);
+                    }
+                    leftovers.extend(probes.memory);
+                }
                 let room = Room::find(stopped.pid(), &maps)?;
                 if someone_is_away(stopped, &room, &leftovers) {
                     return Ok(None);
@@ -142,6 +156,96 @@ impl Target {
         })
     }
 
+    /// The points of one kind that functions have, each with the index of its function; and functions
+    /// that may have more of them, each with the place where that is not known.
+    pub fn points(&self, functions: &[u64], kind: PointKind) -> Result<FoundPoints> {
+        self.weaver()?.points(functions, kind)
+    }
+
+    /// Weaves a snippet into the target at points, all of them in one short stop.
+    pub fn insert(&mut self, weave: Weave, points: Vec<Point>, order: Order) -> Result<ProbeId> {
+        let agent = self.agent.clone().ok_or_else(|| detached(self.pid))?;
+        let draft = self.weaver()?.draft(weave, points, order)?;
+        let missing = self.weaver()?.missing(&draft);
+        if !missing.is_empty() {
+            let weaver = self.weaver.clone();
+            let pidfd = self.pidfd.as_raw_fd();
+            self.held(Reach::Some, move |stopped| {
+                let mut agent = agent.lock().map_err(poisoned)?;
+                agent.check_in(stopped.pid())?;
+                weaver.lock().map_err(poisoned)?.supply(&mut agent, stopped, pidfd, &missing)
+            })?;
+        }
+        let (id, changes) = self.weaver()?.weave(draft)?;
+        self.apply(changes)?;
+        Ok(id)
+    }
+
+    /// Puts a disabled probe back into the code, or takes an enabled one out of it, values and all
+    /// else left as they are.
+    pub fn set_enabled(&mut self, probe: ProbeId, enabled: bool) -> Result<()> {
+        let changes = self.weaver()?.set_enabled(probe, enabled)?;
+        self.apply(changes)
+    }
+
+    /// Takes a probe out for good. Its last values can still be read.
+    pub fn remove(&mut self, probe: ProbeId) -> Result<()> {
+        let changes = self.weaver()?.remove(probe)?;
+        self.apply(changes)
+    }
+
+    /// The probes; reading their values stops nothing.
+    pub fn weaver(&self) -> Result<MutexGuard<'_, Weaver>> {
+        self.weaver.lock().map_err(poisoned)
+    }
+
+    fn apply(&mut self, changes: Changes) -> Result<()> {
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let weaver = self.weaver.clone();
+        self.held(Reach::Awake, move |stopped| {
+            weaver.lock().map_err(poisoned)?.apply(stopped, changes)
+        })
+    }
+
+    /// Takes all probes out, and then their memory.
+    fn remove_probes(&mut self) -> Result<()> {
+        if self.weaver()?.memory().is_empty() {
+            return Ok(());
+        }
+        let changes = self.weaver()?.remove_all()?;
+        self.apply(changes)?;
+        for _ in 0..STRAGGLER_TRIES {
+            if !self.weaver()?.is_anyone_inside() {
+                break;
+            }
+            std::thread::sleep(STRAGGLER_REST);
+            let weaver = self.weaver.clone();
+            self.held(Reach::Awake, move |stopped| {
+                weaver.lock().map_err(poisoned)?.clear_limbo(stopped)
+            })?;
+        }
+        if self.weaver()?.is_anyone_inside() {
+            let weaver = self.weaver.clone();
+            self.held(Reach::Every, move |stopped| {
+                weaver.lock().map_err(poisoned)?.evict_sleepers(stopped)
+            })?;
+        }
+        let agent = self.agent.clone().ok_or_else(|| detached(self.pid))?;
+        let weaver = self.weaver.clone();
+        self.held(Reach::Some, move |stopped| {
+            let mut weaver = weaver.lock().map_err(poisoned)?;
+            let mut agent = agent.lock().map_err(poisoned)?;
+            weaver.leave_kin()?;
+            for (start, length) in weaver.memory() {
+                agent.call(stopped, libc::SYS_munmap, &[start.0, length])?;
+            }
+            weaver.forget_memory();
+            Ok(())
+        })
+    }
+
     /// Stops every thread until [`Target::resume`].
     pub fn stop(&mut self) -> Result<()> {
         if self.hold.is_none() {
@@ -180,8 +284,11 @@ impl Target {
         let Some(agent) = self.agent.clone() else { return Ok(()) };
         let is_in = |maps: &[Mapping]| agent.lock().is_ok_and(|agent| agent.is_in(maps));
         if proc::maps(self.pid).is_ok_and(|maps| is_in(&maps)) {
-            let outcome = self
-                .held(Reach::Some, move |stopped| agent.lock().map_err(poisoned)?.unload(stopped));
+            let outcome = self.remove_probes().and_then(|()| {
+                self.held(Reach::Some, move |stopped| {
+                    agent.lock().map_err(poisoned)?.unload(stopped)
+                })
+            });
             match outcome {
                 Err(e) if matches!(e.kind, ErrorKind::TargetGone | ErrorKind::NoSuchProcess) => {}
                 other => other?,
@@ -202,7 +309,7 @@ impl Target {
     fn held<R: Send + 'static>(
         &mut self,
         reach: Reach,
-        act: impl FnOnce(&Stopped) -> Result<R> + Send + 'static,
+        act: impl FnOnce(&mut Stopped) -> Result<R> + Send + 'static,
     ) -> Result<R> {
         if let Some(hold) = &self.hold {
             return hold.run(move |stopped| act(stopped));
@@ -229,11 +336,25 @@ impl Drop for Target {
     }
 }
 
+/// Takes the probes of a dead weft out of the code; says whether no thread is in them any more.
+fn restore(stopped: &mut Stopped, probes: &AbandonedProbes) -> Result<bool> {
+    let gone = outdated(stopped.pid(), &probes.edits)?;
+    let edits: Vec<_> = (0..probes.edits.len())
+        .filter(|index| !gone.contains(index))
+        .map(|index| probes.edits[index].clone())
+        .collect();
+    apply_edits(stopped, &edits)?;
+    let inside = addresses_in(stopped, std::slice::from_ref(&probes.code))?;
+    Ok(!inside.iter().any(|at| probes.code.contains(at)))
+}
+
 /// Which threads an operation needs.
 #[derive(Clone, Copy, Debug)]
 enum Reach {
     /// At least one to send on a trip, and none of the others in the program meanwhile.
     Some,
+    /// Those that are in the program, if any.
+    Awake,
     /// All, except those that would notice.
     Every,
     /// This one.
@@ -251,6 +372,7 @@ impl Reach {
                 }
                 Ok(stopped)
             }
+            Self::Awake => Stopped::stop_all(pid, Caution::SpareSleepers),
             Self::Every => Stopped::stop_all(pid, Caution::SpareShortCalls),
             Self::One(tid) => Stopped::stop_one(pid, tid),
         }

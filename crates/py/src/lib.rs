@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 
 mod checks;
 mod errors;
+mod probes;
 mod process;
 mod symbols;
 mod target;
@@ -17,6 +18,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(process::threads, m)?)?;
     m.add_function(wrap_pyfunction!(process::modules, m)?)?;
     m.add_function(wrap_pyfunction!(process::module_image, m)?)?;
+    m.add_function(wrap_pyfunction!(probes::snippet_points, m)?)?;
     checks::register(m)?;
     m.add_class::<symbols::ModuleSymbols>()?;
     Ok(())

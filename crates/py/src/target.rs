@@ -27,12 +27,12 @@ impl Target {
         Self { pid: target.pid(), inner: Mutex::new(target), child: Mutex::new(child) }
     }
 
-    fn lock(&self) -> PyResult<MutexGuard<'_, weft_host::Target>> {
+    pub(crate) fn lock(&self) -> PyResult<MutexGuard<'_, weft_host::Target>> {
         self.inner.lock().map_err(|_| PyRuntimeError::new_err("an earlier call has panicked"))
     }
 
     /// Does something with the target while other Python threads run.
-    fn with<R: Send>(
+    pub(crate) fn with<R: Send>(
         &self,
         py: Python<'_>,
         act: impl FnOnce(&mut weft_host::Target) -> weft_host::Result<R> + Send,

@@ -1,0 +1,110 @@
+//! Where the unwinder enters functions: the landing pads of C++ and Rust exception handling.
+
+use gimli::{
+    BaseAddresses, CieOrFde, EhFrame, EhFrameHdr, EndianSlice, LittleEndian, Pointer, Reader,
+    UnwindSection,
+};
+
+type Bytes<'a> = EndianSlice<'a, LittleEndian>;
+
+/// All landing pads of a module, sorted. `header` is where its `PT_GNU_EH_FRAME` segment is; `bytes`
+/// gives what is mapped from an address on.
+pub fn landing_pads<'a>(header: u64, bytes: impl Fn(u64) -> &'a [u8]) -> Vec<u64> {
+    let mut pads = Vec::new();
+    // What cannot be read has no handlers that could run either.
+    let _ = collect(header, &bytes, &mut pads);
+    pads.sort_unstable();
+    pads.dedup();
+    pads
+}
+
+fn collect<'a>(
+    header: u64,
+    bytes: &impl Fn(u64) -> &'a [u8],
+    pads: &mut Vec<u64>,
+) -> gimli::Result<()> {
+    let bases = BaseAddresses::default().set_eh_frame_hdr(header);
+    let parsed = EhFrameHdr::<Bytes<'_>>::new(bytes(header), LittleEndian).parse(&bases, 8)?;
+    let frames = parsed.eh_frame_ptr().direct()?;
+    let bases = bases.set_eh_frame(frames);
+    let section = EhFrame::new(bytes(frames), LittleEndian);
+    let mut entries = section.entries(&bases);
+    while let Some(entry) = entries.next()? {
+        let CieOrFde::Fde(partial) = entry else { continue };
+        let Ok(entry) = partial.parse(EhFrame::cie_from_offset) else { continue };
+        if let Some(Pointer::Direct(table)) = entry.lsda() {
+            // Each table on its own: one that makes no sense hides no other.
+            let _ = read_table(table, bytes(table), entry.initial_address(), pads);
+        }
+    }
+    Ok(())
+}
+
+/// The encodings of the pointers in a table that are in use for call sites.
+mod encoding {
+    pub const OMIT: u8 = 0xff;
+    pub const ULEB: u8 = 0x01;
+    pub const U16: u8 = 0x02;
+    pub const U32: u8 = 0x03;
+    pub const U64: u8 = 0x04;
+    pub const SLEB: u8 = 0x09;
+    pub const FORMAT: u8 = 0x0f;
+}
+
+/// Reads one language-specific data area: what `__gxx_personality_v0` and Rust's personality read.
+fn read_table(address: u64, bytes: &[u8], function: u64, pads: &mut Vec<u64>) -> gimli::Result<()> {
+    let mut reader = Bytes::new(bytes, LittleEndian);
+    let start_encoding = reader.read_u8()?;
+    let start = if start_encoding == encoding::OMIT {
+        function
+    } else {
+        let place = address + (bytes.len() - reader.len()) as u64;
+        let value = read_pointer(&mut reader, start_encoding)?;
+        if start_encoding & 0x70 == 0x10 { place.wrapping_add(value) } else { value }
+    };
+    if reader.read_u8()? != encoding::OMIT {
+        reader.read_uleb128()?;
+    }
+    let site_encoding = reader.read_u8()?;
+    let length = reader.read_uleb128()?;
+    let mut sites = reader.split(length as usize)?;
+    while !sites.is_empty() {
+        read_pointer(&mut sites, site_encoding)?;
+        read_pointer(&mut sites, site_encoding)?;
+        let pad = read_pointer(&mut sites, site_encoding)?;
+        sites.read_uleb128()?;
+        if pad != 0 {
+            pads.push(start.wrapping_add(pad));
+        }
+    }
+    Ok(())
+}
+
+fn read_pointer(reader: &mut Bytes<'_>, how: u8) -> gimli::Result<u64> {
+    match how & encoding::FORMAT {
+        encoding::ULEB => reader.read_uleb128(),
+        encoding::SLEB => reader.read_sleb128().map(|value| value as u64),
+        encoding::U16 => reader.read_u16().map(u64::from),
+        encoding::U32 => reader.read_u32().map(u64::from),
+        0x0a => reader.read_i16().map(|value| value as u64),
+        0x0b => reader.read_i32().map(|value| value as u64),
+        encoding::U64 | 0x0c | 0x00 => reader.read_u64(),
+        _ => Err(gimli::Error::UnknownPointerEncoding(gimli::DwEhPe(how))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_with_two_landing_pads() {
+        // No start, no types; call sites in ULEB128: (0, 8, pad 0x20, 1), (8, 4, none, 0),
+        // (12, 4, pad 0x190, 0).
+        let table = [0xff, 0xff, 0x01, 13, 0, 8, 0x20, 1, 8, 4, 0, 0, 12, 4, 0x90, 0x03, 0, 0x55];
+        let mut pads = Vec::new();
+        read_table(0x9000, &table, 0x1000, &mut pads).unwrap();
+        assert_eq!(pads, [0x1020, 0x1190]);
+        assert!(read_table(0x9000, &table[..8], 0x1000, &mut pads).is_err());
+    }
+}

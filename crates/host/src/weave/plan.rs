@@ -1,0 +1,650 @@
+//! Where in a function the jumps to its probes go. Pure: instructions in, windows out.
+//!
+//! A *window* is a run of whole instructions that is copied to a trampoline; its first bytes become a
+//! jump there. Nothing may come to the overwritten bytes but through that jump: whatever jumps to an
+//! instruction among them is re-aimed at the instruction's copy. The ways to find a window, the first
+//! that fits is taken:
+//!
+//! 1. `jump`: five bytes from the point on, padding behind the function included.
+//! 2. `neighbours`: five bytes that begin with instructions before the point.
+//! 3. `hop`: two bytes, for a short jump into padding nearby that holds the long one.
+//!
+//! A place where none of them fits is refused, with the reason.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// The length of a jump that reaches a trampoline.
+pub const JUMP: u64 = 5;
+/// The length of a jump to padding nearby.
+pub const HOP: u64 = 2;
+/// How many instructions before a point are tried as the start of its window.
+const NEIGHBOURS: usize = 4;
+
+/// A place where code can be inserted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Spot {
+    /// Where a function is entered; a jump back to its start from within is no entry.
+    Entry(u64),
+    /// Before an instruction, however control comes to it.
+    Before(u64),
+    /// After an instruction, when control goes on to the next.
+    After(u64),
+    /// On the way of a taken jump.
+    Taken(u64),
+}
+
+impl Spot {
+    /// The instruction that it belongs to.
+    pub fn instruction(self) -> u64 {
+        let (Self::Entry(at) | Self::Before(at) | Self::After(at) | Self::Taken(at)) = self;
+        at
+    }
+}
+
+/// What the planner has to know of an instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Its address.
+    pub at: u64,
+    /// Its length.
+    pub length: u64,
+    /// Whether control can go on to the next instruction.
+    pub falls_through: bool,
+    /// Whether control comes back to the next instruction from elsewhere: a call, a system call.
+    pub returns: bool,
+}
+
+impl Step {
+    /// The address after it.
+    pub fn end(&self) -> u64 {
+        self.at + self.length
+    }
+}
+
+/// A direct jump.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Jump {
+    /// Its address.
+    pub source: u64,
+    /// Its length.
+    pub length: u8,
+    /// Where it goes.
+    pub target: u64,
+    /// Whether its distance has 32 bits, not 8.
+    pub is_long: bool,
+    /// Whether it can be lengthened in place of being re-aimed: `jrcxz` and `loop` cannot.
+    pub is_plain: bool,
+}
+
+/// What the planner has to know of the code around.
+pub trait Terrain {
+    /// The instruction at an address; nothing where there is none.
+    fn step(&self, at: u64) -> Option<Step>;
+    /// The start of the instruction that control falls through from to this address.
+    fn before(&self, at: u64) -> Option<u64>;
+    /// The direct jumps into a range.
+    fn jumps_into(&self, range: Range<u64>) -> Vec<Jump>;
+    /// Whether something comes to this address that cannot be re-aimed: a jump table, an exception, a
+    /// call.
+    fn is_fixed(&self, at: u64) -> bool;
+    /// Whether all jumps within the function are known.
+    fn is_certain(&self) -> bool;
+    /// Whether an address belongs to the function.
+    fn contains(&self, at: u64) -> bool;
+    /// How many bytes of padding begin here.
+    fn padding(&self, at: u64) -> u64;
+    /// Padding of [`JUMP`] bytes that begins in this range and that `taken` does not have.
+    fn hole(&self, within: Range<u64>, taken: &[u64]) -> Option<u64>;
+    /// Whether another function has changed something there for its own probes.
+    fn is_foreign(&self, range: Range<u64>) -> bool;
+}
+
+/// A run of instructions that moves to a trampoline.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Where it starts.
+    pub start: u64,
+    /// Its instructions.
+    pub steps: Vec<Step>,
+    /// The padding that holds the jump, when only a short one fits here.
+    pub hole: Option<u64>,
+    /// The way that it was found.
+    pub tactic: &'static str,
+}
+
+impl Window {
+    /// The bytes that are overwritten.
+    pub fn overwritten(&self) -> Range<u64> {
+        self.start..self.start + if self.hole.is_some() { HOP } else { JUMP }
+    }
+
+    /// The address after the last instruction.
+    pub fn end(&self) -> u64 {
+        self.steps.last().map_or(self.start, Step::end)
+    }
+
+    /// Whether an instruction begins at this address.
+    pub fn has(&self, at: u64) -> bool {
+        self.steps.iter().any(|step| step.at == at)
+    }
+}
+
+/// A jump that shall go to the copy of the instruction that it goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reaim {
+    /// The jump.
+    pub jump: Jump,
+    /// The padding that holds a long jump, when this is a short one.
+    pub hole: Option<u64>,
+}
+
+/// Why nothing can be woven at a place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// The place.
+    pub spot: Spot,
+    /// The reason.
+    pub why: &'static str,
+}
+
+/// How a function is woven.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// The windows, by their start.
+    pub windows: BTreeMap<u64, Window>,
+    /// The jumps to re-aim.
+    pub reaims: Vec<Reaim>,
+    /// What could not be done.
+    pub refused: Vec<Refused>,
+}
+
+impl Plan {
+    /// The window that an instruction is copied to.
+    pub fn window_of(&self, at: u64) -> Option<&Window> {
+        self.windows.range(..=at).next_back().map(|(_, w)| w).filter(|w| w.has(at))
+    }
+
+    fn overlaps(&self, range: &Range<u64>) -> bool {
+        self.windows
+            .values()
+            .any(|w| w.start < range.end && range.start < w.end().max(w.overwritten().end))
+    }
+
+    /// All bytes that it changes.
+    pub fn claims(&self) -> Vec<Range<u64>> {
+        let windows = self.windows.values().map(|w| w.start..w.end().max(w.overwritten().end));
+        let jumps =
+            self.reaims.iter().map(|r| r.jump.source..r.jump.source + u64::from(r.jump.length));
+        let holes = self.holes().into_iter().map(|hole| hole..hole + JUMP);
+        windows.chain(jumps).chain(holes).collect()
+    }
+
+    /// The padding that it uses.
+    fn holes(&self) -> Vec<u64> {
+        let windows = self.windows.values().filter_map(|w| w.hole);
+        windows.chain(self.reaims.iter().filter_map(|r| r.hole)).collect()
+    }
+}
+
+impl Plan {
+    /// This plan with windows for more places. What was planned before stays as it is: threads may be
+    /// in it. `all` are the places that the function has then, these included; `reserved` are ranges
+    /// that threads may still come back to.
+    #[must_use]
+    pub fn extended(
+        &self,
+        terrain: &impl Terrain,
+        more: &[Spot],
+        all: &[Spot],
+        reserved: &[Range<u64>],
+    ) -> Self {
+        let mut refused: Vec<Refused> = Vec::new();
+        loop {
+            let mut plan = self.clone();
+            let accepted = |spot: &&Spot| refused.iter().all(|r| r.spot != **spot);
+            let failure = more.iter().filter(accepted).find_map(|&spot| {
+                let added = add(terrain, &mut plan, spot, all, reserved);
+                added.err().map(|why| Refused { spot, why })
+            });
+            match failure {
+                // What the refused place had taken may be what another needs: again, without it.
+                Some(failure) => refused.push(failure),
+                None => {
+                    plan.refused = refused;
+                    return plan;
+                }
+            }
+        }
+    }
+
+    /// This plan with only the windows that these places need.
+    #[must_use]
+    pub fn reduced(&self, spots: &[Spot]) -> Self {
+        let mut plan = self.clone();
+        plan.refused.clear();
+        plan.windows.retain(|_, w| spots.iter().any(|spot| w.has(spot.instruction())));
+        let needed = |reaim: &Reaim| plan.window_of(reaim.jump.target).is_some();
+        plan.reaims = self.reaims.iter().filter(|r| needed(r)).copied().collect();
+        plan
+    }
+}
+
+/// Finds a window for one more place.
+fn add(
+    terrain: &impl Terrain,
+    plan: &mut Plan,
+    spot: Spot,
+    spots: &[Spot],
+    reserved: &[Range<u64>],
+) -> Result<(), &'static str> {
+    let at = spot.instruction();
+    let is_entry = |start: u64| spots.contains(&Spot::Entry(start));
+    if let Some(window) = plan.window_of(at) {
+        // A window that begins before a function's entry would be entered by no caller.
+        return match spot {
+            Spot::Entry(_) if window.start != at => Err("another probe's window covers it"),
+            _ => Ok(()),
+        };
+    }
+    let mut first_reason = None;
+    let mut attempt = |plan: &mut Plan, start: u64, room: u64, tactic: &'static str| {
+        let found = window(terrain, plan, start..at + 1, room, tactic)
+            .and_then(|w| {
+                let range = w.start..w.end();
+                let is_free = |r: &Range<u64>| range.end <= r.start || r.end <= range.start;
+                let clashes = reserved.iter().any(|r| *r != range && !is_free(r));
+                if clashes {
+                    Err("a thread is still on its way out of an earlier probe")
+                } else {
+                    Ok(w)
+                }
+            })
+            .and_then(|window| settle(terrain, plan, window, is_entry(start)));
+        match found {
+            Ok(()) => true,
+            Err(why) => {
+                first_reason.get_or_insert(why);
+                false
+            }
+        }
+    };
+    if attempt(plan, at, JUMP, "jump") {
+        return Ok(());
+    }
+    if !matches!(spot, Spot::Entry(_)) {
+        let mut start = at;
+        for _ in 0..NEIGHBOURS {
+            let Some(before) = terrain.before(start) else { break };
+            start = before;
+            if attempt(plan, start, JUMP, "neighbours") {
+                return Ok(());
+            }
+        }
+    }
+    if attempt(plan, at, HOP, "hop") {
+        return Ok(());
+    }
+    if !matches!(spot, Spot::Entry(_))
+        && let Some(before) = terrain.before(at)
+        && attempt(plan, before, HOP, "hop")
+    {
+        return Ok(());
+    }
+    Err(first_reason.unwrap_or("there is no code"))
+}
+
+/// The window of at least that many bytes whose instructions cover a range from its start on.
+fn window(
+    terrain: &impl Terrain,
+    plan: &Plan,
+    covered: Range<u64>,
+    room: u64,
+    tactic: &'static str,
+) -> Result<Window, &'static str> {
+    let start = covered.start;
+    let end = covered.end.max(start + room);
+    let mut steps: Vec<Step> = Vec::new();
+    let mut at = start;
+    while at < end {
+        let dead_end = steps.last().is_some_and(|last| !last.falls_through);
+        if dead_end && at >= covered.end && terrain.padding(at) >= end - at {
+            break;
+        }
+        let step = terrain
+            .step(at)
+            .filter(|step| terrain.contains(step.at))
+            .ok_or("the function is too short and nothing behind it is free")?;
+        if steps.last().is_some_and(|last| last.returns) {
+            return Err("a call would come back into the middle of it");
+        }
+        at = step.end();
+        steps.push(step);
+    }
+    if at < start + room && steps.last().is_some_and(|last| last.returns) {
+        return Err("a call would come back into the middle of it");
+    }
+    let hole = if room == HOP {
+        let reach = (start + HOP).saturating_sub(128)..start + HOP + 128;
+        Some(terrain.hole(reach, &plan.holes()).ok_or("there is no padding nearby")?)
+    } else {
+        None
+    };
+    let window = Window { start, steps, hole, tactic };
+    let taken = window.overwritten().start..window.end().max(window.overwritten().end);
+    if plan.overlaps(&taken) || terrain.is_foreign(taken) {
+        return Err("another probe's window is too close");
+    }
+    Ok(window)
+}
+
+/// Takes a window in, if everything that jumps into it can be re-aimed.
+fn settle(
+    terrain: &impl Terrain,
+    plan: &mut Plan,
+    window: Window,
+    is_entry: bool,
+) -> Result<(), &'static str> {
+    let overwritten = window.overwritten();
+    let mut reaims = Vec::new();
+    let mut holes = plan.holes();
+    holes.extend(window.hole);
+    for step in window.steps.iter().filter(|step| step.at != window.start) {
+        if terrain.is_fixed(step.at) {
+            return Err("code that cannot be changed jumps into the middle of it");
+        }
+        if !is_entry && !terrain.is_certain() {
+            return Err("not all jumps of the function are known");
+        }
+    }
+    for jump in terrain.jumps_into(window.start..window.end()) {
+        if jump.target == window.start {
+            // Only callers may run the probe at an entry.
+            if !is_entry || !terrain.contains(jump.source) {
+                continue;
+            }
+        } else if !window.has(jump.target) {
+            return Err("a jump goes into the middle of an instruction");
+        }
+        let moves = window.has(jump.source) || plan.window_of(jump.source).is_some();
+        if moves {
+            continue;
+        }
+        let hole = if jump.is_long {
+            None
+        } else if jump.is_plain {
+            let end = jump.source + u64::from(jump.length);
+            let hole = terrain.hole(end.saturating_sub(128)..end + 128, &holes);
+            Some(hole.ok_or("a short jump goes into the middle of it, with no padding nearby")?)
+        } else {
+            return Err("a loop instruction goes into the middle of it");
+        };
+        if terrain.is_foreign(jump.source..jump.source + u64::from(jump.length)) {
+            return Err("another probe's window is too close");
+        }
+        holes.extend(hole);
+        reaims.push(Reaim { jump, hole });
+    }
+    // A jump that was to be re-aimed may now move itself, as a whole or not at all.
+    let moves = |r: &Reaim| window.has(r.jump.source);
+    let is_hit = |r: &Reaim| {
+        let end = r.jump.source + u64::from(r.jump.length);
+        r.jump.source < overwritten.end && overwritten.start < end
+    };
+    if plan.reaims.iter().any(|r| is_hit(r) && !moves(r)) {
+        return Err("another probe's window is too close");
+    }
+    plan.reaims.retain(|r| !moves(r));
+    plan.reaims.extend(reaims);
+    plan.windows.insert(window.start, window);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use iced_x86::code_asm::*;
+    use iced_x86::{Decoder, DecoderOptions, FlowControl, IcedError};
+    use weft_code::{BranchKind, Sweep, Width, sweep};
+
+    const BASE: u64 = 0x40_0000;
+
+    /// A function at `BASE`, with padding behind it, then another function.
+    struct Field {
+        bytes: Vec<u8>,
+        function: Range<u64>,
+        sweep: Sweep,
+        certain: bool,
+        fixed: Vec<u64>,
+        padding: u64,
+    }
+
+    impl Field {
+        fn new(
+            padding: usize,
+            write: impl FnOnce(&mut CodeAssembler) -> Result<(), IcedError>,
+        ) -> Self {
+            let mut assembler = CodeAssembler::new(64).unwrap();
+            write(&mut assembler).unwrap();
+            let mut bytes = assembler.assemble(BASE).unwrap();
+            let function = BASE..BASE + bytes.len() as u64;
+            bytes.extend(vec![0xcc; padding]);
+            bytes.extend([0xc3; 16]);
+            let sweep = sweep(&bytes, BASE, &[BASE]);
+            Self { bytes, function, sweep, certain: true, fixed: vec![], padding: padding as u64 }
+        }
+
+        fn plan(&self, spots: &[Spot]) -> Plan {
+            Plan::default().extended(self, spots, spots, &[])
+        }
+    }
+
+    impl Terrain for Field {
+        fn step(&self, at: u64) -> Option<Step> {
+            let bytes = self.bytes.get((at - BASE) as usize..)?;
+            let instruction = Decoder::with_ip(64, bytes, at, DecoderOptions::NONE).decode();
+            let flow = instruction.flow_control();
+            (!instruction.is_invalid()).then_some(Step {
+                at,
+                length: instruction.len() as u64,
+                falls_through: !matches!(
+                    flow,
+                    FlowControl::UnconditionalBranch | FlowControl::Return
+                ),
+                returns: matches!(flow, FlowControl::Call | FlowControl::IndirectCall),
+            })
+        }
+
+        fn before(&self, at: u64) -> Option<u64> {
+            let mut from = BASE;
+            while from < at {
+                let step = self.step(from)?;
+                if step.end() == at {
+                    return step.falls_through.then_some(from);
+                }
+                from = step.end();
+            }
+            None
+        }
+
+        fn jumps_into(&self, range: Range<u64>) -> Vec<Jump> {
+            self.sweep
+                .branches_into(range)
+                .map(|b| Jump {
+                    source: b.source,
+                    length: b.length,
+                    target: b.target,
+                    is_long: b.width == Width::Rel32,
+                    is_plain: b.kind != BranchKind::Loop,
+                })
+                .collect()
+        }
+
+        fn is_fixed(&self, at: u64) -> bool {
+            self.fixed.contains(&at)
+        }
+
+        fn is_certain(&self) -> bool {
+            self.certain
+        }
+
+        fn contains(&self, at: u64) -> bool {
+            self.function.contains(&at)
+        }
+
+        fn padding(&self, at: u64) -> u64 {
+            (self.function.end + self.padding).saturating_sub(at).min(self.padding)
+        }
+
+        fn is_foreign(&self, _: Range<u64>) -> bool {
+            false
+        }
+
+        fn hole(&self, within: Range<u64>, taken: &[u64]) -> Option<u64> {
+            let end = self.function.end + self.padding;
+            (self.function.end..end.saturating_sub(JUMP - 1))
+                .rev()
+                .find(|at| within.contains(at) && taken.iter().all(|t| t.abs_diff(*at) >= JUMP))
+        }
+    }
+
+    fn tactics(plan: &Plan) -> Vec<(u64, &'static str)> {
+        plan.windows.values().map(|w| (w.start - BASE, w.tactic)).collect()
+    }
+
+    #[test]
+    fn whole_instructions_are_taken() {
+        let field = Field::new(0, |a| {
+            a.push(rbp)?;
+            a.mov(rbp, rsp)?;
+            a.sub(rsp, 16)?;
+            a.leave()?;
+            a.ret()
+        });
+        let plan = field.plan(&[Spot::Entry(BASE)]);
+        assert_eq!(tactics(&plan), [(0, "jump")]);
+        assert_eq!(plan.windows[&BASE].end(), BASE + 8);
+    }
+
+    #[test]
+    fn a_tiny_function_uses_the_padding_behind_it() {
+        let tiny = |padding| {
+            Field::new(padding, |a| {
+                a.xor(eax, eax)?;
+                a.ret()
+            })
+        };
+        let plan = tiny(2).plan(&[Spot::Entry(BASE), Spot::Before(BASE + 2)]);
+        assert_eq!(tactics(&plan), [(0, "jump")]);
+        assert!(plan.refused.is_empty());
+        let plan = tiny(1).plan(&[Spot::Entry(BASE)]);
+        assert_eq!(plan.refused[0].why, "the function is too short and nothing behind it is free");
+    }
+
+    #[test]
+    fn a_short_function_hops_into_padding() {
+        // A loop to the second instruction, which is fixed: only the first two bytes are free.
+        let mut field = Field::new(5, |a| {
+            a.xor(eax, eax)?;
+            a.inc(eax)?;
+            a.ret()
+        });
+        field.fixed.push(BASE + 2);
+        let plan = field.plan(&[Spot::Entry(BASE)]);
+        assert_eq!(tactics(&plan), [(0, "hop")]);
+        assert_eq!(plan.windows[&BASE].hole, Some(BASE + 5));
+        assert_eq!(plan.windows[&BASE].steps.len(), 1);
+    }
+
+    #[test]
+    fn a_loop_back_to_the_entry_is_no_entry() {
+        let field = Field::new(8, |a| {
+            let mut start = a.create_label();
+            a.set_label(&mut start)?;
+            a.add(qword_ptr(rdi), 1)?;
+            a.add(rdi, 8)?;
+            a.cmp(rdi, rsi)?;
+            a.jne(start)?;
+            a.ret()
+        });
+        let plan = field.plan(&[Spot::Entry(BASE)]);
+        assert_eq!(tactics(&plan), [(0, "jump")]);
+        let [reaim] = plan.reaims[..] else { panic!("{plan:?}") };
+        assert_eq!((reaim.jump.target, reaim.jump.is_long), (BASE, false));
+        assert!(reaim.hole.is_some());
+        // For a probe before the instruction, the loop counts.
+        assert!(field.plan(&[Spot::Before(BASE)]).reaims.is_empty());
+    }
+
+    #[test]
+    fn a_jump_into_the_window_is_re_aimed_unless_it_moves_along() {
+        let field = Field::new(0, |a| {
+            let mut top = a.create_label();
+            a.xor(eax, eax)?;
+            a.set_label(&mut top)?;
+            a.inc(rax)?;
+            a.lea(rcx, ptr(rax) + 1000)?;
+            a.db(&[0x0f, 0x85])?; // jne top, in its long form
+            a.dd(&[(-16i32) as u32])?;
+            a.ret()
+        });
+        let plan = field.plan(&[Spot::Entry(BASE)]);
+        assert_eq!(plan.reaims.len(), 1, "{plan:?}");
+        assert!(plan.reaims[0].jump.is_long && plan.reaims[0].hole.is_none());
+        // A window over the jump takes it along.
+        let jump = plan.reaims[0].jump.source;
+        let both = plan.extended(&field, &[Spot::Taken(jump)], &[Spot::Taken(jump)], &[]);
+        assert_eq!(both.windows.len(), 2, "{both:?}");
+        assert!(both.reaims.is_empty());
+        assert_eq!(both.reduced(&[Spot::Taken(jump)]).windows.len(), 1);
+    }
+
+    #[test]
+    fn no_call_returns_into_a_window() {
+        let field = Field::new(0, |a| {
+            a.call(rax)?;
+            a.nop()?;
+            a.nop()?;
+            a.nop()?;
+            a.ret()
+        });
+        let plan = field.plan(&[Spot::Entry(BASE)]);
+        assert_eq!(plan.refused[0].why, "a call would come back into the middle of it");
+    }
+
+    #[test]
+    fn a_return_takes_its_neighbours_in() {
+        let field = Field::new(0, |a| {
+            a.add(rsp, 8)?;
+            a.pop(rbx)?;
+            a.pop(rbp)?;
+            a.ret()
+        });
+        let ret = field.function.end - 1;
+        let plan = field.plan(&[Spot::Before(ret)]);
+        assert_eq!(tactics(&plan), [(0, "neighbours")]);
+        let mut uncertain = Field { certain: false, ..field };
+        uncertain.certain = false;
+        assert_eq!(
+            uncertain.plan(&[Spot::Before(ret)]).refused[0].why,
+            "the function is too short and nothing behind it is free"
+        );
+    }
+
+    #[test]
+    fn windows_do_not_overlap_and_the_rest_is_woven_without_the_refused() {
+        let field = Field::new(0, |a| {
+            a.mov(eax, 1)?;
+            a.nop()?;
+            a.mov(ecx, 1)?;
+            a.ret()
+        });
+        let spots = [Spot::Entry(BASE), Spot::Before(BASE + 5), Spot::Before(BASE + 6)];
+        let plan = field.plan(&spots);
+        assert_eq!(tactics(&plan), [(0, "jump"), (5, "jump")]);
+        assert!(plan.refused.is_empty());
+        let reserved = [BASE + 3..BASE + 7];
+        let plan = Plan::default().extended(&field, &spots, &spots, &reserved);
+        assert!(plan.refused.len() >= 2, "{plan:?}");
+    }
+}

@@ -1,0 +1,115 @@
+//! Reading what probes have measured. Nothing is stopped for it.
+
+use super::clock::clock;
+use super::values::Values;
+use super::weaver::{Probe, ProbeId, Weaver};
+use crate::{Error, ErrorKind, Result};
+use weft_snippet::layout::Place;
+use weft_snippet::read::{
+    HistogramSum, MapSum, Ring, Slab, sum_counter, sum_histogram, sum_map, sum_timer,
+};
+use weft_snippet::{Datum, DatumKind, Scope, TimerClock};
+
+/// What a timer has measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimerValue {
+    /// Nanoseconds, those of timers that run right now included.
+    pub nanoseconds: u64,
+    /// How often it was stopped.
+    pub count: u64,
+}
+
+impl Weaver {
+    /// A counter of each of a probe's points; one value when they share it.
+    pub fn counters(&self, id: ProbeId, name: &str) -> Result<Vec<i64>> {
+        let (probe, values, index) = self.find(id, name)?;
+        let DatumKind::Counter(scope) = probe.data()[index].kind else {
+            return Err(wrong_kind(name, "counter"));
+        };
+        let slabs: Vec<Slab<'_>> = values.slabs(self.own_pid()).collect();
+        let sum = |place: Place| sum_counter(slabs.iter().copied(), place);
+        if scope == Scope::Shared {
+            return Ok(vec![sum(probe.place(index, 0))]);
+        }
+        Ok((0..probe.points().len()).map(|point| sum(probe.place(index, point))).collect())
+    }
+
+    /// A timer.
+    pub fn timer(&self, id: ProbeId, name: &str) -> Result<TimerValue> {
+        let (probe, values, index) = self.find(id, name)?;
+        let DatumKind::Timer(kind) = probe.data()[index].kind else {
+            return Err(wrong_kind(name, "timer"));
+        };
+        // SAFETY: the instruction only reads the counter, and every x86-64 processor has it.
+        let now = unsafe { core::arch::x86_64::_rdtsc() };
+        let sum = sum_timer(values.slabs(self.own_pid()), probe.place(index, 0), kind, now);
+        let nanoseconds = match kind {
+            TimerClock::Wall => clock().nanoseconds(sum.total + sum.so_far),
+            TimerClock::Cpu => sum.total,
+        };
+        Ok(TimerValue { nanoseconds, count: sum.count })
+    }
+
+    /// A histogram.
+    pub fn histogram(&self, id: ProbeId, name: &str) -> Result<HistogramSum> {
+        let (probe, values, index) = self.find(id, name)?;
+        let DatumKind::Histogram(buckets) = probe.data()[index].kind else {
+            return Err(wrong_kind(name, "histogram"));
+        };
+        Ok(sum_histogram(values.slabs(self.own_pid()), probe.place(index, 0), buckets))
+    }
+
+    /// A map.
+    pub fn map(&self, id: ProbeId, name: &str) -> Result<(MapSum, u8)> {
+        let (probe, values, index) = self.find(id, name)?;
+        let DatumKind::Map { keys, capacity } = probe.data()[index].kind else {
+            return Err(wrong_kind(name, "map"));
+        };
+        Ok((sum_map(values.slabs(self.own_pid()), probe.place(index, 0), keys, capacity), keys))
+    }
+
+    /// Takes the records of a ring out that were written since the last time.
+    pub fn records(&self, id: ProbeId, name: &str) -> Result<Vec<Vec<u64>>> {
+        let mut records = Vec::new();
+        self.each_ring(id, name, |ring| {
+            ring.consume(|record| records.push(record.to_vec()));
+        })?;
+        Ok(records)
+    }
+
+    /// How much a ring or a map has lost for want of room.
+    pub fn lost(&self, id: ProbeId, name: &str) -> Result<u64> {
+        let (probe, _, index) = self.find(id, name)?;
+        match probe.data()[index].kind {
+            DatumKind::Map { .. } => Ok(self.map(id, name)?.0.lost),
+            _ => {
+                let mut lost = 0;
+                self.each_ring(id, name, |ring| lost += ring.lost())?;
+                Ok(lost)
+            }
+        }
+    }
+
+    fn each_ring(&self, id: ProbeId, name: &str, mut act: impl FnMut(Ring<'_>)) -> Result<()> {
+        let (probe, values, index) = self.find(id, name)?;
+        let datum: &Datum = &probe.data()[index];
+        for slab in values.slabs(self.own_pid()) {
+            let ring = Ring::new(slab, probe.place(index, 0), &datum.kind);
+            act(ring.ok_or_else(|| wrong_kind(name, "ring"))?);
+        }
+        Ok(())
+    }
+
+    fn find(&self, id: ProbeId, name: &str) -> Result<(&Probe, &Values, usize)> {
+        let probe = self.probe(id)?;
+        let index = probe.data().iter().position(|datum| datum.name == name);
+        let index = index.ok_or_else(|| {
+            Error::new(ErrorKind::InvalidArgument, format!("the probe measures no {name}"))
+        })?;
+        Ok((probe, self.values_of(probe)?, index))
+    }
+}
+
+fn wrong_kind(name: &str, wanted: &str) -> Error {
+    Error::new(ErrorKind::InvalidArgument, format!("{name} is no {wanted}"))
+}

@@ -1,0 +1,534 @@
+//! The code of one module of the target, as it was before anything was woven into it.
+
+use super::landing::landing_pads;
+use super::plan::{self, JUMP, Jump};
+use crate::modules::{self, Module};
+use crate::proc::{self, Tid};
+use crate::symbols::{
+    Cache, FunctionKind, FunctionTable, Layout, ModuleFile, ModuleImage, ModuleSymbols, Origin,
+};
+use crate::{Result, TargetAddr, memory};
+use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
+use object::elf;
+use object::read::elf::ProgramHeader;
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::sync::Arc;
+use weft_code::{
+    BranchKind, Callee, Convention, Function, Graph, Program, Sweep, Width, graph, sweep,
+};
+
+/// A function that nothing names longer than this is not believed.
+const LONGEST: u64 = 16 << 20;
+
+/// Functions that never come back, by the names that the linker knows.
+const NEVER_RETURN: [&str; 34] = [
+    "exit",
+    "_exit",
+    "_Exit",
+    "quick_exit",
+    "abort",
+    "__abort",
+    "__assert_fail",
+    "__assert_perror_fail",
+    "__assert",
+    "__stack_chk_fail",
+    "__fortify_fail",
+    "__chk_fail",
+    "__libc_fatal",
+    "__libc_start_main",
+    "longjmp",
+    "_longjmp",
+    "siglongjmp",
+    "__longjmp_chk",
+    "pthread_exit",
+    "err",
+    "errx",
+    "verr",
+    "verrx",
+    "__cxa_throw",
+    "__cxa_rethrow",
+    "__cxa_bad_cast",
+    "__cxa_bad_typeid",
+    "__cxa_throw_bad_array_new_length",
+    "__cxa_call_unexpected",
+    "__cxa_pure_virtual",
+    "_Unwind_Resume",
+    "_ZSt9terminatev",
+    "__clang_call_terminate",
+    "rust_begin_unwind",
+];
+
+/// Beginnings of such names: the C++ library's throwing helpers and Rust's panics.
+const NEVER_RETURN_PREFIXES: [&str; 3] = ["_ZSt17__throw_", "_ZSt20__throw_", "_ZN4core9panicking"];
+
+/// A piece of a module's memory that the program itself cannot write to.
+#[derive(Debug)]
+struct Segment {
+    start: u64,
+    bytes: Vec<u8>,
+    is_code: bool,
+}
+
+impl Segment {
+    fn range(&self) -> Range<u64> {
+        self.start..self.start + self.bytes.len() as u64
+    }
+}
+
+/// What is known of a function without looking at its code.
+#[derive(Clone, Copy, Debug)]
+pub struct Known {
+    /// Its place in the table of symbols.
+    pub index: u32,
+    /// Where it starts.
+    pub start: u64,
+    /// The address after its end.
+    pub end: u64,
+    /// Whether it is a part of another function that was placed elsewhere.
+    pub is_cold: bool,
+    returns: bool,
+    is_stub: bool,
+    is_go: bool,
+}
+
+impl Known {
+    fn convention(&self) -> Convention {
+        if self.is_go { Convention::Go } else { Convention::SystemV }
+    }
+}
+
+/// The code of one module.
+#[derive(Debug)]
+pub struct ModuleText {
+    /// The module.
+    pub module: Module,
+    segments: Vec<Segment>,
+    /// By their start.
+    functions: Vec<Known>,
+    /// The parts of functions that were placed elsewhere, by the function's start.
+    cold_parts: HashMap<u64, Vec<Range<u64>>>,
+    sweeps: Vec<OnceCell<Sweep>>,
+    pads: OnceCell<Vec<u64>>,
+    unwind_header: Option<u64>,
+    /// Code and padding that functions have changed for their probes: by its start, the end and the
+    /// function.
+    claims: BTreeMap<u64, (u64, u64)>,
+}
+
+impl ModuleText {
+    /// Reads the code of a module.
+    pub fn read(pid: Tid, module: Module) -> Result<Self> {
+        let symbols = symbols_of(pid, &module)?;
+        let segments = read_segments(pid, &module)?;
+        let unwind_header = unwind_header(pid, &module);
+        let (functions, cold_parts) = known_functions(symbols.functions(), module.bias, &segments);
+        let sweeps = segments.iter().map(|_| OnceCell::new()).collect();
+        Ok(Self {
+            module,
+            segments,
+            functions,
+            cold_parts,
+            sweeps,
+            pads: OnceCell::new(),
+            unwind_header,
+            claims: BTreeMap::new(),
+        })
+    }
+
+    /// The addresses that it covers.
+    pub fn range(&self) -> Range<TargetAddr> {
+        self.module.start..self.module.end
+    }
+
+    /// The function that an address belongs to.
+    pub fn function(&self, at: u64) -> Option<Known> {
+        let after = self.functions.partition_point(|f| f.start <= at);
+        self.functions[..after].iter().rev().take(16).find(|f| at < f.end).copied()
+    }
+
+    /// Whether it has code of Go's.
+    pub fn is_go(&self) -> bool {
+        self.functions.iter().any(|f| f.is_go)
+    }
+
+    fn segment(&self, at: u64) -> Option<(usize, &Segment)> {
+        self.segments.iter().enumerate().find(|(_, segment)| segment.range().contains(&at))
+    }
+
+    fn sweep(&self, at: u64) -> Option<&Sweep> {
+        let (index, segment) = self.segment(at).filter(|(_, segment)| segment.is_code)?;
+        Some(self.sweeps[index].get_or_init(|| {
+            let starts: Vec<u64> = self.functions.iter().map(|f| f.start).collect();
+            sweep(&segment.bytes, segment.start, &starts)
+        }))
+    }
+
+    /// The whole function, with the parts that were placed elsewhere.
+    pub fn whole(&self, known: &Known) -> Function {
+        let mut function = Function::new(known.start..known.end, known.convention());
+        function.ranges.extend(self.cold_parts.get(&known.start).into_iter().flatten().cloned());
+        function
+    }
+
+    /// The control flow of a function.
+    pub fn graph(&self, known: &Known) -> Graph {
+        graph(self, &self.whole(known))
+    }
+
+    /// Whether a function has jumps that only its control flow can tell the targets of.
+    pub fn jumps_indirectly(&self, known: &Known) -> bool {
+        self.sweep(known.start).is_some_and(|sweep| {
+            let from = sweep.indirect_jumps.partition_point(|&at| at < known.start);
+            sweep.indirect_jumps.get(from).is_some_and(|&at| at < known.end)
+        })
+    }
+
+    /// The instruction at an address.
+    pub fn decode(&self, at: u64) -> Option<Instruction> {
+        let bytes = self.is_code(at).then(|| self.bytes(at))?;
+        let mut decoder =
+            Decoder::with_ip(64, &bytes[..bytes.len().min(15)], at, DecoderOptions::NONE);
+        let instruction = decoder.decode();
+        (!instruction.is_invalid()).then_some(instruction)
+    }
+
+    fn pads(&self) -> &[u64] {
+        self.pads.get_or_init(|| {
+            self.unwind_header
+                .map_or(Vec::new(), |header| landing_pads(header, |address| self.bytes(address)))
+        })
+    }
+
+    /// Notes what a function changes for its probes, in place of what it changed before.
+    pub fn claim(&mut self, function: u64, before: &[Range<u64>], now: Vec<Range<u64>>) {
+        for range in before {
+            self.claims.remove(&range.start);
+        }
+        self.claims.extend(now.into_iter().map(|range| (range.start, (range.end, function))));
+    }
+
+    /// The first claim that overlaps a range; they do not overlap each other.
+    fn claimed(&self, range: Range<u64>) -> Option<(Range<u64>, u64)> {
+        let (&start, &(end, function)) = self.claims.range(..range.end).next_back()?;
+        let before = self.claims.range(range.start..range.end).next();
+        let (start, end, function) =
+            before.map_or((start, end, function), |(&s, &(e, f))| (s, e, f));
+        (end > range.start).then_some((start..end, function))
+    }
+
+    /// The free padding that begins at an address, where no code runs to.
+    fn padding(&self, at: u64) -> u64 {
+        let next = self.functions.partition_point(|f| f.start < at);
+        let limit = self.functions.get(next).map_or(at + 64, |f| f.start);
+        let Some((_, segment)) = self.segment(at).filter(|(_, segment)| segment.is_code) else {
+            return 0;
+        };
+        let limit = limit.min(segment.range().end);
+        let limit = self.claimed(at..limit).map_or(limit, |(claim, _)| claim.start.max(at));
+        let bytes = &segment.bytes[(at - segment.start) as usize..(limit - segment.start) as usize];
+        padding_length(bytes)
+    }
+
+    /// Padding of the length of a jump that begins in a range.
+    fn hole(&self, within: Range<u64>, also_taken: &[u64]) -> Option<u64> {
+        let is_free = |&at: &u64| {
+            within.contains(&at)
+                && self.claimed(at..at + JUMP).is_none()
+                && also_taken.iter().all(|&taken| taken.abs_diff(at) >= JUMP)
+        };
+        // From its end: what is at its start may serve the function before.
+        self.gaps_around(&within)
+            .flat_map(|gap| (gap.start..(gap.end + 1).saturating_sub(JUMP)).rev())
+            .find(is_free)
+    }
+
+    /// The gaps between functions in and next to a range that have nothing but padding. Where there is
+    /// something else, there is code that nothing names, which may be entered anywhere.
+    fn gaps_around(&self, range: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
+        let first = self.functions.partition_point(|f| f.start < range.start);
+        let last = self.functions.partition_point(|f| f.start < range.end);
+        let nearby = first.saturating_sub(2)..(last + 1).min(self.functions.len());
+        nearby.filter_map(|index| {
+            let next = self.functions.get(index + 1)?.start;
+            // Functions may overlap: the gap begins where the last of them ends.
+            let before = &self.functions[index.saturating_sub(4)..=index];
+            let end = before.iter().map(|f| f.end).max()?;
+            let (_, segment) = self.segment(end)?;
+            if end >= next || next > segment.range().end {
+                return None;
+            }
+            let gap = (end - segment.start) as usize..(next - segment.start) as usize;
+            (padding_length(&segment.bytes[gap.clone()]) == gap.len() as u64).then_some(end..next)
+        })
+    }
+}
+
+/// How many bytes from the start of these there are before the padding at their end.
+fn code_length(bytes: &[u8]) -> u64 {
+    let mut decoder = Decoder::new(64, bytes, DecoderOptions::NONE);
+    let mut length = 0;
+    while decoder.can_decode() {
+        if !is_filler(&decoder.decode()) {
+            length = decoder.position() as u64;
+        }
+    }
+    length
+}
+
+/// How many bytes from the start of these are fillers between functions.
+fn padding_length(bytes: &[u8]) -> u64 {
+    let mut decoder = Decoder::new(64, bytes, DecoderOptions::NONE);
+    let mut length = 0;
+    while decoder.can_decode() {
+        if !is_filler(&decoder.decode()) {
+            break;
+        }
+        length = decoder.position() as u64;
+    }
+    length
+}
+
+/// Whether an instruction is one that compilers fill gaps with.
+fn is_filler(instruction: &Instruction) -> bool {
+    match instruction.mnemonic() {
+        Mnemonic::Nop | Mnemonic::Int3 => true,
+        // `xchg ax, ax` and the like decode as themselves.
+        _ => instruction.code() == Code::Xchg_rm16_r16 && instruction.len() == 3,
+    }
+}
+
+impl Program for ModuleText {
+    fn bytes(&self, address: u64) -> &[u8] {
+        self.segment(address)
+            .map_or(&[], |(_, segment)| &segment.bytes[(address - segment.start) as usize..])
+    }
+
+    fn is_code(&self, address: u64) -> bool {
+        self.segment(address).is_some_and(|(_, segment)| segment.is_code)
+    }
+
+    fn callee(&self, address: u64) -> Option<Callee> {
+        let at = self.functions.partition_point(|f| f.start < address);
+        let known = self.functions.get(at).filter(|f| f.start == address && !f.is_cold)?;
+        Some(Callee {
+            returns: known.returns,
+            convention: known.convention(),
+            external: known.is_stub,
+        })
+    }
+
+    fn landing_pads(&self, function: &Function) -> Vec<u64> {
+        let pads = self.pads();
+        let mut found = Vec::new();
+        for range in &function.ranges {
+            let from = pads.partition_point(|&pad| pad < range.start);
+            found.extend(pads[from..].iter().take_while(|&&pad| pad < range.end));
+        }
+        found
+    }
+}
+
+/// One function of a module, for the planner.
+#[derive(Debug)]
+pub struct FunctionTerrain<'a> {
+    /// The module's code.
+    pub text: &'a ModuleText,
+    /// The function.
+    pub whole: Function,
+    /// Its control flow, when it was needed.
+    pub graph: Option<&'a Graph>,
+}
+
+impl plan::Terrain for FunctionTerrain<'_> {
+    fn step(&self, at: u64) -> Option<plan::Step> {
+        let instruction = self.text.decode(at)?;
+        let flow = instruction.flow_control();
+        let is_system_call = matches!(
+            instruction.mnemonic(),
+            Mnemonic::Syscall | Mnemonic::Sysenter | Mnemonic::Int | Mnemonic::Int1
+        );
+        Some(plan::Step {
+            at,
+            length: instruction.len() as u64,
+            falls_through: !matches!(
+                flow,
+                FlowControl::UnconditionalBranch
+                    | FlowControl::IndirectBranch
+                    | FlowControl::Return
+                    | FlowControl::Exception
+            ),
+            returns: is_system_call
+                || matches!(flow, FlowControl::Call | FlowControl::IndirectCall),
+        })
+    }
+
+    fn before(&self, at: u64) -> Option<u64> {
+        let graph = self.graph?;
+        let before = graph.instructions(graph.block_of(at.checked_sub(1)?)?);
+        let before = before.iter().find(|instruction| instruction.next_ip() == at)?.ip();
+        self.step(before).filter(|step| step.falls_through).map(|_| before)
+    }
+
+    fn jumps_into(&self, range: Range<u64>) -> Vec<Jump> {
+        let Some(sweep) = self.text.sweep(range.start) else { return Vec::new() };
+        sweep
+            .branches_into(range)
+            .filter(|branch| branch.kind != BranchKind::Call)
+            .map(|branch| Jump {
+                source: branch.source,
+                length: branch.length,
+                target: branch.target,
+                is_long: branch.width == Width::Rel32,
+                is_plain: branch.kind != BranchKind::Loop,
+            })
+            .collect()
+    }
+
+    fn is_fixed(&self, at: u64) -> bool {
+        let called = |sweep: &Sweep| {
+            sweep.branches_into(at..at + 1).any(|branch| {
+                // What is not known to be code of this function must not be changed for it.
+                branch.kind == BranchKind::Call || !self.whole.contains(branch.source)
+            })
+        };
+        self.text.callee(at).is_some()
+            || self.text.pads().binary_search(&at).is_ok()
+            || self.text.sweep(at).is_some_and(called)
+            || self.graph.is_some_and(|g| g.tables.iter().any(|t| t.targets.contains(&at)))
+    }
+
+    fn is_certain(&self) -> bool {
+        self.graph.is_some_and(Graph::is_complete)
+    }
+
+    fn contains(&self, at: u64) -> bool {
+        self.whole.contains(at)
+    }
+
+    fn padding(&self, at: u64) -> u64 {
+        if self.whole.contains(at) { 0 } else { self.text.padding(at) }
+    }
+
+    fn hole(&self, within: Range<u64>, taken: &[u64]) -> Option<u64> {
+        self.text.hole(within, taken)
+    }
+
+    fn is_foreign(&self, range: Range<u64>) -> bool {
+        let claim = self.text.claimed(range);
+        claim.is_some_and(|(_, function)| function != self.whole.entry())
+    }
+}
+
+/// The symbols of a live module.
+fn symbols_of(pid: Tid, module: &Module) -> Result<ModuleSymbols> {
+    let cache = Cache::of_user();
+    let root = format!("/proc/{pid}/root").into();
+    let path = module.path.clone().into();
+    match &module.open_path {
+        Some(open_path) => {
+            ModuleSymbols::open(ModuleFile { path, open_path: open_path.clone(), root }, &cache)
+        }
+        None => {
+            let bytes: Arc<[u8]> = modules::image(pid, module)?.into();
+            // The kernel maps the vDSO as one piece, so its image is a whole file.
+            let layout = if module.path == "[vdso]" {
+                Layout::File
+            } else {
+                Layout::Memory { bias: module.bias }
+            };
+            ModuleSymbols::from_image(ModuleImage { path, bytes, layout, root }, &cache)
+        }
+    }
+}
+
+fn read_segments(pid: Tid, module: &Module) -> Result<Vec<Segment>> {
+    let maps = proc::maps(pid)?;
+    let pieces: Vec<_> = maps
+        .iter()
+        .filter(|m| m.start >= module.start && m.end <= module.end && m.read && !m.write)
+        .collect();
+    let wanted: Vec<_> = pieces.iter().map(|m| (m.start, m.len() as usize)).collect();
+    let mut segments: Vec<Segment> = Vec::new();
+    for (mapping, bytes) in pieces.into_iter().zip(memory::read_many(pid, &wanted)?) {
+        let Some(bytes) = bytes else { continue };
+        match segments.last_mut() {
+            // A table may run across a boundary that only protection makes.
+            Some(last)
+                if last.range().end == mapping.start.0 && last.is_code == mapping.execute =>
+            {
+                last.bytes.extend(bytes);
+            }
+            _ => segments.push(Segment { start: mapping.start.0, bytes, is_code: mapping.execute }),
+        }
+    }
+    Ok(segments)
+}
+
+fn unwind_header(pid: Tid, module: &Module) -> Option<u64> {
+    let maps = proc::maps(pid).ok()?;
+    let head = maps.iter().find(|m| m.start == module.start)?;
+    let (endian, segments) = modules::program_headers(pid, head)?;
+    let header = segments.iter().find(|s| s.p_type(endian) == elf::PT_GNU_EH_FRAME)?;
+    Some(module.bias.wrapping_add(header.p_vaddr(endian)))
+}
+
+type Functions = (Vec<Known>, HashMap<u64, Vec<Range<u64>>>);
+
+fn known_functions(table: &FunctionTable, bias: u64, segments: &[Segment]) -> Functions {
+    let mut functions: Vec<Known> = Vec::with_capacity(table.len());
+    let mut by_name: HashMap<&str, u64> = HashMap::new();
+    let mut cold: Vec<(&str, Range<u64>)> = Vec::new();
+    for function in table.iter() {
+        let start = bias.wrapping_add(function.offset());
+        let Some(segment) = segments.iter().find(|s| s.is_code && s.range().contains(&start))
+        else {
+            continue;
+        };
+        let name = function.name();
+        let is_stub = function.kind() == FunctionKind::Plt;
+        let base = name.strip_suffix("@plt").unwrap_or(name);
+        let base = base.split('@').next().unwrap_or(base);
+        let never = NEVER_RETURN.contains(&base)
+            || NEVER_RETURN_PREFIXES.iter().any(|prefix| base.starts_with(prefix));
+        let size = function.size();
+        let end = if size == 0 || size > LONGEST { start } else { start + size };
+        let is_cold = name.contains(".cold");
+        if is_cold {
+            cold.push((name.split(".cold").next().unwrap_or(name), start..end));
+        } else {
+            by_name.insert(name, start);
+        }
+        functions.push(Known {
+            index: function.index() as u32,
+            start,
+            end: end.min(segment.range().end),
+            is_cold,
+            returns: !never,
+            is_stub,
+            is_go: function.origin() == Origin::GoTable,
+        });
+    }
+    functions.sort_unstable_by_key(|f| f.start);
+    // One whose length nothing tells ends where the next begins, or where padding before it does.
+    for index in (0..functions.len()).rev() {
+        let start = functions[index].start;
+        if functions[index].end == start
+            && let Some(segment) = segments.iter().find(|s| s.range().contains(&start))
+        {
+            let limit = segment.range().end;
+            let next = functions.get(index + 1).map_or(limit, |next| next.start.min(limit));
+            let code =
+                &segment.bytes[(start - segment.start) as usize..(next - segment.start) as usize];
+            functions[index].end = start + code_length(code);
+        }
+    }
+    let mut cold_parts: HashMap<u64, Vec<Range<u64>>> = HashMap::new();
+    for (name, range) in cold {
+        if let Some(&start) = by_name.get(name) {
+            cold_parts.entry(start).or_default().push(range);
+        }
+    }
+    (functions, cold_parts)
+}

@@ -1,0 +1,155 @@
+//! The code that a window's jump leads to: the window's instructions with probes between them.
+
+use super::plan::{Plan, Spot, Window};
+use iced_x86::{Decoder, DecoderOptions, Instruction};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use weft_code::{Aim, Immovable, Moved, Relocator};
+use weft_snippet::Compiled;
+
+/// What stands between pieces of code: a breakpoint, should anything ever get there.
+const FILLER: u8 = 0xcc;
+
+/// What is inserted at each place of a function, in its order.
+pub type Insertions = BTreeMap<Spot, Vec<Compiled>>;
+
+/// A trampoline, ready to be written.
+#[derive(Clone, Debug)]
+pub struct Trampoline {
+    /// Where its bytes go.
+    pub at: u64,
+    /// The parts of the probes that are rarely run, then the rest.
+    pub bytes: Vec<u8>,
+    /// Where the window's jump goes.
+    pub start: u64,
+    /// Where the window's instructions went.
+    pub moved: Vec<Moved>,
+}
+
+impl Trampoline {
+    /// The most bytes that a window's trampoline takes.
+    pub fn room(window: &Window, insertions: &Insertions) -> usize {
+        /// An instruction that has to be replaced by several, with a constant.
+        const WORST_COPY: usize = 64;
+        let inserted: usize = of_window(window, insertions)
+            .flat_map(|(_, compiled)| compiled)
+            .map(|compiled| compiled.cold_len() + compiled.main_len() + WORST_COPY)
+            .sum();
+        inserted + (window.steps.len() + 1) * WORST_COPY
+    }
+}
+
+fn of_window<'a>(
+    window: &'a Window,
+    insertions: &'a Insertions,
+) -> impl Iterator<Item = (Spot, &'a [Compiled])> {
+    insertions
+        .iter()
+        .filter(|(spot, _)| window.has(spot.instruction()))
+        .map(|(&spot, compiled)| (spot, compiled.as_slice()))
+}
+
+/// Builds the trampolines of all windows of a plan. `places` says where each goes, `bytes` gives the
+/// original code from an address on.
+pub fn build<'a>(
+    plan: &Plan,
+    insertions: &'a Insertions,
+    places: &BTreeMap<u64, u64>,
+    bytes: impl Fn(u64) -> &'a [u8],
+) -> Result<BTreeMap<u64, Trampoline>, Immovable> {
+    let all = |known: &BTreeMap<u64, Trampoline>| {
+        plan.windows
+            .values()
+            .map(|window| {
+                let at = places.get(&window.start).copied().unwrap_or_default();
+                build_one(window, insertions, at, &bytes, known).map(|t| (window.start, t))
+            })
+            .collect::<Result<BTreeMap<_, _>, _>>()
+    };
+    // Code in one window may jump to code in another, and all distances take the same room, so a
+    // second time puts everything in the same place and knows where that is.
+    let first = all(&BTreeMap::new())?;
+    if first.len() > 1 { all(&first) } else { Ok(first) }
+}
+
+fn build_one<'a>(
+    window: &Window,
+    insertions: &'a Insertions,
+    at: u64,
+    bytes: &impl Fn(u64) -> &'a [u8],
+    others: &BTreeMap<u64, Trampoline>,
+) -> Result<Trampoline, Immovable> {
+    // What is rarely run comes first, so that its place is known when the rest is laid out.
+    let cold = RefCell::new(Vec::new());
+    let cold_size: usize =
+        of_window(window, insertions).flat_map(|(_, all)| all).map(Compiled::cold_len).sum();
+    let start = (at + cold_size as u64).next_multiple_of(16);
+    let insertion = |compiled: &'a Compiled| {
+        let cold = &cold;
+        move |main_at: u64| {
+            let mut cold = cold.borrow_mut();
+            let (main, rare) = compiled.place(main_at, at + cold.len() as u64);
+            cold.extend(rare);
+            main
+        }
+    };
+    let at_spot = |spot: Spot| insertions.get(&spot).map_or(&[][..], Vec::as_slice);
+    // Where a jump from this window goes that goes to an instruction of some window.
+    let aim = |target: u64| {
+        if window.has(target) {
+            let is_bare = at_spot(Spot::Before(target)).is_empty();
+            return if is_bare { Aim::Copy(target) } else { Aim::Before(target) };
+        }
+        let elsewhere = others
+            .values()
+            .find_map(|other| other.moved.iter().find(|moved| moved.original == target));
+        Aim::Address(elsewhere.map_or(target, |moved| moved.entered))
+    };
+
+    let mut relocator = Relocator::new();
+    let mut stubs = Vec::new();
+    let mut falls_through = true;
+    for step in &window.steps {
+        for compiled in at_spot(Spot::Entry(step.at)) {
+            relocator.insert_on_fall(insertion(compiled));
+        }
+        for compiled in at_spot(Spot::Before(step.at)) {
+            relocator.insert(insertion(compiled));
+        }
+        relocator.copy(step.at, bytes(step.at))?;
+        falls_through = step.falls_through;
+        for compiled in at_spot(Spot::After(step.at)) {
+            relocator.insert_on_fall(insertion(compiled));
+        }
+        if !at_spot(Spot::Taken(step.at)).is_empty() {
+            stubs.push(step.at);
+        }
+    }
+    if falls_through {
+        relocator.jump(aim(window.end()));
+    }
+    let mut labels = BTreeMap::new();
+    for source in stubs {
+        let target = decode(source, bytes(source)).near_branch_target();
+        labels.insert(source, relocator.label());
+        for compiled in at_spot(Spot::Taken(source)) {
+            relocator.insert(insertion(compiled));
+        }
+        relocator.jump(aim(target));
+    }
+    let redirect = |source: u64, target: u64| match labels.get(&source) {
+        Some(&label) => Some(Aim::Label(label)),
+        // Within the window, the relocator knows best.
+        None if window.has(target) => None,
+        None => Some(aim(target)),
+    };
+    let relocated = relocator.finish(start, &redirect)?;
+    let mut all = cold.take();
+    all.resize((start - at) as usize, FILLER);
+    all.extend(relocated.bytes);
+    Ok(Trampoline { at, bytes: all, start, moved: relocated.map })
+}
+
+fn decode(at: u64, bytes: &[u8]) -> Instruction {
+    Decoder::with_ip(64, bytes, at, DecoderOptions::NONE).decode()
+}

@@ -1,0 +1,155 @@
+//! Memory in the target that probes measure into, and that weft reads while they do.
+
+use crate::agent::Agent;
+use crate::arch::{Step, Value};
+use crate::proc::Mapping;
+use crate::stopped::Stopped;
+use crate::{Result, TargetAddr, place};
+use memmap2::MmapMut;
+use std::os::fd::RawFd;
+use std::sync::atomic::AtomicU64;
+use weft_abi::VALUES_NAME;
+use weft_snippet::Datum;
+use weft_snippet::layout::{Allocator, Place, Region, header};
+use weft_snippet::read::{self, Slab};
+
+/// How many threads at a time have values of their own: a power of two.
+const SLABS_LOG2: u8 = 10;
+/// How much each of them has, at least and at most: powers of two. It takes real memory only where it
+/// is written to.
+const STRIDE_LOG2: std::ops::RangeInclusive<u8> = 16..=20;
+/// How much of that is for the state of threads, at least.
+const STATE: u64 = 4096;
+/// What aligning data may cost in all.
+const SLACK: u64 = 128;
+/// The lowest bits of a thread's `fs` base that tell threads apart: those of a page, and Go's, whose
+/// thread structures are about two kilobytes apart.
+const KEY_SHIFT: u8 = 12;
+const GO_KEY_SHIFT: u8 = 11;
+
+/// One piece of such memory.
+#[derive(Debug)]
+pub struct Values {
+    /// Where slab 0 is.
+    pub base: TargetAddr,
+    /// Its shape.
+    pub region: Region,
+    memory: MmapMut,
+    allocator: Allocator,
+    used: Needs,
+}
+
+impl Values {
+    /// Brings one in that has room for these data; `is_go` says that the target is a Go program.
+    pub fn create(
+        agent: &mut Agent,
+        stopped: &Stopped,
+        maps: &[Mapping],
+        pidfd: RawFd,
+        needs: Needs,
+        is_go: bool,
+    ) -> Result<Self> {
+        let region = needs.region(is_go);
+        let length = region.size() as u64;
+        let base = place::find(maps, length)?;
+        let mut memory = agent.share(stopped, &creating(base, length), pidfd)?;
+        region.initialise(&mut memory);
+        Ok(Self {
+            base,
+            region,
+            memory,
+            allocator: Allocator::new(&region),
+            used: Needs::default(),
+        })
+    }
+
+    /// A place for a datum, if there is room.
+    pub fn place(&mut self, datum: &Datum) -> Option<Place> {
+        self.used.add(datum);
+        self.allocator.place(datum)
+    }
+
+    /// Whether these data have room.
+    pub fn has_room(&self, needs: &Needs) -> bool {
+        let state = u64::from(self.region.state_end - header::SIZE);
+        let sums = self.region.stride() as u64 - u64::from(self.region.state_end);
+        self.used.state + needs.state <= state && self.used.sums + needs.sums + SLACK <= sums
+    }
+
+    /// What is mapped for it.
+    pub fn all(&self) -> (TargetAddr, u64) {
+        (self.base, self.region.size() as u64)
+    }
+
+    /// The slabs that threads of a process have, or had. They write to them while they are read.
+    pub fn slabs(&self, process: u32) -> impl Iterator<Item = Slab<'_>> {
+        let is_its = move |slab: &Slab<'_>| slab.thread().1 == process || slab.overflowed();
+        self.all_slabs().filter(is_its)
+    }
+
+    /// All slabs that may hold values.
+    pub fn all_slabs(&self) -> impl Iterator<Item = Slab<'_>> {
+        read::slabs(self.words(), &self.region)
+    }
+
+    fn words(&self) -> &[AtomicU64] {
+        let (start, bytes) = (self.memory.as_ptr(), self.memory.len());
+        // SAFETY: a mapping is page-aligned and lives as long as `self`; the target writes to it at any
+        // time, which is what atomics are for.
+        unsafe { std::slice::from_raw_parts(start.cast(), bytes / size_of::<AtomicU64>()) }
+    }
+}
+
+/// How much room data need.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Needs {
+    state: u64,
+    sums: u64,
+}
+
+impl Needs {
+    /// Adds one datum.
+    pub fn add(&mut self, datum: &Datum) {
+        self.state += u64::from(datum.state_size());
+        self.sums = self.sums.next_multiple_of(u64::from(datum.alignment().max(1)));
+        self.sums += u64::from(datum.size());
+    }
+
+    /// Whether any memory can hold them.
+    pub fn fit(&self) -> bool {
+        self.total() <= 1 << STRIDE_LOG2.end()
+    }
+
+    fn total(&self) -> u64 {
+        u64::from(header::SIZE) + self.state.max(STATE) + self.sums + 2 * SLACK
+    }
+
+    /// The shape of memory that holds them, with room to spare.
+    fn region(&self, is_go: bool) -> Region {
+        let stride_log2 = (self.total().next_power_of_two().trailing_zeros() as u8)
+            .clamp(*STRIDE_LOG2.start(), *STRIDE_LOG2.end());
+        let state_end = u64::from(header::SIZE) + self.state.max(STATE).next_multiple_of(64);
+        Region {
+            count_log2: SLABS_LOG2,
+            stride_log2,
+            state_end: state_end as u32,
+            key_shift: if is_go { GO_KEY_SHIFT } else { KEY_SHIFT },
+        }
+    }
+}
+
+fn creating(base: TargetAddr, length: u64) -> Vec<Step> {
+    use Value::{Const, FirstResult, Text};
+    let fixed = (libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE) as u64;
+    let writable = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+    let args = [base.0, length, writable, fixed].map(Const);
+    vec![
+        Step::Call(
+            libc::SYS_memfd_create,
+            vec![Text(VALUES_NAME), Const(libc::MFD_CLOEXEC.into())],
+        ),
+        Step::Call(libc::SYS_ftruncate, vec![FirstResult, Const(length)]),
+        Step::Call(libc::SYS_mmap, [&args[..], &[FirstResult, Const(0)]].concat()),
+        Step::Call(libc::SYS_close, vec![FirstResult]),
+    ]
+}

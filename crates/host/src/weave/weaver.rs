@@ -1,0 +1,1053 @@
+//! All probes of one target.
+
+use super::arena::Arena;
+use super::clock::clock;
+use super::edit::{self, Edit};
+use super::family::relatives;
+use super::plan::{Plan, Spot};
+use super::points::{self, Point};
+use super::text::{FunctionTerrain, Known, ModuleText};
+use super::trampoline::{self, Insertions, Trampoline};
+use super::values::{Needs, Values};
+use crate::agent::{Agent, take_out};
+use crate::modules;
+use crate::proc::{self, Tid};
+use crate::stopped::{Caution, Stopped, outside_rseq};
+use crate::{Error, ErrorKind, Result, TargetAddr, memory};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use weft_abi::Change;
+use weft_code::{Convention, FlagSet, Liveness, Moved, Program, RegisterSet, live_at_entry};
+use weft_snippet::layout::{Place, salt};
+use weft_snippet::{
+    Compiled, Datum, DatumKind, Env, PointKind, Scope, Site, Weave, compile, runtime, verify,
+};
+
+/// How many instructions from a function's entry on are looked at for registers that are free there.
+const LOOK_AHEAD: usize = 24;
+
+/// Names a probe of a [`Weaver`].
+pub type ProbeId = u64;
+
+/// Where among the probes of one point a new one goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Before those that are there.
+    Prepend,
+    /// After them.
+    Append,
+}
+
+/// Why a probe is not at one of its points.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The point.
+    pub point: Point,
+    /// The reason.
+    pub why: String,
+}
+
+/// A snippet at its points.
+#[derive(Debug)]
+pub struct Probe {
+    weave: Arc<Weave>,
+    points: Vec<Point>,
+    /// Which of the weaver's values it measures into.
+    values: usize,
+    /// The places of its data; those of a counter of each point are in `own`.
+    places: Vec<Place>,
+    /// The places of each point's own counters, point by point.
+    own: Vec<Place>,
+    refused: Vec<Refusal>,
+    tactics: BTreeMap<&'static str, usize>,
+    enabled: bool,
+}
+
+impl Probe {
+    /// Its points, the refused ones included.
+    pub fn points(&self) -> &[Point] {
+        &self.points
+    }
+
+    /// Where it could not be woven.
+    pub fn refused(&self) -> &[Refusal] {
+        &self.refused
+    }
+
+    /// How many of its points were woven in which way.
+    pub fn tactics(&self) -> &BTreeMap<&'static str, usize> {
+        &self.tactics
+    }
+
+    /// What it measures into.
+    pub fn data(&self) -> &[Datum] {
+        &self.weave.data
+    }
+
+    /// Where one of its data is, for one of its points.
+    pub fn place(&self, datum: usize, point: usize) -> Place {
+        let is_own = |datum: &Datum| matches!(datum.kind, DatumKind::Counter(Scope::Point));
+        if !is_own(&self.weave.data[datum]) {
+            return self.places[datum];
+        }
+        let rank = self.weave.data[..datum].iter().filter(|d| is_own(d)).count();
+        self.own[point * Self::own_data(&self.weave).count() + rank]
+    }
+
+    /// The data that every point has for itself.
+    fn own_data(weave: &Weave) -> impl Iterator<Item = &Datum> {
+        weave.data.iter().filter(|d| matches!(d.kind, DatumKind::Counter(Scope::Point)))
+    }
+
+    /// The places of all data for one of the points.
+    fn places_of(&self, point: usize) -> Vec<Place> {
+        (0..self.weave.data.len()).map(|datum| self.place(datum, point)).collect()
+    }
+}
+
+/// One probe at one point of a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Strand {
+    probe: ProbeId,
+    point: usize,
+}
+
+/// A function with probes.
+#[derive(Debug)]
+struct Woven {
+    text: usize,
+    known: Known,
+    strands: BTreeMap<Spot, Vec<Strand>>,
+    plan: Plan,
+    active: Active,
+}
+
+/// What is in the target for a function.
+#[derive(Debug, Default)]
+struct Active {
+    /// The changes to its code.
+    edits: Vec<Edit>,
+    /// Where each of them is noted.
+    notes: Vec<u32>,
+    pieces: Vec<Piece>,
+}
+
+/// A trampoline in the target.
+#[derive(Clone, Debug)]
+struct Piece {
+    arena: usize,
+    at: TargetAddr,
+    length: usize,
+    /// The function, and the instructions that were copied.
+    function: u64,
+    window: Range<u64>,
+    moved: Vec<Moved>,
+}
+
+impl Piece {
+    fn contains(&self, at: TargetAddr) -> bool {
+        self.at <= at && at < self.at + self.length as u64
+    }
+
+    /// The original of the place where a thread is; nothing if it is in a snippet.
+    fn home_of(&self, at: u64) -> Option<u64> {
+        const SYSTEM_CALL: u64 = 2;
+        let of = |moved: &Moved| {
+            let behind_call =
+                moved.copy + SYSTEM_CALL == at && self.window.end == moved.original + SYSTEM_CALL;
+            if moved.copy == at {
+                Some(moved.original)
+            } else if behind_call {
+                Some(self.window.end)
+            } else {
+                None
+            }
+        };
+        self.moved.iter().find_map(of)
+    }
+}
+
+/// A function that is about to change: what is to be there.
+#[derive(Debug)]
+struct Next {
+    function: u64,
+    active: Active,
+    plan: Plan,
+}
+
+/// What is about to change.
+#[derive(Debug, Default)]
+pub struct Changes(Vec<Next>);
+
+impl Changes {
+    /// Whether nothing is.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// A probe that is about to be woven.
+#[derive(Debug)]
+pub struct Draft {
+    weave: Arc<Weave>,
+    points: Vec<Point>,
+    order: Order,
+    /// The module and the function of each point; why not, if there is none.
+    homes: Vec<Result<(usize, Known, Spot), &'static str>>,
+    needs: Needs,
+}
+
+/// What a weaver has to have before it can weave a draft.
+#[derive(Debug, Default)]
+pub struct Missing {
+    /// Code that no arena reaches.
+    arenas: Vec<TargetAddr>,
+    values: Option<Needs>,
+}
+
+impl Missing {
+    /// Whether nothing is.
+    pub fn is_empty(&self) -> bool {
+        self.arenas.is_empty() && self.values.is_none()
+    }
+}
+
+/// All probes of one target.
+#[derive(Debug)]
+pub struct Weaver {
+    pid: Tid,
+    /// What the target itself calls its id.
+    own_pid: u32,
+    arenas: Vec<Arena>,
+    values: Vec<Values>,
+    /// The routines that snippets call, by arena and values.
+    environments: HashMap<(usize, usize), Env>,
+    texts: Vec<ModuleText>,
+    woven: HashMap<u64, Woven>,
+    probes: BTreeMap<ProbeId, Probe>,
+    next_probe: ProbeId,
+    /// Trampolines that nothing leads to any more, but that a thread may still be in.
+    limbo: Vec<Piece>,
+    bmi2: bool,
+}
+
+impl Weaver {
+    /// A weaver without probes.
+    pub fn new(pid: Tid) -> Self {
+        Self {
+            pid,
+            own_pid: proc::own_pid(pid).unwrap_or(pid) as u32,
+            arenas: Vec::new(),
+            values: Vec::new(),
+            environments: HashMap::new(),
+            texts: Vec::new(),
+            woven: HashMap::new(),
+            probes: BTreeMap::new(),
+            next_probe: 1,
+            limbo: Vec::new(),
+            bmi2: std::arch::is_x86_feature_detected!("bmi2"),
+        }
+    }
+
+    /// The module that an address belongs to.
+    fn text_of(&mut self, at: u64) -> Result<usize> {
+        let is_in = |text: &ModuleText| text.range().contains(&TargetAddr(at));
+        if let Some(index) = self.texts.iter().position(is_in) {
+            return Ok(index);
+        }
+        let module = modules::modules(self.pid)?
+            .into_iter()
+            .find(|m| m.start <= TargetAddr(at) && TargetAddr(at) < m.end)
+            .ok_or_else(|| {
+                Error::new(
+                    ErrorKind::InvalidArgument,
+                    format!("no module of process {} has code at {at:#x}", self.pid),
+                )
+            })?;
+        self.texts.push(ModuleText::read(self.pid, module)?);
+        Ok(self.texts.len() - 1)
+    }
+
+    /// The points of one kind that these functions have, each with the index of its function, and
+    /// functions that may have more: their index, and where that is not known.
+    pub fn points(
+        &mut self,
+        functions: &[u64],
+        kind: PointKind,
+    ) -> Result<(Vec<(usize, Point)>, Vec<(usize, u64)>)> {
+        let mut found = Vec::with_capacity(functions.len());
+        let mut unknown = Vec::new();
+        for (index, &start) in functions.iter().enumerate() {
+            let text = self.text_of(start)?;
+            let text = &self.texts[text];
+            let Some(known) = text.function(start).filter(|f| f.start == start && !f.is_cold)
+            else {
+                continue;
+            };
+            let (points, uncertain) = points::points(text, &known, kind);
+            found.extend(points.into_iter().map(|point| (index, point)));
+            unknown.extend(uncertain.into_iter().map(|at| (index, at)));
+        }
+        Ok((found, unknown))
+    }
+
+    /// Looks at what is to be woven where.
+    pub fn draft(&mut self, weave: Weave, points: Vec<Point>, order: Order) -> Result<Draft> {
+        verify(&weave).map_err(|problem| bad_snippet(&problem.to_string()))?;
+        let mut homes = Vec::with_capacity(points.len());
+        for point in &points {
+            let text = self.text_of(point.address)?;
+            homes.push(self.home(text, point, &weave));
+        }
+        let mut needs = Needs::default();
+        for datum in &weave.data {
+            let is_own = matches!(datum.kind, DatumKind::Counter(Scope::Point));
+            for _ in 0..if is_own { points.len() } else { 1 } {
+                needs.add(datum);
+            }
+        }
+        if !needs.fit() {
+            return Err(Error::new(ErrorKind::LimitReached, "the probe has too many values")
+                .why("one thread's values of one probe must fit into a megabyte")
+                .advice("split it, or let the points share their counters"));
+        }
+        Ok(Draft { weave: Arc::new(weave), points, order, homes, needs })
+    }
+
+    fn home(
+        &self,
+        text: usize,
+        point: &Point,
+        weave: &Weave,
+    ) -> Result<(usize, Known, Spot), &'static str> {
+        let module = &self.texts[text];
+        let known = module.function(point.address).ok_or("no function is known there")?;
+        if point.kind == PointKind::Entry && known.is_cold {
+            return Err("it is a part of another function, not a function");
+        }
+        if module.module.path == "[vdso]" {
+            return Err("the kernel shares this code with all processes");
+        }
+        if weave.body(point.kind).is_none() {
+            return Err("the snippet says nothing for points of this kind");
+        }
+        Ok((text, known, point.spot(module)?))
+    }
+
+    /// What has to be brought into the target before the draft can be woven.
+    pub fn missing(&mut self, draft: &Draft) -> Missing {
+        let mut missing = Missing::default();
+        let used: BTreeSet<usize> = draft.homes.iter().flatten().map(|home| home.0).collect();
+        for text in used {
+            let range = self.texts[text].range();
+            let near = |at: &TargetAddr| range.start.0.abs_diff(at.0) < 1 << 29;
+            if !self.arenas.iter().any(|arena| arena.reaches(&range))
+                && !missing.arenas.iter().any(near)
+            {
+                missing.arenas.push(range.start);
+            }
+        }
+        if !self.values.last().is_some_and(|values| values.has_room(&draft.needs)) {
+            missing.values = Some(draft.needs);
+        }
+        missing
+    }
+
+    /// Brings it in.
+    pub fn supply(
+        &mut self,
+        agent: &mut Agent,
+        stopped: &Stopped,
+        pidfd: RawFd,
+        missing: &Missing,
+    ) -> Result<()> {
+        for &near in &missing.arenas {
+            let maps = proc::maps(self.pid)?;
+            let salt = salt(self.own_pid);
+            self.arenas.push(Arena::create(agent, stopped, &maps, near, pidfd, salt)?);
+        }
+        if let Some(needs) = missing.values {
+            let maps = proc::maps(self.pid)?;
+            let is_go = self.texts.iter().any(ModuleText::is_go);
+            let values = Values::create(agent, stopped, &maps, pidfd, needs, is_go)?;
+            self.values.push(values);
+        }
+        for arena in &self.arenas {
+            for (piece, values) in arena.head().values.iter().zip(&self.values) {
+                let (start, length) = values.all();
+                piece.start.store(start.0, Relaxed);
+                piece.length.store(length, Relaxed);
+            }
+        }
+        Ok(())
+    }
+
+    /// Prepares everything for a draft's probe, but changes nothing that runs.
+    pub fn weave(&mut self, draft: Draft) -> Result<(ProbeId, Changes)> {
+        let Draft { weave, points, order, homes, .. } = draft;
+        let values = self.values.len() - 1;
+        let full = || Error::new(ErrorKind::Internal, "there is less room than there should be");
+        let memory = &mut self.values[values];
+        let mut places = Vec::with_capacity(weave.data.len());
+        for datum in &weave.data {
+            let is_own = matches!(datum.kind, DatumKind::Counter(Scope::Point));
+            let place =
+                if is_own { Place::default() } else { memory.place(datum).ok_or_else(full)? };
+            places.push(place);
+        }
+        let mut own = Vec::new();
+        for _ in &points {
+            for datum in Probe::own_data(&weave) {
+                own.push(memory.place(datum).ok_or_else(full)?);
+            }
+        }
+        let id = self.next_probe;
+        self.next_probe += 1;
+        let mut refused = Vec::new();
+        let mut touched = Vec::new();
+        for (index, home) in homes.into_iter().enumerate() {
+            let (text, known, spot) = match home {
+                Ok(home) => home,
+                Err(why) => {
+                    refused.push(Refusal { point: points[index], why: why.into() });
+                    continue;
+                }
+            };
+            let woven = self.woven.entry(known.start).or_insert_with(|| Woven {
+                text,
+                known,
+                strands: BTreeMap::new(),
+                plan: Plan::default(),
+                active: Active::default(),
+            });
+            let strand = Strand { probe: id, point: index };
+            let strands = woven.strands.entry(spot).or_default();
+            match order {
+                Order::Append => strands.push(strand),
+                Order::Prepend => strands.insert(0, strand),
+            }
+            touched.push(known.start);
+        }
+        let probe = Probe {
+            weave,
+            points,
+            values,
+            places,
+            own,
+            refused,
+            tactics: BTreeMap::new(),
+            enabled: true,
+        };
+        self.probes.insert(id, probe);
+        let changes = self.reweave(touched)?;
+        self.count_tactics(id, &changes);
+        Ok((id, changes))
+    }
+
+    /// How the windows of a new probe's points were found.
+    fn count_tactics(&mut self, id: ProbeId, changes: &Changes) {
+        let mut tactics = BTreeMap::new();
+        for next in &changes.0 {
+            let strands = &self.woven[&next.function].strands;
+            for (spot, _) in strands.iter().filter(|(_, all)| all.iter().any(|s| s.probe == id)) {
+                if let Some(window) = next.plan.window_of(spot.instruction()) {
+                    *tactics.entry(window.tactic).or_default() += 1;
+                }
+            }
+        }
+        if let Some(probe) = self.probes.get_mut(&id) {
+            probe.tactics = tactics;
+        }
+    }
+
+    /// Prepares the new shape of functions whose probes have changed.
+    fn reweave(&mut self, mut functions: Vec<u64>) -> Result<Changes> {
+        functions.sort_unstable();
+        functions.dedup();
+        let mut changes = Vec::with_capacity(functions.len());
+        for function in functions {
+            changes.push(self.reweave_one(function)?);
+        }
+        Ok(Changes(changes))
+    }
+
+    fn reweave_one(&mut self, function: u64) -> Result<Next> {
+        loop {
+            let refusals = match self.try_reweave(function)? {
+                Ok(next) => return Ok(next),
+                Err(refusals) => refusals,
+            };
+            // Without what could not be woven, the rest can be.
+            let woven = self.woven.get_mut(&function).ok_or_else(lost)?;
+            for (spot, why) in refusals {
+                for strand in woven.strands.remove(&spot).unwrap_or_default() {
+                    if let Some(probe) = self.probes.get_mut(&strand.probe) {
+                        let point = probe.points[strand.point];
+                        probe.refused.push(Refusal { point, why: why.clone() });
+                    }
+                }
+            }
+        }
+    }
+
+    /// The new shape of a function, or the places where something is in the way.
+    fn try_reweave(&mut self, function: u64) -> Result<Result<Next, Vec<(Spot, String)>>> {
+        let woven = &self.woven[&function];
+        let text = &self.texts[woven.text];
+        let is_enabled = |strand: &&Strand| self.probes[&strand.probe].enabled;
+        let enabled: Vec<(Spot, Vec<Strand>)> = woven
+            .strands
+            .iter()
+            .map(|(&spot, all)| (spot, all.iter().filter(is_enabled).copied().collect()))
+            .filter(|(_, all): &(Spot, Vec<Strand>)| !all.is_empty())
+            .collect();
+        let spots: Vec<Spot> = enabled.iter().map(|(spot, _)| *spot).collect();
+        let is_entry = |spot: &Spot| matches!(spot, Spot::Entry(_));
+        let needs_graph = !spots.iter().all(is_entry) || text.jumps_indirectly(&woven.known);
+        let graph = needs_graph.then(|| text.graph(&woven.known));
+        let liveness = graph.as_ref().filter(|_| !spots.iter().all(is_entry));
+        let liveness = liveness.map(|graph| Liveness::of(graph, graph.function.convention));
+        let graph = graph.as_ref();
+        let terrain = FunctionTerrain { text, whole: text.whole(&woven.known), graph };
+        let reserved: Vec<Range<u64>> = self
+            .limbo
+            .iter()
+            .filter(|piece| piece.function == function)
+            .map(|piece| piece.window.clone())
+            .collect();
+        let plan = woven.plan.reduced(&spots).extended(&terrain, &spots, &spots, &reserved);
+        if !plan.refused.is_empty() {
+            let refused = plan.refused.into_iter().map(|r| (r.spot, r.why.to_string()));
+            return Ok(Err(refused.collect()));
+        }
+        if enabled.is_empty() {
+            let text = woven.text;
+            let before = woven.plan.claims();
+            self.texts[text].claim(function, &before, Vec::new());
+            return Ok(Ok(Next { function, active: Active::default(), plan }));
+        }
+
+        let arena = self
+            .arenas
+            .iter()
+            .position(|arena| arena.reaches(&text.range()))
+            .ok_or_else(|| Error::new(ErrorKind::Internal, "no arena reaches the code"))?;
+        let mut insertions = Insertions::new();
+        for (spot, strands) in &enabled {
+            for strand in strands {
+                let values = self.probes[&strand.probe].values;
+                let env = environment(
+                    &mut self.environments,
+                    (arena, values),
+                    &mut self.arenas[arena],
+                    &self.values[values],
+                    self.bmi2,
+                )?;
+                let probe = &self.probes[&strand.probe];
+                match compile_strand(probe, strand, *spot, &terrain, liveness.as_ref(), &env) {
+                    Ok(compiled) => insertions.entry(*spot).or_default().push(compiled),
+                    Err(why) => return Ok(Err(vec![(*spot, why)])),
+                }
+            }
+        }
+
+        let arena_index = arena;
+        let arena = &mut self.arenas[arena_index];
+        let mut places = BTreeMap::new();
+        let mut rooms = BTreeMap::new();
+        for window in plan.windows.values() {
+            let room = Trampoline::room(window, &insertions);
+            let at = arena.allocate(room)?;
+            places.insert(window.start, at.0);
+            rooms.insert(window.start, room);
+        }
+        let built = trampoline::build(&plan, &insertions, &places, |at| terrain.text.bytes(at));
+        let trampolines = match built {
+            Ok(trampolines) => trampolines,
+            Err(immovable) => {
+                for (start, &at) in &places {
+                    arena.release(TargetAddr(at), rooms[start]);
+                }
+                let window = plan.window_of(immovable.address);
+                let blamed = spots
+                    .iter()
+                    .filter(|spot| window.is_none_or(|w| w.has(spot.instruction())))
+                    .map(|&spot| (spot, immovable.to_string()));
+                return Ok(Err(blamed.collect()));
+            }
+        };
+        let mut active =
+            Active { edits: edits(&plan, &trampolines, terrain.text), ..Active::default() };
+        for (start, trampoline) in trampolines {
+            let at = TargetAddr(trampoline.at);
+            arena.write(at, &trampoline.bytes);
+            arena.shrink(at, rooms[&start], trampoline.bytes.len());
+            let window = &plan.windows[&start];
+            active.pieces.push(Piece {
+                arena: arena_index,
+                at,
+                length: trampoline.bytes.len(),
+                function,
+                window: window.start..window.end(),
+                moved: trampoline.moved,
+            });
+        }
+        let woven = &self.woven[&function];
+        self.texts[woven.text].claim(function, &woven.plan.claims(), plan.claims());
+        Ok(Ok(Next { function, active, plan }))
+    }
+
+    /// Makes the changes in the held target.
+    pub fn apply(&mut self, stopped: &mut Stopped, changes: Changes) -> Result<()> {
+        let mut undo: Vec<Edit> = Vec::new();
+        let mut make: Vec<(Edit, usize)> = Vec::new();
+        let mut next = changes.0;
+        for (index, next) in next.iter().enumerate() {
+            let old = &self.woven[&next.function].active;
+            for edit in &old.edits {
+                if !next
+                    .active
+                    .edits
+                    .iter()
+                    .any(|n| n.at == edit.at && n.old.len() == edit.old.len())
+                {
+                    undo.push(edit.clone().reversed());
+                }
+            }
+            for edit in &next.active.edits {
+                let now =
+                    old.edits.iter().find(|o| o.at == edit.at && o.old.len() == edit.old.len());
+                if now == Some(edit) {
+                    continue;
+                }
+                let now = now.map_or(&edit.old, |old| &old.new);
+                make.push((Edit { old: now.clone(), ..edit.clone() }, index));
+            }
+        }
+        undo.sort_unstable_by_key(|edit| edit.at);
+        make.sort_unstable_by_key(|(edit, _)| edit.at);
+
+        // Code that was unloaded or changed by others since weft has read it is not touched.
+        let expected: Vec<Edit> = make
+            .iter()
+            .map(|(edit, index)| edit.overlaid_by(&self.woven[&next[*index].function].active.edits))
+            .collect();
+        let stale: BTreeSet<usize> =
+            edit::outdated(self.pid, &expected)?.into_iter().map(|at| make[at].1).collect();
+        make.retain(|(_, index)| !stale.contains(index));
+
+        for (index, next) in next.iter_mut().enumerate() {
+            if stale.contains(&index) {
+                self.give_up(next);
+                continue;
+            }
+            for edit in &next.active.edits {
+                let change = Change::new(edit.at.0, &edit.old, &edit.new)
+                    .ok_or_else(|| Error::new(ErrorKind::Internal, "a change is too long"))?;
+                next.active.notes.push(self.arenas[0].note(change)?);
+            }
+        }
+        let make: Vec<Edit> = make.into_iter().map(|(edit, _)| edit).collect();
+        let mut kin = self.stop_kin()?;
+        for held in std::iter::once(&mut *stopped).chain(&mut kin) {
+            for edits in [&undo, &make] {
+                edit::apply(held, &still_right(held.pid(), edits)?)?;
+            }
+            move_threads(held, next.iter().flat_map(|next| &next.active.pieces))?;
+        }
+
+        for next in next {
+            let Some(woven) = self.woven.get_mut(&next.function) else { continue };
+            let old = std::mem::replace(&mut woven.active, next.active);
+            woven.plan = next.plan;
+            for note in old.notes {
+                self.arenas[0].strike(note);
+            }
+            self.limbo.extend(old.pieces);
+            if woven.strands.is_empty() {
+                self.woven.remove(&next.function);
+            }
+        }
+        self.free_limbo(std::iter::once(&*stopped).chain(&kin))?;
+        for held in &mut kin {
+            held.release();
+        }
+        Ok(())
+    }
+
+    /// Stops the children that the target has forked since it has probes.
+    fn stop_kin(&self) -> Result<Vec<Stopped>> {
+        let mut kin: Vec<Stopped> = Vec::new();
+        let Some(arena) = self.arenas.first() else { return Ok(kin) };
+        // One may fork before it is stopped.
+        loop {
+            let mut fresh = relatives(self.pid, arena.inode(), arena.since());
+            fresh.retain(|&child| kin.iter().all(|held| held.pid() != child));
+            if fresh.is_empty() {
+                return Ok(kin);
+            }
+            for child in fresh {
+                match Stopped::stop_all(child, Caution::SpareSleepers) {
+                    Ok(held) => kin.push(held),
+                    // One that has ended meanwhile is in nobody's way.
+                    Err(_) if !proc::is_alive(child) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+    }
+
+    /// Takes the memory of the probes out of the target's children.
+    pub fn leave_kin(&self) -> Result<()> {
+        for mut held in self.stop_kin()? {
+            if held.threads().is_empty() {
+                let pid = held.pid();
+                held = Stopped::stop_least_noticed(pid)?;
+            }
+            let outcome = take_out(&held, &self.memory());
+            held.release();
+            outcome?;
+        }
+        Ok(())
+    }
+
+    /// Takes back what was prepared for a function whose code is no longer what it was.
+    fn give_up(&mut self, next: &mut Next) {
+        let Some(woven) = self.woven.get_mut(&next.function) else { return };
+        for piece in next.active.pieces.drain(..) {
+            self.arenas[piece.arena].release(piece.at, piece.length);
+        }
+        self.texts[woven.text].claim(next.function, &next.plan.claims(), Vec::new());
+        next.active = Active::default();
+        next.plan = Plan::default();
+        for strand in std::mem::take(&mut woven.strands).into_values().flatten() {
+            if let Some(probe) = self.probes.get_mut(&strand.probe) {
+                let point = probe.points[strand.point];
+                let why = "the code has changed since weft has read it".into();
+                probe.refused.push(Refusal { point, why });
+            }
+        }
+    }
+
+    /// Frees trampolines that nothing leads to and no thread is in any more.
+    pub fn clear_limbo(&mut self, stopped: &Stopped) -> Result<()> {
+        let mut kin = self.stop_kin()?;
+        let outcome = self.free_limbo(std::iter::once(stopped).chain(&kin));
+        for held in &mut kin {
+            held.release();
+        }
+        outcome
+    }
+
+    fn free_limbo<'a>(&mut self, held: impl Iterator<Item = &'a Stopped>) -> Result<()> {
+        if self.limbo.is_empty() {
+            return Ok(());
+        }
+        let code: Vec<Range<TargetAddr>> = self.arenas.iter().map(Arena::code).collect();
+        let mut busy = Vec::new();
+        for held in held {
+            busy.extend(addresses_in(held, &code)?);
+        }
+        let arenas = &mut self.arenas;
+        self.limbo.retain(|piece| {
+            let is_busy = busy.iter().any(|&at| piece.contains(at));
+            if !is_busy {
+                arenas[piece.arena].release(piece.at, piece.length);
+            }
+            is_busy
+        });
+        Ok(())
+    }
+
+    /// Whether a thread may still be in code that is no longer led to.
+    pub fn is_anyone_inside(&self) -> bool {
+        !self.limbo.is_empty()
+    }
+
+    /// Prepares to enable or disable a probe.
+    pub fn set_enabled(&mut self, id: ProbeId, enabled: bool) -> Result<Changes> {
+        let probe = self.probes.get_mut(&id).ok_or_else(|| no_such_probe(id))?;
+        if probe.enabled == enabled {
+            return Ok(Changes::default());
+        }
+        probe.enabled = enabled;
+        let functions = self.functions_of(id);
+        self.reweave(functions)
+    }
+
+    /// Prepares to take a probe out.
+    pub fn remove(&mut self, id: ProbeId) -> Result<Changes> {
+        if !self.probes.contains_key(&id) {
+            return Err(no_such_probe(id));
+        }
+        let functions = self.functions_of(id);
+        for function in &functions {
+            let Some(woven) = self.woven.get_mut(function) else { continue };
+            woven.strands.retain(|_, strands| {
+                strands.retain(|strand| strand.probe != id);
+                !strands.is_empty()
+            });
+        }
+        let changes = self.reweave(functions);
+        if let Some(probe) = self.probes.get_mut(&id) {
+            probe.enabled = false;
+        }
+        changes
+    }
+
+    /// Prepares to take all probes out.
+    pub fn remove_all(&mut self) -> Result<Changes> {
+        let functions: Vec<u64> = self.woven.keys().copied().collect();
+        for woven in self.woven.values_mut() {
+            woven.strands.clear();
+        }
+        for probe in self.probes.values_mut() {
+            probe.enabled = false;
+        }
+        self.reweave(functions)
+    }
+
+    fn functions_of(&self, id: ProbeId) -> Vec<u64> {
+        let has = |woven: &Woven| woven.strands.values().flatten().any(|s| s.probe == id);
+        self.woven.iter().filter(|(_, woven)| has(woven)).map(|(&start, _)| start).collect()
+    }
+
+    /// Takes threads out of trampolines that sleep there in a system call which was copied.
+    pub fn evict_sleepers(&mut self, stopped: &mut Stopped) -> Result<()> {
+        for piece in &self.limbo {
+            for (tid, mut registers) in stopped.threads().clone() {
+                let at = registers.instruction();
+                if !piece.contains(at) {
+                    continue;
+                }
+                let home = piece.home_of(at.0).ok_or_else(|| still_inside(tid))?;
+                registers.0.rip = home;
+                stopped.redirect(tid, registers)?;
+            }
+        }
+        self.clear_limbo(stopped)?;
+        match self.limbo.first() {
+            None => Ok(()),
+            Some(_) => Err(still_inside(self.pid)),
+        }
+    }
+
+    /// After what [`Weaver::memory`] names was taken out.
+    pub fn forget_memory(&mut self) {
+        self.arenas.clear();
+        self.values.clear();
+        self.environments.clear();
+    }
+
+    /// A probe.
+    pub fn probe(&self, id: ProbeId) -> Result<&Probe> {
+        self.probes.get(&id).ok_or_else(|| no_such_probe(id))
+    }
+
+    /// What the target itself calls its id.
+    pub(super) fn own_pid(&self) -> u32 {
+        self.own_pid
+    }
+
+    /// What a probe measures into.
+    pub(super) fn values_of(&self, probe: &Probe) -> Result<&Values> {
+        self.values.get(probe.values).ok_or_else(|| {
+            Error::new(ErrorKind::InvalidArgument, "the values are gone")
+                .why("weft has left the target")
+        })
+    }
+
+    /// Everything that is mapped in the target for probes.
+    pub fn memory(&self) -> Vec<(TargetAddr, u64)> {
+        let arenas = self.arenas.iter().map(Arena::all);
+        arenas.chain(self.values.iter().map(Values::all)).collect()
+    }
+}
+
+/// The changes to the code that a plan comes to.
+fn edits(plan: &Plan, trampolines: &BTreeMap<u64, Trampoline>, text: &ModuleText) -> Vec<Edit> {
+    let edit = |at: u64, new: Vec<u8>| Edit {
+        at: TargetAddr(at),
+        old: text.bytes(at)[..new.len()].to_vec(),
+        new,
+    };
+    let long = |at: u64, to: u64| {
+        let distance = to.wrapping_sub(at + 5) as u32;
+        [&[0xe9][..], &distance.to_le_bytes()].concat()
+    };
+    let mut edits = Vec::new();
+    for (start, trampoline) in trampolines {
+        match plan.windows[start].hole {
+            None => edits.push(edit(*start, long(*start, trampoline.start))),
+            Some(hole) => {
+                edits.push(edit(hole, long(hole, trampoline.start)));
+                edits.push(edit(*start, vec![0xeb, hole.wrapping_sub(start + 2) as u8]));
+            }
+        }
+    }
+    for reaim in &plan.reaims {
+        let target = trampolines
+            .values()
+            .find_map(|t| t.moved.iter().find(|moved| moved.original == reaim.jump.target))
+            .map_or(reaim.jump.target, |moved| moved.entered);
+        let (source, length) = (reaim.jump.source, u64::from(reaim.jump.length));
+        match reaim.hole {
+            None => {
+                let mut new = text.bytes(source)[..length as usize - 4].to_vec();
+                let distance = target.wrapping_sub(source + length) as u32;
+                new.extend(distance.to_le_bytes());
+                edits.push(edit(source, new));
+            }
+            Some(hole) => {
+                edits.push(edit(hole, long(hole, target)));
+                let distance = hole.wrapping_sub(source + length) as u8;
+                edits.push(edit(source + length - 1, vec![distance]));
+            }
+        }
+    }
+    edits
+}
+
+/// The environment of snippets in one arena that measure into certain values; made when first used.
+fn environment(
+    known: &mut HashMap<(usize, usize), Env>,
+    key: (usize, usize),
+    arena: &mut Arena,
+    values: &Values,
+    bmi2: bool,
+) -> Result<Env> {
+    if let Some(env) = known.get(&key) {
+        return Ok(*env);
+    }
+    let base = arena.allocate(8)?;
+    arena.write(base, &values.base.0.to_le_bytes());
+    let mut env = Env {
+        base: base.0,
+        salt: arena.salt().0,
+        region: values.region,
+        routines: weft_snippet::Routines::default(),
+        bmi2,
+        clock: clock(),
+        xsave_mask: 0,
+        xsave_size: 0,
+    };
+    let room = runtime(&env, base.0).code.len();
+    let at = arena.allocate(room)?;
+    let runtime = runtime(&env, at.0);
+    arena.write(at, &runtime.code);
+    env.routines = runtime.routines;
+    known.insert(key, env);
+    Ok(env)
+}
+
+/// Compiles a probe's snippet for one of its points.
+fn compile_strand(
+    probe: &Probe,
+    strand: &Strand,
+    spot: Spot,
+    terrain: &FunctionTerrain<'_>,
+    liveness: Option<&Liveness<'_>>,
+    env: &Env,
+) -> Result<Compiled, String> {
+    let point = probe.points[strand.point];
+    let convention = terrain.whole.convention;
+    let body = probe.weave.body(point.kind).unwrap_or_default();
+    let (dead, live_flags) = match (spot, liveness) {
+        (Spot::Entry(at), _) => {
+            let live = live_at_entry(terrain.text.bytes(at), at, convention, LOOK_AHEAD);
+            (!live.registers, live.flags)
+        }
+        (_, Some(liveness)) => {
+            let live = match spot {
+                Spot::After(at) => liveness.after(at),
+                _ => liveness.before(spot.instruction()),
+            };
+            (!live.registers, live.flags)
+        }
+        (_, None) => (RegisterSet::NONE, FlagSet::ALL),
+    };
+    // Where a function begins or ends, nothing of it is below the stack pointer.
+    let at_its_edge = matches!(point.kind, PointKind::Entry | PointKind::Exit);
+    let site = Site {
+        kind: point.kind,
+        convention,
+        dead,
+        live_flags,
+        red_zone: !at_its_edge && convention != Convention::Go,
+        address: point.address,
+        stack_shift: 0,
+    };
+    compile(&probe.weave.data, body, &site, env, &probe.places_of(strand.point))
+        .map_err(|refusal| refusal.to_string())
+}
+
+/// The edits that find what they expect.
+fn still_right(pid: Tid, edits: &[Edit]) -> Result<Vec<Edit>> {
+    let outdated: BTreeSet<usize> = edit::outdated(pid, edits)?.into_iter().collect();
+    let right = edits.iter().enumerate().filter(|(index, _)| !outdated.contains(index));
+    Ok(right.map(|(_, edit)| edit.clone()).collect())
+}
+
+/// Moves threads that stand in the middle of code that was just overwritten to its copy.
+fn move_threads<'a>(stopped: &mut Stopped, pieces: impl Iterator<Item = &'a Piece>) -> Result<()> {
+    let mut by_start: Vec<&Piece> = pieces.collect();
+    by_start.sort_unstable_by_key(|piece| piece.window.start);
+    let pid = stopped.pid();
+    let threads: Vec<_> = stopped.threads().iter().map(|(&tid, &r)| (tid, r)).collect();
+    for (tid, registers) in threads {
+        let at = registers.instruction().0;
+        let after = by_start.partition_point(|piece| piece.window.start < at);
+        let Some(piece) = after.checked_sub(1).map(|index| by_start[index]) else { continue };
+        let Some(moved) = piece.moved.iter().find(|moved| moved.original == at) else { continue };
+        let mut registers = outside_rseq(pid, tid, registers);
+        if registers.instruction().0 == at {
+            registers.0.rip = moved.before;
+        }
+        stopped.redirect(tid, registers)?;
+    }
+    Ok(())
+}
+
+/// The addresses within ranges that threads are at, or will come back to: those on their stacks.
+pub(crate) fn addresses_in(
+    stopped: &Stopped,
+    ranges: &[Range<TargetAddr>],
+) -> Result<Vec<TargetAddr>> {
+    let pid = stopped.pid();
+    let maps = proc::maps(pid)?;
+    let running = stopped.threads().values().map(|r| (r.instruction(), TargetAddr(r.0.rsp)));
+    let sleeping = stopped.sleepers().filter_map(proc::sleeping_at);
+    let mut found = Vec::new();
+    for (at, stack) in running.chain(sleeping) {
+        found.push(at);
+        let Some(mapping) = maps.iter().find(|m| m.contains(stack)) else { continue };
+        let bytes = memory::read(pid, stack, (mapping.end - stack) as usize).unwrap_or_default();
+        let words = bytes
+            .chunks_exact(8)
+            .map(|word| TargetAddr(u64::from_ne_bytes(word.try_into().unwrap_or_default())));
+        found.extend(words.filter(|word| ranges.iter().any(|range| range.contains(word))));
+    }
+    Ok(found)
+}
+
+fn bad_snippet(why: &str) -> Error {
+    Error::new(ErrorKind::BadSnippet, why)
+}
+
+fn no_such_probe(id: ProbeId) -> Error {
+    Error::new(ErrorKind::InvalidArgument, format!("there is no probe {id}"))
+        .why("it was removed, or belongs to another session")
+}
+
+fn still_inside(tid: Tid) -> Error {
+    Error::new(ErrorKind::Timeout, format!("thread {tid} does not leave the code of a probe"))
+        .why("it sleeps there, or a signal handler that interrupted it does not return")
+        .advice("let the process run for a moment and try again")
+}
+
+fn lost() -> Error {
+    Error::new(ErrorKind::Internal, "a function with probes was lost")
+}

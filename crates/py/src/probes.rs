@@ -1,0 +1,184 @@
+//! What of `weft._native.Target` has to do with probes.
+
+use crate::errors::to_python;
+use crate::target::Target;
+use pyo3::IntoPyObjectExt;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use std::collections::BTreeMap;
+use weft_host::weave::{Order, Point, ProbeId, Weaver};
+use weft_host::{Error, ErrorKind};
+use weft_snippet::{DatumKind, Diagnostic, PointKind, Weave};
+
+/// lowest, highest, how many.
+type BucketRow = (i64, i64, u64);
+
+/// kind, address, target.
+type PlaceRow = (&'static str, u64, u64);
+
+fn kind(name: &str) -> PyResult<PointKind> {
+    PointKind::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| {
+        let known = PointKind::ALL.map(PointKind::name).join(", ");
+        to_python(
+            Error::new(ErrorKind::InvalidArgument, format!("there are no points of kind {name:?}"))
+                .advice(format!("there are {known}")),
+        )
+    })
+}
+
+fn parse(snippet: &str) -> PyResult<Weave> {
+    Weave::parse(snippet).map_err(|diagnostic| to_python(as_error(&diagnostic)))
+}
+
+fn as_error(diagnostic: &Diagnostic) -> Error {
+    let Diagnostic { line, column, what, hint } = diagnostic;
+    Error::new(ErrorKind::BadSnippet, format!("line {line}, column {column}: {what}"))
+        .advice(hint.clone())
+}
+
+/// The kinds of points that a snippet has sections for; none when it has one body for all.
+#[pyfunction]
+pub fn snippet_points(snippet: &str) -> PyResult<Vec<&'static str>> {
+    let weave = parse(snippet)?;
+    Ok(weave.sections.iter().filter_map(|section| section.at.map(PointKind::name)).collect())
+}
+
+#[pymethods]
+impl Target {
+    fn points(
+        &self,
+        py: Python<'_>,
+        functions: Vec<u64>,
+        kind_name: &str,
+    ) -> PyResult<(Vec<usize>, Vec<u64>, Vec<u64>)> {
+        let kind = kind(kind_name)?;
+        let (found, _) = self.with(py, move |target| target.points(&functions, kind))?;
+        Ok((
+            found.iter().map(|(index, _)| *index).collect(),
+            found.iter().map(|(_, point)| point.address).collect(),
+            found.iter().map(|(_, point)| point.target).collect(),
+        ))
+    }
+
+    fn insert(
+        &self,
+        py: Python<'_>,
+        snippet: &str,
+        kinds: Vec<String>,
+        addresses: Vec<u64>,
+        targets: Vec<u64>,
+        prepend: bool,
+    ) -> PyResult<ProbeId> {
+        let weave = parse(snippet)?;
+        let places = kinds.iter().zip(addresses.into_iter().zip(targets));
+        let points = places
+            .map(|(name, (address, target))| Ok(Point { kind: kind(name)?, address, target }))
+            .collect::<PyResult<Vec<_>>>()?;
+        let order = if prepend { Order::Prepend } else { Order::Append };
+        self.with(py, move |target| target.insert(weave, points, order))
+    }
+
+    fn set_probe_enabled(&self, py: Python<'_>, probe: ProbeId, enabled: bool) -> PyResult<()> {
+        self.with(py, move |target| target.set_enabled(probe, enabled))
+    }
+
+    fn remove_probe(&self, py: Python<'_>, probe: ProbeId) -> PyResult<()> {
+        self.with(py, move |target| target.remove(probe))
+    }
+
+    fn probe_refused(&self, probe: ProbeId) -> PyResult<Vec<(PlaceRow, String)>> {
+        self.weaver(|weaver| {
+            let refused = weaver.probe(probe)?.refused().iter();
+            Ok(refused
+                .map(|refusal| {
+                    let Point { kind, address, target } = refusal.point;
+                    ((kind.name(), address, target), refusal.why.clone())
+                })
+                .collect())
+        })
+    }
+
+    fn probe_tactics(&self, probe: ProbeId) -> PyResult<BTreeMap<&'static str, usize>> {
+        self.weaver(|weaver| Ok(weaver.probe(probe)?.tactics().clone()))
+    }
+
+    fn probe_data(&self, probe: ProbeId) -> PyResult<Vec<(String, &'static str)>> {
+        self.weaver(|weaver| {
+            let data = weaver.probe(probe)?.data().iter();
+            Ok(data.map(|datum| (datum.name.clone(), kind_name(&datum.kind))).collect())
+        })
+    }
+
+    fn probe_counters(&self, probe: ProbeId, name: &str) -> PyResult<Vec<i64>> {
+        self.weaver(|weaver| weaver.counters(probe, name))
+    }
+
+    fn probe_timer(&self, probe: ProbeId, name: &str) -> PyResult<(u64, u64)> {
+        let timer = self.weaver(|weaver| weaver.timer(probe, name))?;
+        Ok((timer.nanoseconds, timer.count))
+    }
+
+    fn probe_histogram(&self, probe: ProbeId, name: &str) -> PyResult<(Vec<BucketRow>, i64)> {
+        let histogram = self.weaver(|weaver| weaver.histogram(probe, name))?;
+        let lows = histogram.buckets.iter().map(|bucket| bucket.0);
+        let highs = lows.clone().skip(1).map(|next| next.wrapping_sub(1)).chain([i64::MAX]);
+        let rows = lows.zip(highs).zip(&histogram.buckets);
+        let filled = rows.filter(|(_, bucket)| bucket.1 != 0);
+        Ok((filled.map(|((low, high), bucket)| (low, high, bucket.1)).collect(), histogram.sum))
+    }
+
+    fn probe_map<'py>(
+        &self,
+        py: Python<'py>,
+        probe: ProbeId,
+        name: &str,
+    ) -> PyResult<(Vec<(Bound<'py, PyAny>, i64)>, u64)> {
+        let (map, keys) = self.weaver(|weaver| weaver.map(probe, name))?;
+        let entries = map
+            .entries
+            .into_iter()
+            .map(|([first, second], sum)| {
+                let key = match keys {
+                    1 => first.into_bound_py_any(py)?,
+                    _ => (first, second).into_bound_py_any(py)?,
+                };
+                Ok((key, sum))
+            })
+            .collect::<PyResult<_>>()?;
+        Ok((entries, map.lost))
+    }
+
+    fn probe_records<'py>(
+        &self,
+        py: Python<'py>,
+        probe: ProbeId,
+        name: &str,
+    ) -> PyResult<Vec<Bound<'py, PyTuple>>> {
+        let records = self.weaver(|weaver| weaver.records(probe, name))?;
+        records.into_iter().map(|record| PyTuple::new(py, record)).collect()
+    }
+
+    fn probe_lost(&self, probe: ProbeId, name: &str) -> PyResult<u64> {
+        self.weaver(|weaver| weaver.lost(probe, name))
+    }
+}
+
+impl Target {
+    fn weaver<R>(&self, read: impl FnOnce(&Weaver) -> weft_host::Result<R>) -> PyResult<R> {
+        let target = self.lock()?;
+        let weaver = target.weaver().map_err(to_python)?;
+        read(&weaver).map_err(to_python)
+    }
+}
+
+fn kind_name(kind: &DatumKind) -> &'static str {
+    match kind {
+        DatumKind::Counter(_) => "counter",
+        DatumKind::Timer(_) => "timer",
+        DatumKind::Histogram(_) => "histogram",
+        DatumKind::Map { .. } => "map",
+        DatumKind::Ring { .. } => "ring",
+        DatumKind::Local => "local",
+        DatumKind::Mark => "mark",
+    }
+}
