@@ -63,8 +63,12 @@ NEVER_RETURN = {
 }
 """Functions that are left by other ways than a return or a jump, some of the time or always."""
 
-MAY_BE_REFUSED: Final = frozenset({"one_byte"})
-"""Counted functions whose entries weft may decline to weave, if it says why."""
+MAY_BE_REFUSED: Mapping[Kind, frozenset[str]] = {
+    "entry": frozenset({"one_byte", "jumped_into"}),
+    "exit": frozenset({"one_byte", "two_bytes", "three_bytes", "four_bytes", "loop_at_entry"}),
+}
+"""Counted functions that weft may decline to weave, if it says why: one right behind the other,
+they leave no room for a jump."""
 
 needs_weaver = pytest.mark.skipif(not HAS_WEAVER, reason="this build of weft cannot weave")
 every_program = pytest.mark.parametrize("name", LANGUAGES + HARDSHIPS)
@@ -111,7 +115,7 @@ def count(session: Weaver, module: str, counts: Counts, kind: Kind = "entry") ->
     probe = session.insert(points, COUNTER)
     for refusal in probe.refused:
         assert refusal.reason
-        assert refusal.point.function in MAY_BE_REFUSED, f"{refusal.point}: {refusal.reason}"
+        assert refusal.point.function in MAY_BE_REFUSED[kind], f"{refusal.point}: {refusal.reason}"
     return probe
 
 
@@ -245,10 +249,13 @@ def test_functions_are_left_as_often_as_entered(name: str, threads: int, build: 
         entries = count(session, name, counts)
         exits = count(session, name, counts, "exit")
         own_counts = program.batch(rounds_of(name))
+        returning = {function: own_counts[function] for function in counts}
         # A function with many ways out is left by one of them.
-        expected_exits = {function: own_counts[function] for function in counts}
-        assert seen(exits) == expected_exits
-        assert seen(entries) == expected_exits
+        left = seen(exits)
+        # It is left, but not entered at its beginning, when it is entered by its other way in.
+        left.pop("jumped_into", None)
+        assert left == {f: n for f, n in expected(exits, returning).items() if f != "jumped_into"}
+        assert seen(entries) == expected(entries, returning)
 
 
 @needs_weaver
@@ -333,6 +340,8 @@ def test_all_points_are_woven_in_one_stop(build: Build) -> None:
     with woven(build, "counts", 4) as (program, session):
         first = program.batch(1)
         program.go()
+        # The first probe of all needs memory, which takes a stop of its own.
+        session.insert("/Code/counts/tiny", COUNTER).remove()
         before = len(session.pauses())
         probe = count(session, "counts", first)
         assert len(session.pauses()) == before + 1

@@ -344,8 +344,8 @@ fn restore(stopped: &mut Stopped, probes: &AbandonedProbes) -> Result<bool> {
         .map(|index| probes.edits[index].clone())
         .collect();
     apply_edits(stopped, &edits)?;
-    let inside = addresses_in(stopped, std::slice::from_ref(&probes.code))?;
-    Ok(!inside.iter().any(|at| probes.code.contains(at)))
+    let inside = addresses_in(stopped, std::slice::from_ref(&probes.code), false)?;
+    Ok(inside.is_empty())
 }
 
 /// Which threads an operation needs.

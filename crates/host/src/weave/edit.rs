@@ -33,15 +33,15 @@ impl Edit {
         self.at + self.old.len() as u64
     }
 
-    /// This change with what it finds there before others are undone.
-    pub fn overlaid_by(&self, others: &[Self]) -> Self {
+    /// This change, with what it would find if others, in the order of their addresses, were not made
+    /// before it.
+    pub fn before(&self, others: &[Self]) -> Self {
         let mut edit = self.clone();
-        for other in others {
-            for (offset, &byte) in other.new.iter().enumerate() {
-                let at = (other.at + offset as u64).0;
-                if let Some(found) =
-                    at.checked_sub(self.at.0).and_then(|at| edit.old.get_mut(at as usize))
-                {
+        let first = others.partition_point(|other| other.end() <= self.at);
+        for other in others[first..].iter().take_while(|other| other.at < self.end()) {
+            for (offset, &byte) in other.old.iter().enumerate() {
+                let at = (other.at.0 + offset as u64).checked_sub(self.at.0);
+                if let Some(found) = at.and_then(|at| edit.old.get_mut(at as usize)) {
                     *found = byte;
                 }
             }
@@ -208,6 +208,13 @@ mod tests {
             .map(|span| (span.start.0, span.bytes.len(), span.edits))
             .collect();
         assert_eq!(spans, [(100, 905, 0..3), (9000, 5, 3..4)]);
+    }
+
+    #[test]
+    fn what_others_will_undo_is_expected() {
+        let undo = [edit(98, &[7, 8, 9], &[1, 1, 1]), edit(104, &[5; 5], &[1; 5])];
+        let make = edit(100, &[1; 5], &[2; 5]);
+        assert_eq!(make.before(&undo), edit(100, &[9, 1, 1, 1, 5], &[2; 5]));
     }
 
     #[test]

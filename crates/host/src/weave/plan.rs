@@ -109,6 +109,9 @@ pub struct Window {
     pub steps: Vec<Step>,
     /// The padding that holds the jump, when only a short one fits here.
     pub hole: Option<u64>,
+    /// Where a second jump goes that stands behind the first: to the copy of this instruction. Short
+    /// jumps that are to be re-aimed go through it where no padding is in their reach.
+    pub second: Option<u64>,
     /// The way that it was found.
     pub tactic: &'static str,
 }
@@ -116,7 +119,12 @@ pub struct Window {
 impl Window {
     /// The bytes that are overwritten.
     pub fn overwritten(&self) -> Range<u64> {
-        self.start..self.start + if self.hole.is_some() { HOP } else { JUMP }
+        let length = match (self.hole, self.second) {
+            (Some(_), _) => HOP,
+            (None, Some(_)) => 2 * JUMP,
+            (None, None) => JUMP,
+        };
+        self.start..self.start + length
     }
 
     /// The address after the last instruction.
@@ -183,7 +191,15 @@ impl Plan {
     /// The padding that it uses.
     fn holes(&self) -> Vec<u64> {
         let windows = self.windows.values().filter_map(|w| w.hole);
-        windows.chain(self.reaims.iter().filter_map(|r| r.hole)).collect()
+        windows.chain(self.reaims.iter().filter_map(|r| self.padding_of(r))).collect()
+    }
+
+    /// The padding that a re-aimed jump goes through; nothing if it goes through a window.
+    pub fn padding_of(&self, reaim: &Reaim) -> Option<u64> {
+        let is_second = |hole: &u64| {
+            self.windows.values().any(|w| w.second.is_some() && w.start + JUMP == *hole)
+        };
+        reaim.hole.filter(|hole| !is_second(hole))
     }
 }
 
@@ -218,14 +234,31 @@ impl Plan {
         }
     }
 
-    /// This plan with only the windows that these places need.
+    /// This plan with only the windows that these places need, and those that jumps into them moved to.
     #[must_use]
-    pub fn reduced(&self, spots: &[Spot]) -> Self {
+    pub fn reduced(&self, terrain: &impl Terrain, spots: &[Spot]) -> Self {
+        let mut needed: Vec<u64> = self
+            .windows
+            .values()
+            .filter(|w| spots.iter().any(|spot| w.has(spot.instruction())))
+            .map(|w| w.start)
+            .collect();
+        let mut next = 0;
+        while let Some(window) = needed.get(next).map(|start| &self.windows[start]) {
+            next += 1;
+            for jump in terrain.jumps_into(window.start..window.end()) {
+                if let Some(source) = self.window_of(jump.source)
+                    && !needed.contains(&source.start)
+                {
+                    needed.push(source.start);
+                }
+            }
+        }
         let mut plan = self.clone();
         plan.refused.clear();
-        plan.windows.retain(|_, w| spots.iter().any(|spot| w.has(spot.instruction())));
-        let needed = |reaim: &Reaim| plan.window_of(reaim.jump.target).is_some();
-        plan.reaims = self.reaims.iter().filter(|r| needed(r)).copied().collect();
+        plan.windows.retain(|start, _| needed.contains(start));
+        let is_needed = |reaim: &&Reaim| plan.window_of(reaim.jump.target).is_some();
+        plan.reaims = self.reaims.iter().filter(is_needed).copied().collect();
         plan
     }
 }
@@ -260,7 +293,7 @@ fn add(
                     Ok(w)
                 }
             })
-            .and_then(|window| settle(terrain, plan, window, is_entry(start)));
+            .and_then(|w| settle(terrain, plan, w, is_entry(start)));
         match found {
             Ok(()) => true,
             Err(why) => {
@@ -277,6 +310,13 @@ fn add(
         for _ in 0..NEIGHBOURS {
             let Some(before) = terrain.before(start) else { break };
             start = before;
+            if let Some(neighbour) = plan.window_of(start).cloned() {
+                let is_entry = is_entry(neighbour.start);
+                return match widen(terrain, plan, &neighbour, at, is_entry) {
+                    Ok(()) => Ok(()),
+                    Err(why) => Err(first_reason.unwrap_or(why)),
+                };
+            }
             if attempt(plan, start, JUMP, "neighbours") {
                 return Ok(());
             }
@@ -292,6 +332,26 @@ fn add(
         return Ok(());
     }
     Err(first_reason.unwrap_or("there is no code"))
+}
+
+/// Has a window take one more instruction in, behind those that it has.
+fn widen(
+    terrain: &impl Terrain,
+    plan: &mut Plan,
+    narrow: &Window,
+    at: u64,
+    is_entry: bool,
+) -> Result<(), &'static str> {
+    let kept = plan.clone();
+    plan.windows.remove(&narrow.start);
+    plan.reaims.retain(|reaim| !narrow.has(reaim.jump.target));
+    let room = narrow.overwritten().end - narrow.start;
+    let widened = window(terrain, plan, narrow.start..at + 1, room, narrow.tactic)
+        .and_then(|wide| settle(terrain, plan, wide, is_entry));
+    if widened.is_err() {
+        *plan = kept;
+    }
+    widened
 }
 
 /// The window of at least that many bytes whose instructions cover a range from its start on.
@@ -330,7 +390,7 @@ fn window(
     } else {
         None
     };
-    let window = Window { start, steps, hole, tactic };
+    let window = Window { start, steps, hole, second: None, tactic };
     let taken = window.overwritten().start..window.end().max(window.overwritten().end);
     if plan.overlaps(&taken) || terrain.is_foreign(taken) {
         return Err("another probe's window is too close");
@@ -345,7 +405,31 @@ fn settle(
     window: Window,
     is_entry: bool,
 ) -> Result<(), &'static str> {
-    let overwritten = window.overwritten();
+    match reaims(terrain, plan, &window, is_entry, None) {
+        Err(NO_PADDING) if window.hole.is_none() => {
+            // There may be room for another jump behind the first.
+            let covered = window.start..window.end();
+            let mut wider = self::window(terrain, plan, covered, 2 * JUMP, window.tactic)?;
+            let mut second = None;
+            let found = reaims(terrain, plan, &wider, is_entry, Some(&mut second))?;
+            wider.second = second;
+            accept(plan, wider, found)
+        }
+        found => accept(plan, window, found?),
+    }
+}
+
+const NO_PADDING: &str = "a short jump goes into the middle of it, with no padding nearby";
+
+/// The jumps into a window that have to be re-aimed. `second` is where a second jump in the window is
+/// to go, if there may be one.
+fn reaims(
+    terrain: &impl Terrain,
+    plan: &Plan,
+    window: &Window,
+    is_entry: bool,
+    mut second: Option<&mut Option<u64>>,
+) -> Result<Vec<Reaim>, &'static str> {
     let mut reaims = Vec::new();
     let mut holes = plan.holes();
     holes.extend(window.hole);
@@ -366,25 +450,37 @@ fn settle(
         } else if !window.has(jump.target) {
             return Err("a jump goes into the middle of an instruction");
         }
-        let moves = window.has(jump.source) || plan.window_of(jump.source).is_some();
-        if moves {
+        if window.has(jump.source) || plan.window_of(jump.source).is_some() {
             continue;
         }
-        let hole = if jump.is_long {
-            None
-        } else if jump.is_plain {
-            let end = jump.source + u64::from(jump.length);
-            let hole = terrain.hole(end.saturating_sub(128)..end + 128, &holes);
-            Some(hole.ok_or("a short jump goes into the middle of it, with no padding nearby")?)
-        } else {
-            return Err("a loop instruction goes into the middle of it");
-        };
-        if terrain.is_foreign(jump.source..jump.source + u64::from(jump.length)) {
+        let end = jump.source + u64::from(jump.length);
+        if terrain.is_foreign(jump.source..end) {
             return Err("another probe's window is too close");
         }
-        holes.extend(hole);
+        let reach = end.saturating_sub(128)..end + 128;
+        let hole = if jump.is_long {
+            None
+        } else if !jump.is_plain {
+            return Err("a loop instruction goes into the middle of it");
+        } else if let Some(hole) = terrain.hole(reach.clone(), &holes) {
+            holes.push(hole);
+            Some(hole)
+        } else {
+            let at = window.start + JUMP;
+            let second = second.as_deref_mut().ok_or(NO_PADDING)?;
+            if !reach.contains(&at) || *second.get_or_insert(jump.target) != jump.target {
+                return Err(NO_PADDING);
+            }
+            Some(at)
+        };
         reaims.push(Reaim { jump, hole });
     }
+    Ok(reaims)
+}
+
+/// Takes a window and its re-aimed jumps in.
+fn accept(plan: &mut Plan, window: Window, reaims: Vec<Reaim>) -> Result<(), &'static str> {
+    let overwritten = window.overwritten();
     // A jump that was to be re-aimed may now move itself, as a whole or not at all.
     let moves = |r: &Reaim| window.has(r.jump.source);
     let is_hit = |r: &Reaim| {
@@ -577,6 +673,30 @@ mod tests {
     }
 
     #[test]
+    fn a_short_jump_without_padding_goes_through_the_window() {
+        // As Go's functions: they come back to their start with a larger stack.
+        let field = Field::new(0, |a| {
+            let mut start = a.create_label();
+            let mut more = a.create_label();
+            a.set_label(&mut start)?;
+            a.cmp(rsp, ptr(r14) + 16)?;
+            a.jbe(more)?;
+            a.push(rbp)?;
+            a.mov(rbp, rsp)?;
+            a.pop(rbp)?;
+            a.ret()?;
+            a.set_label(&mut more)?;
+            a.call(rax)?;
+            a.jmp(start)
+        });
+        let plan = field.plan(&[Spot::Entry(BASE)]);
+        assert_eq!(plan.windows[&BASE].second, Some(BASE));
+        assert_eq!(plan.windows[&BASE].overwritten(), BASE..BASE + 10);
+        assert_eq!(plan.reaims[0].hole, Some(BASE + 5));
+        assert_eq!(plan.claims().len(), 2);
+    }
+
+    #[test]
     fn a_jump_into_the_window_is_re_aimed_unless_it_moves_along() {
         let field = Field::new(0, |a| {
             let mut top = a.create_label();
@@ -596,7 +716,9 @@ mod tests {
         let both = plan.extended(&field, &[Spot::Taken(jump)], &[Spot::Taken(jump)], &[]);
         assert_eq!(both.windows.len(), 2, "{both:?}");
         assert!(both.reaims.is_empty());
-        assert_eq!(both.reduced(&[Spot::Taken(jump)]).windows.len(), 1);
+        assert_eq!(both.reduced(&field, &[Spot::Taken(jump)]).windows.len(), 1);
+        // And is needed for as long as the jump would otherwise go into the other window.
+        assert_eq!(both.reduced(&field, &[Spot::Entry(BASE)]).windows.len(), 2);
     }
 
     #[test]
@@ -629,6 +751,19 @@ mod tests {
             uncertain.plan(&[Spot::Before(ret)]).refused[0].why,
             "the function is too short and nothing behind it is free"
         );
+    }
+
+    #[test]
+    fn a_return_joins_the_window_before_it() {
+        let field = Field::new(0, |a| {
+            a.add(qword_ptr(rdi) + 100, 1)?;
+            a.ret()
+        });
+        let ret = field.function.end - 1;
+        let plan = field.plan(&[Spot::Entry(BASE), Spot::Before(ret)]);
+        assert!(plan.refused.is_empty(), "{plan:?}");
+        assert_eq!(plan.windows.len(), 1);
+        assert!(plan.window_of(ret).is_some());
     }
 
     #[test]

@@ -104,6 +104,8 @@ impl Known {
 pub struct ModuleText {
     /// The module.
     pub module: Module,
+    /// Whether it was unloaded.
+    pub is_gone: bool,
     segments: Vec<Segment>,
     /// By their start.
     functions: Vec<Known>,
@@ -127,6 +129,7 @@ impl ModuleText {
         let sweeps = segments.iter().map(|_| OnceCell::new()).collect();
         Ok(Self {
             module,
+            is_gone: false,
             segments,
             functions,
             cold_parts,
@@ -145,7 +148,13 @@ impl ModuleText {
     /// The function that an address belongs to.
     pub fn function(&self, at: u64) -> Option<Known> {
         let after = self.functions.partition_point(|f| f.start <= at);
-        self.functions[..after].iter().rev().take(16).find(|f| at < f.end).copied()
+        let found = self.functions[..after].iter().rev().take(16).find(|f| at < f.end)?;
+        let is_part = |parts: &Vec<Range<u64>>| parts.iter().any(|part| part.start == found.start);
+        let owner = self.cold_parts.iter().find(|(_, parts)| found.is_cold && is_part(parts));
+        match owner {
+            Some((&start, _)) => self.functions.iter().find(|f| f.start == start).copied(),
+            None => Some(*found),
+        }
     }
 
     /// Whether it has code of Go's.

@@ -137,8 +137,11 @@ fn build_one<'a>(
         }
         relocator.jump(aim(target));
     }
+    let is_call = |source: u64| window.steps.iter().any(|step| step.at == source && step.returns);
     let redirect = |source: u64, target: u64| match labels.get(&source) {
         Some(&label) => Some(Aim::Label(label)),
+        // A function that calls itself is entered like any other.
+        None if is_call(source) => Some(Aim::Address(target)),
         // Within the window, the relocator knows best.
         None if window.has(target) => None,
         None => Some(aim(target)),

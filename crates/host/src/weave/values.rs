@@ -13,11 +13,13 @@ use weft_snippet::Datum;
 use weft_snippet::layout::{Allocator, Place, Region, header};
 use weft_snippet::read::{self, Slab};
 
-/// How many threads at a time have values of their own: a power of two.
+/// How many threads at a time have values of their own: a power of two. Where each has much, fewer.
 const SLABS_LOG2: u8 = 10;
+/// How long all slabs may be together.
+const LENGTH_LOG2: u8 = 30;
 /// How much each of them has, at least and at most: powers of two. It takes real memory only where it
 /// is written to.
-const STRIDE_LOG2: std::ops::RangeInclusive<u8> = 16..=20;
+const STRIDE_LOG2: std::ops::RangeInclusive<u8> = 16..=24;
 /// How much of that is for the state of threads, at least.
 const STATE: u64 = 4096;
 /// What aligning data may cost in all.
@@ -130,7 +132,7 @@ impl Needs {
             .clamp(*STRIDE_LOG2.start(), *STRIDE_LOG2.end());
         let state_end = u64::from(header::SIZE) + self.state.max(STATE).next_multiple_of(64);
         Region {
-            count_log2: SLABS_LOG2,
+            count_log2: SLABS_LOG2.min(LENGTH_LOG2 - stride_log2),
             stride_log2,
             state_end: state_end as u32,
             key_shift: if is_go { GO_KEY_SHIFT } else { KEY_SHIFT },

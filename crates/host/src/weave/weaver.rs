@@ -4,7 +4,7 @@ use super::arena::Arena;
 use super::clock::clock;
 use super::edit::{self, Edit};
 use super::family::relatives;
-use super::plan::{Plan, Spot};
+use super::plan::{JUMP, Plan, Spot};
 use super::points::{self, Point};
 use super::text::{FunctionTerrain, Known, ModuleText};
 use super::trampoline::{self, Insertions, Trampoline};
@@ -232,6 +232,8 @@ pub struct Weaver {
     /// Trampolines that nothing leads to any more, but that a thread may still be in.
     limbo: Vec<Piece>,
     bmi2: bool,
+    /// Whether there was a snippet that calls functions of the program.
+    calls_program: bool,
 }
 
 impl Weaver {
@@ -249,12 +251,13 @@ impl Weaver {
             next_probe: 1,
             limbo: Vec::new(),
             bmi2: std::arch::is_x86_feature_detected!("bmi2"),
+            calls_program: false,
         }
     }
 
     /// The module that an address belongs to.
     fn text_of(&mut self, at: u64) -> Result<usize> {
-        let is_in = |text: &ModuleText| text.range().contains(&TargetAddr(at));
+        let is_in = |text: &ModuleText| !text.is_gone && text.range().contains(&TargetAddr(at));
         if let Some(index) = self.texts.iter().position(is_in) {
             return Ok(index);
         }
@@ -297,11 +300,14 @@ impl Weaver {
     /// Looks at what is to be woven where.
     pub fn draft(&mut self, weave: Weave, points: Vec<Point>, order: Order) -> Result<Draft> {
         verify(&weave).map_err(|problem| bad_snippet(&problem.to_string()))?;
+        self.forget_unloaded()?;
+        self.calls_program |= calls_program(&weave);
         let mut homes = Vec::with_capacity(points.len());
         for point in &points {
             let text = self.text_of(point.address)?;
             homes.push(self.home(text, point, &weave));
         }
+        self.forget_reloaded(homes.iter().flatten().map(|home| home.1.start).collect())?;
         let mut needs = Needs::default();
         for datum in &weave.data {
             let is_own = matches!(datum.kind, DatumKind::Counter(Scope::Point));
@@ -311,10 +317,50 @@ impl Weaver {
         }
         if !needs.fit() {
             return Err(Error::new(ErrorKind::LimitReached, "the probe has too many values")
-                .why("one thread's values of one probe must fit into a megabyte")
+                .why("one thread's values of one probe must fit into 16 megabytes")
                 .advice("split it, or let the points share their counters"));
         }
         Ok(Draft { weave: Arc::new(weave), points, order, homes, needs })
+    }
+
+    /// Forgets modules that are no longer there, and the probes in them.
+    fn forget_unloaded(&mut self) -> Result<()> {
+        let modules = modules::modules(self.pid)?;
+        for (index, text) in self.texts.iter_mut().enumerate() {
+            if text.is_gone || modules.contains(&text.module) {
+                continue;
+            }
+            text.is_gone = true;
+            let inside: Vec<u64> =
+                self.woven.iter().filter(|(_, w)| w.text == index).map(|(&f, _)| f).collect();
+            for function in inside {
+                forget(&mut self.woven, &mut self.limbo, &mut self.arenas, function);
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets functions whose module was unloaded and loaded again at the same place.
+    fn forget_reloaded(&mut self, mut functions: Vec<u64>) -> Result<()> {
+        functions.sort_unstable();
+        functions.dedup();
+        let mut edits: Vec<(Edit, u64)> = functions
+            .iter()
+            .filter_map(|function| Some((function, self.woven.get(function)?)))
+            .flat_map(|(&function, woven)| {
+                woven.active.edits.iter().map(move |edit| (edit.clone().reversed(), function))
+            })
+            .collect();
+        edits.sort_unstable_by_key(|(edit, _)| edit.at);
+        let only_edits: Vec<Edit> = edits.iter().map(|(edit, _)| edit.clone()).collect();
+        for index in edit::outdated(self.pid, &only_edits)? {
+            let function = edits[index].1;
+            if let Some(woven) = self.woven.get(&function) {
+                self.texts[woven.text].claim(function, &woven.plan.claims(), Vec::new());
+            }
+            forget(&mut self.woven, &mut self.limbo, &mut self.arenas, function);
+        }
+        Ok(())
     }
 
     fn home(
@@ -325,7 +371,7 @@ impl Weaver {
     ) -> Result<(usize, Known, Spot), &'static str> {
         let module = &self.texts[text];
         let known = module.function(point.address).ok_or("no function is known there")?;
-        if point.kind == PointKind::Entry && known.is_cold {
+        if point.kind == PointKind::Entry && (known.is_cold || known.start != point.address) {
             return Err("it is a part of another function, not a function");
         }
         if module.module.path == "[vdso]" {
@@ -518,7 +564,8 @@ impl Weaver {
             .filter(|piece| piece.function == function)
             .map(|piece| piece.window.clone())
             .collect();
-        let plan = woven.plan.reduced(&spots).extended(&terrain, &spots, &spots, &reserved);
+        let plan =
+            woven.plan.reduced(&terrain, &spots).extended(&terrain, &spots, &spots, &reserved);
         if !plan.refused.is_empty() {
             let refused = plan.refused.into_iter().map(|r| (r.spot, r.why.to_string()));
             return Ok(Err(refused.collect()));
@@ -631,10 +678,7 @@ impl Weaver {
         make.sort_unstable_by_key(|(edit, _)| edit.at);
 
         // Code that was unloaded or changed by others since weft has read it is not touched.
-        let expected: Vec<Edit> = make
-            .iter()
-            .map(|(edit, index)| edit.overlaid_by(&self.woven[&next[*index].function].active.edits))
-            .collect();
+        let expected: Vec<Edit> = make.iter().map(|(edit, _)| edit.before(&undo)).collect();
         let stale: BTreeSet<usize> =
             edit::outdated(self.pid, &expected)?.into_iter().map(|at| make[at].1).collect();
         make.retain(|(_, index)| !stale.contains(index));
@@ -749,7 +793,7 @@ impl Weaver {
         let code: Vec<Range<TargetAddr>> = self.arenas.iter().map(Arena::code).collect();
         let mut busy = Vec::new();
         for held in held {
-            busy.extend(addresses_in(held, &code)?);
+            busy.extend(addresses_in(held, &code, self.calls_program)?);
         }
         let arenas = &mut self.arenas;
         self.limbo.retain(|piece| {
@@ -867,6 +911,21 @@ impl Weaver {
     }
 }
 
+/// Forgets a function whose code is gone, with its probes; threads may still be in their code.
+fn forget(
+    woven: &mut HashMap<u64, Woven>,
+    limbo: &mut Vec<Piece>,
+    arenas: &mut [Arena],
+    function: u64,
+) {
+    if let Some(woven) = woven.remove(&function) {
+        limbo.extend(woven.active.pieces);
+        for note in woven.active.notes {
+            arenas[0].strike(note);
+        }
+    }
+}
+
 /// The changes to the code that a plan comes to.
 fn edits(plan: &Plan, trampolines: &BTreeMap<u64, Trampoline>, text: &ModuleText) -> Vec<Edit> {
     let edit = |at: u64, new: Vec<u8>| Edit {
@@ -875,13 +934,24 @@ fn edits(plan: &Plan, trampolines: &BTreeMap<u64, Trampoline>, text: &ModuleText
         new,
     };
     let long = |at: u64, to: u64| {
-        let distance = to.wrapping_sub(at + 5) as u32;
+        let distance = to.wrapping_sub(at + JUMP) as u32;
         [&[0xe9][..], &distance.to_le_bytes()].concat()
+    };
+    let copy_of = |original: u64| {
+        let mut moved = trampolines.values().flat_map(|t| &t.moved);
+        moved.find(|moved| moved.original == original).map_or(original, |moved| moved.entered)
     };
     let mut edits = Vec::new();
     for (start, trampoline) in trampolines {
-        match plan.windows[start].hole {
-            None => edits.push(edit(*start, long(*start, trampoline.start))),
+        let window = &plan.windows[start];
+        match window.hole {
+            None => {
+                let mut jumps = long(*start, trampoline.start);
+                if let Some(target) = window.second {
+                    jumps.extend(long(start + JUMP, copy_of(target)));
+                }
+                edits.push(edit(*start, jumps));
+            }
             Some(hole) => {
                 edits.push(edit(hole, long(hole, trampoline.start)));
                 edits.push(edit(*start, vec![0xeb, hole.wrapping_sub(start + 2) as u8]));
@@ -889,10 +959,7 @@ fn edits(plan: &Plan, trampolines: &BTreeMap<u64, Trampoline>, text: &ModuleText
         }
     }
     for reaim in &plan.reaims {
-        let target = trampolines
-            .values()
-            .find_map(|t| t.moved.iter().find(|moved| moved.original == reaim.jump.target))
-            .map_or(reaim.jump.target, |moved| moved.entered);
+        let target = copy_of(reaim.jump.target);
         let (source, length) = (reaim.jump.source, u64::from(reaim.jump.length));
         match reaim.hole {
             None => {
@@ -902,7 +969,9 @@ fn edits(plan: &Plan, trampolines: &BTreeMap<u64, Trampoline>, text: &ModuleText
                 edits.push(edit(source, new));
             }
             Some(hole) => {
-                edits.push(edit(hole, long(hole, target)));
+                if plan.padding_of(reaim).is_some() {
+                    edits.push(edit(hole, long(hole, target)));
+                }
                 let distance = hole.wrapping_sub(source + length) as u8;
                 edits.push(edit(source + length - 1, vec![distance]));
             }
@@ -1011,26 +1080,66 @@ fn move_threads<'a>(stopped: &mut Stopped, pieces: impl Iterator<Item = &'a Piec
     Ok(())
 }
 
-/// The addresses within ranges that threads are at, or will come back to: those on their stacks.
+/// The addresses within ranges of weft's code that threads are at, or will come back to.
+///
+/// Stacks are full of addresses that mean nothing any more. So those on a thread's stack count only when
+/// it is in weft's code, or was when a signal interrupted it: otherwise nothing of weft's is on it.
 pub(crate) fn addresses_in(
     stopped: &Stopped,
     ranges: &[Range<TargetAddr>],
+    always: bool,
 ) -> Result<Vec<TargetAddr>> {
     let pid = stopped.pid();
     let maps = proc::maps(pid)?;
+    let is_ours = |at: &TargetAddr| ranges.iter().any(|range| range.contains(at));
     let running = stopped.threads().values().map(|r| (r.instruction(), TargetAddr(r.0.rsp)));
     let sleeping = stopped.sleepers().filter_map(proc::sleeping_at);
     let mut found = Vec::new();
     for (at, stack) in running.chain(sleeping) {
-        found.push(at);
-        let Some(mapping) = maps.iter().find(|m| m.contains(stack)) else { continue };
+        let Some(mapping) = maps.iter().find(|m| m.contains(stack)) else {
+            found.extend(is_ours(&at).then_some(at));
+            continue;
+        };
         let bytes = memory::read(pid, stack, (mapping.end - stack) as usize).unwrap_or_default();
-        let words = bytes
+        let words: Vec<u64> = bytes
             .chunks_exact(8)
-            .map(|word| TargetAddr(u64::from_ne_bytes(word.try_into().unwrap_or_default())));
-        found.extend(words.filter(|word| ranges.iter().any(|range| range.contains(word))));
+            .map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()))
+            .collect();
+        let on_stack = words.iter().enumerate().filter(|&(_, &word)| is_ours(&TargetAddr(word)));
+        let was_interrupted = |index: usize| {
+            let frame = index.checked_sub(INTERRUPTED_AT);
+            frame.is_some_and(|frame| is_signal_return(pid, TargetAddr(words[frame])))
+        };
+        let is_inside =
+            always || is_ours(&at) || on_stack.clone().any(|(index, _)| was_interrupted(index));
+        if is_inside {
+            found.extend(is_ours(&at).then_some(at));
+            found.extend(on_stack.map(|(_, &word)| TargetAddr(word)));
+        }
     }
     Ok(found)
+}
+
+/// Where in the frame that the kernel puts on the stack for a signal handler the interrupted address
+/// is, in words; the first word is where the handler returns to.
+const INTERRUPTED_AT: usize = 22;
+
+/// Whether the code at an address ends the handling of a signal.
+fn is_signal_return(pid: Tid, at: TargetAddr) -> bool {
+    const SYSTEM_CALL: [u8; 2] = [0x0f, 0x05];
+    // `mov $15, %rax` and `mov $15, %eax`: the number of `rt_sigreturn`.
+    const NUMBERS: [&[u8]; 2] = [&[0x48, 0xc7, 0xc0, 15, 0, 0, 0], &[0xb8, 15, 0, 0, 0]];
+    let Ok(bytes) = memory::read(pid, at, 16) else { return false };
+    NUMBERS.iter().any(|number| {
+        bytes.strip_prefix(*number).is_some_and(|rest| rest.starts_with(&SYSTEM_CALL))
+    })
+}
+
+/// Whether a snippet calls functions of the program. Its text is its canonical form.
+fn calls_program(weave: &Weave) -> bool {
+    let text = weave.to_string();
+    let is_call = |rest: &str| rest.starts_with(|c: char| c.is_ascii_digit());
+    text.split("call ").skip(1).any(is_call)
 }
 
 fn bad_snippet(why: &str) -> Error {
