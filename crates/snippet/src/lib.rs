@@ -31,4 +31,4 @@ pub use ir::{
 pub use parse::Diagnostic;
 pub use runtime::{Runtime, runtime};
 pub use site::{Clock, Env, Routines, Site, Source};
-pub use verify::{MAX_OPERATIONS, Problem, permit, verify};
+pub use verify::{At, MAX_OPERATIONS, Problem, permit, verify};
