@@ -12,6 +12,7 @@ extern crate alloc;
 
 mod asm;
 mod compile;
+mod cost;
 mod interpret;
 mod ir;
 pub mod layout;
@@ -23,6 +24,7 @@ mod site;
 mod verify;
 
 pub use compile::{Compiled, Refusal, compile};
+pub use cost::{Costs, Operation, cost, dearest};
 pub use interpret::{World, interpret};
 pub use ir::{
     Binary, Buckets, Call, Datum, DatumId, DatumKind, Expr, LetId, NAN, PointKind, Scope, Section,
