@@ -284,7 +284,8 @@ pub fn compiled(machine: &Machine, weave: &Weave, site: &Site) -> Compiled {
     compile(&weave.data, body, site, &machine.env, &places).expect("it compiles")
 }
 
-pub fn disassemble(code: &[u8], at: u64) -> Vec<String> {
+/// Each instruction with its offset.
+pub fn disassemble(code: &[u8], at: u64) -> Vec<(u64, String)> {
     let mut decoder = Decoder::with_ip(64, code, at, DecoderOptions::NONE);
     let mut formatter = IntelFormatter::new();
     formatter.options_mut().set_space_after_operand_separator(true);
@@ -298,7 +299,7 @@ pub fn disassemble(code: &[u8], at: u64) -> Vec<String> {
         let instruction = decoder.decode();
         let mut line = String::new();
         formatter.format(&instruction, &mut line);
-        lines.push(line);
+        lines.push((instruction.ip() - at, line));
     }
     lines
 }
