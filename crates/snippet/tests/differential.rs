@@ -107,7 +107,8 @@ struct Bench {
 }
 
 fn bench(bmi2: bool) -> Bench {
-    let machine = Machine::new(bmi2, true, region());
+    let mut machine = Machine::new(bmi2, true, region());
+    machine.env.thread_pointer = bmi2;
     // Claim a slab once, to know which it is.
     let weave = common::parse("counter c\nc += 1");
     machine.install(&common::compiled(&machine, &weave, &common::site(PointKind::Entry)));

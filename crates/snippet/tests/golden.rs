@@ -22,6 +22,7 @@ fn env() -> Env {
         salt: SALT,
         region: Region { count_log2: 10, stride_log2: 14, state_end: 4096, key_shift: 12 },
         routines: Default::default(),
+        thread_pointer: false,
         bmi2: true,
         clock: Clock { source: Source::Processor, multiplier: 0x8000_0000, shift: 32, offset: 0 },
         xsave_mask: 0xe7,

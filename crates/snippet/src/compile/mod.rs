@@ -289,18 +289,54 @@ impl<'a> Generator<'a> {
             self.asm.sse(0, 0x11, number, Mem::Base(Register::RSP, at));
         }
         if let Some(at) = plan.mxcsr() {
-            // The program's rounding and exceptions are not the snippet's.
-            const DEFAULT: i32 = 0x1f80;
-            self.asm.group15(3, false, Mem::Base(Register::RSP, at));
-            self.asm.store_imm(Mem::Base(Register::RSP, at + 8), DEFAULT);
-            self.asm.group15(2, false, Mem::Base(Register::RSP, at + 8));
+            self.default_float_mode(at);
         }
+    }
+
+    /// The program's rounding and exceptions are not the snippet's. They rarely differ, and setting
+    /// the mode costs more than all else: so look first.
+    fn default_float_mode(&mut self, at: i32) {
+        const DEFAULT: i32 = 0x1f80;
+        /// All but what has happened so far.
+        const CONTROL: i32 = 0xffc0;
+        let (saved, copy) = (Mem::Base(Register::RSP, at), Mem::Base(Register::RSP, at + 8));
+        let (other, back) = (self.asm.label(), self.asm.label());
+        self.asm.stmxcsr(saved);
+        self.asm.stmxcsr(copy);
+        self.asm.alu32_imm(Alu::And, copy, CONTROL);
+        self.asm.alu32_imm(Alu::Cmp, copy, DEFAULT);
+        self.asm.jcc(Cond::NotEqual, other);
+        self.asm.bind(back);
+        self.cold(other, |this| {
+            this.asm.store_imm(copy, DEFAULT);
+            this.asm.ldmxcsr(copy);
+            this.asm.jmp(back);
+        });
+    }
+
+    /// The program's mode again, if anything has changed.
+    fn restore_float_mode(&mut self, at: i32) {
+        let (saved, copy) = (Mem::Base(Register::RSP, at), Mem::Base(Register::RSP, at + 8));
+        let (other, back) = (self.asm.label(), self.asm.label());
+        // Values are all done with, but rax may be the program's or hold its flags.
+        let held = Mem::Base(Register::RSP, at + 16);
+        self.asm.stmxcsr(copy);
+        self.asm.store(held, Register::RAX);
+        self.asm.mov32(Register::RAX, copy);
+        self.asm.cmp32(Register::RAX, saved);
+        self.asm.jcc(Cond::NotEqual, other);
+        self.asm.bind(back);
+        self.asm.mov(Register::RAX, held);
+        self.cold(other, |this| {
+            this.asm.ldmxcsr(saved);
+            this.asm.jmp(back);
+        });
     }
 
     fn epilogue(&mut self) {
         let plan = self.plan;
         if let Some(at) = plan.mxcsr() {
-            self.asm.group15(2, false, Mem::Base(Register::RSP, at));
+            self.restore_float_mode(at);
         }
         for (number, at) in plan.xmm_homes() {
             self.asm.sse(0, 0x10, number, Mem::Base(Register::RSP, at));
@@ -423,7 +459,11 @@ impl<'a> Generator<'a> {
         let key = self.temp();
         let rotate = (32 + region.key_shift - region.stride_log2 % 32) % 32;
         let mask = (region.count() as i32 - 1) << region.stride_log2;
-        self.asm.rdfsbase(key);
+        if self.env.thread_pointer {
+            self.asm.thread_pointer(key);
+        } else {
+            self.asm.rdfsbase(key);
+        }
         self.asm.alu(Alu::Xor, key, Mem::Rip(self.env.salt));
         if self.env.bmi2 {
             self.asm.rorx32(slab, key, rotate);

@@ -101,6 +101,7 @@ impl Machine {
             salt: code + SALT,
             region,
             routines: Default::default(),
+            thread_pointer: false,
             bmi2,
             clock: Clock { source, multiplier: 0x1234_5678, shift: 29, offset: 1_000_000_007 },
             xsave_mask: 0xe7,
@@ -219,6 +220,7 @@ impl Machine {
     }
 
     /// The slab of the thread that asks; it must have one.
+    #[allow(clippy::mut_from_ref)]
     pub fn slab(&self) -> &mut [u8] {
         let stride = self.env.region.stride();
         for index in 1..self.env.region.count() - 1 {
