@@ -94,27 +94,27 @@ pub struct Costs {
 }
 
 impl Default for Costs {
-    /// As measured on a server processor of 2023; the host measures its own.
+    /// As measured in a virtual machine on a server processor; the host measures its own.
     fn default() -> Self {
         let mut costs = Self { nanoseconds: [0.0; Operation::ALL.len()] };
         for (operation, nanoseconds) in [
-            (Operation::Slab, 1.5),
-            (Operation::Count, 0.5),
+            (Operation::Slab, 3.5),
+            (Operation::Count, 0.7),
             (Operation::Step, 0.3),
-            (Operation::Divide, 4.0),
-            (Operation::Float, 1.5),
-            (Operation::FloatState, 6.0),
-            (Operation::Ticks, 9.0),
+            (Operation::Divide, 2.5),
+            (Operation::Float, 1.0),
+            (Operation::FloatState, 3.0),
+            (Operation::Ticks, 19.0),
             (Operation::Convert, 1.5),
-            (Operation::Cpu, 120.0),
+            (Operation::Cpu, 240.0),
             (Operation::Observe, 1.0),
-            (Operation::Map, 3.0),
-            (Operation::Emit, 3.0),
+            (Operation::Map, 2.0),
+            (Operation::Emit, 2.5),
             (Operation::Mark, 2.0),
-            (Operation::Load, 250.0),
-            (Operation::Call, 60.0),
-            (Operation::Save, 0.5),
-            (Operation::Flags, 1.0),
+            (Operation::Load, 400.0),
+            (Operation::Call, 100.0),
+            (Operation::Save, 0.6),
+            (Operation::Flags, 0.8),
         ] {
             costs.set(operation, nanoseconds);
         }

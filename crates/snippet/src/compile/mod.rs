@@ -5,6 +5,7 @@
 
 mod data;
 mod expr;
+mod float;
 mod plan;
 
 use crate::asm::{Alu, Asm, Cond, Label, Mem, Piece, Shift};
@@ -23,7 +24,7 @@ use weft_code::{FlagSet, Register, RegisterSet};
 pub enum Refusal {
     /// The body is wrong, or wrong for this kind of point.
     Problem(Problem),
-    /// There are not as many places as data.
+    /// There are not as many places as data, or a datum is not inside the slab.
     Places,
     /// The region or the clock is not as documented.
     Env,
@@ -35,7 +36,7 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Problem(problem) => problem.fmt(f),
-            Self::Places => f.write_str("every datum needs a place"),
+            Self::Places => f.write_str("every datum needs a place inside the slab"),
             Self::Env => f.write_str("the region's shape or the clock's shift is out of range"),
             Self::StackShift => f.write_str("the return address is too far from the stack pointer"),
         }
@@ -82,14 +83,15 @@ pub fn compile(
     places: &[Place],
 ) -> Result<Compiled, Refusal> {
     verify::permit(data, body, Some((site.kind, site.convention)))?;
-    if places.len() < data.len() {
-        return Err(Refusal::Places);
-    }
     if !env.region.is_valid() || env.clock.shift > 63 {
         return Err(Refusal::Env);
     }
     if i32::try_from(site.stack_shift).is_err() || site.stack_shift.abs() > 1 << 30 {
         return Err(Refusal::StackShift);
+    }
+    let fits = |(datum, place): (&Datum, &Place)| env.region.holds(datum, *place);
+    if places.len() < data.len() || !data.iter().zip(places).all(fits) {
+        return Err(Refusal::Places);
     }
     let needs = Needs::of(data, body, site, env);
     let mut plan = Plan::default();
