@@ -87,7 +87,7 @@ pub fn verify(weave: &Weave) -> Result<(), Problem> {
     Ok(())
 }
 
-fn check_datum(datum: &Datum) -> Result<(), Problem> {
+pub(crate) fn check_datum(datum: &Datum) -> Result<(), Problem> {
     let name = &datum.name;
     match &datum.kind {
         DatumKind::Histogram(Buckets::Linear { step, count, .. })
@@ -268,6 +268,10 @@ impl Checker<'_> {
     fn call(&mut self, arguments: &[Expr], depth: usize) -> Result<(), Problem> {
         if arguments.len() > 6 {
             return problem(format!("{} arguments", arguments.len()), "pass at most 6");
+        }
+        if self.site.is_some_and(|site| site.1 == Convention::Go) {
+            let hint = "call from points in C, C++ or Rust";
+            return problem("a goroutine's stack has no room for a call", hint);
         }
         arguments.iter().try_for_each(|argument| self.integer(argument, depth))
     }

@@ -82,6 +82,7 @@ pub fn compile(
     env: &Env,
     places: &[Place],
 ) -> Result<Compiled, Refusal> {
+    data.iter().try_for_each(verify::check_datum)?;
     verify::permit(data, body, Some((site.kind, site.convention)))?;
     if !env.region.is_valid() || env.clock.shift > 63 {
         return Err(Refusal::Env);

@@ -243,9 +243,13 @@ impl<'a> Maker<'a> {
                 then: self.block(depth + 1),
                 otherwise: self.block(depth + 1),
             },
-            13 => Statement::Call(self.call()),
+            13 if !self.go() => Statement::Call(self.call()),
             _ => return None,
         })
+    }
+
+    fn go(&self) -> bool {
+        self.site.is_some_and(|site| site.convention == Convention::Go)
     }
 
     fn call(&mut self) -> Call {
@@ -322,7 +326,7 @@ impl<'a> Maker<'a> {
                     Expr::Binary(op, Box::new(self.float(3)), Box::new(self.float(3)))
                 }
             },
-            _ if self.pick(4) == 3 => Expr::Call(Box::new(self.call())),
+            _ if self.pick(4) == 3 && !self.go() => Expr::Call(Box::new(self.call())),
             _ => self.leaf(),
         }
     }
