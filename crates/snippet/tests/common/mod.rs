@@ -102,7 +102,7 @@ impl Machine {
             region,
             routines: Default::default(),
             thread_pointer: false,
-            bmi2,
+            bmi2: bmi2 && std::arch::is_x86_feature_detected!("bmi2"),
             clock: Clock { source, multiplier: 0x1234_5678, shift: 29, offset: 1_000_000_007 },
             xsave_mask: 0xe7,
             xsave_size: 2696,
