@@ -8,28 +8,16 @@ use std::fmt::Write;
 use std::path::Path;
 use weft_code::{FlagSet, RegisterSet};
 use weft_snippet::layout::Region;
-use weft_snippet::{Clock, Env, PointKind, Site, Source, compile, runtime};
+use weft_snippet::{Env, PointKind, Site, compile};
 
 const BASE: u64 = 0x1000_0000;
 const SALT: u64 = 0x1000_1000;
-const RUNTIME: u64 = 0x1000_2000;
 const MAIN: u64 = 0x1001_0000;
 const COLD: u64 = 0x1002_0000;
 
 fn env() -> Env {
-    let mut env = Env {
-        base: BASE,
-        salt: SALT,
-        region: Region { count_log2: 10, stride_log2: 14, state_end: 4096, key_shift: 12 },
-        routines: Default::default(),
-        thread_pointer: false,
-        bmi2: true,
-        clock: Clock { source: Source::Processor, multiplier: 0x8000_0000, shift: 32, offset: 0 },
-        xsave_mask: 0xe7,
-        xsave_size: 2696,
-    };
-    env.routines = runtime(&env, RUNTIME).routines;
-    env
+    let region = Region { count_log2: 10, stride_log2: 14, state_end: 4096, key_shift: 12 };
+    common::env(true, region)
 }
 
 /// Code with names for what it refers to.

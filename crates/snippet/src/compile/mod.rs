@@ -55,7 +55,11 @@ impl From<Problem> for Refusal {
 #[derive(Debug)]
 pub struct Compiled {
     asm: Asm,
+    frame: u32,
 }
+
+/// What a routine of the runtime takes of the stack at most, with what is pushed for it.
+const ROUTINE_STACK: u32 = 256;
 
 impl Compiled {
     /// How long the main path is. Its end falls through.
@@ -66,6 +70,13 @@ impl Compiled {
     /// How long the rest is, which the main path jumps to and which jumps back.
     pub fn cold_len(&self) -> usize {
         self.asm.lengths().1
+    }
+
+    /// How far below the program's stack pointer it may write, red zone included: stacks that grow
+    /// by themselves (Go) must have that much left. What a `call` takes comes on top.
+    pub fn stack_use(&self) -> u32 {
+        let red_zone = 128;
+        self.frame.max(red_zone) + ROUTINE_STACK
     }
 
     /// The bytes of both, for these addresses. Everything that they refer to must be within 2 GiB.
@@ -101,7 +112,8 @@ pub fn compile(
         generator.run(body);
         let next = generator.next_plan(&needs);
         if next == plan {
-            return Ok(Compiled { asm: generator.asm });
+            let frame = generator.depth() as u32;
+            return Ok(Compiled { asm: generator.asm, frame });
         }
         plan = next;
     }

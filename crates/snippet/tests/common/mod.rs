@@ -85,6 +85,23 @@ pub fn region() -> Region {
     Region { count_log2: 6, stride_log2: 13, state_end: 2048, key_shift: 12 }
 }
 
+/// An environment that code is only compiled for.
+pub fn env(bmi2: bool, region: Region) -> Env {
+    let mut env = Env {
+        base: 0x1000_0000,
+        salt: 0x1000_1000,
+        region,
+        routines: Default::default(),
+        thread_pointer: false,
+        bmi2,
+        clock: Clock { source: Source::Processor, multiplier: 0x8000_0000, shift: 32, offset: 0 },
+        xsave_mask: 0xe7,
+        xsave_size: 2696,
+    };
+    env.routines = runtime(&env, 0x1000_2000).routines;
+    env
+}
+
 impl Machine {
     pub fn new(bmi2: bool, word_clock: bool, region: Region) -> Self {
         let code = map(CODE_SIZE, true, false);
