@@ -27,6 +27,8 @@ const TRAP: u64 = 1 << 8;
 fn pair(functions: [Function; 2]) {
     functions[0](21, 4, 0);
     functions[1](21, 4, 0);
+    // Or the second call would become a jump, from another frame.
+    std::hint::black_box(());
 }
 
 extern "C" fn on_trap(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut libc::ucontext_t) {
