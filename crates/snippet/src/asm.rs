@@ -267,6 +267,11 @@ impl Asm {
         self.modrm(0, true, &[op as u8 * 8 + 3], dst.0, src.into(), false);
     }
 
+    /// Compares 32 bits.
+    pub(crate) fn cmp32(&mut self, a: Register, b: Mem) {
+        self.modrm(0, false, &[Alu::Cmp as u8 * 8 + 3], a.0, b.into(), false);
+    }
+
     /// `[mem] op= src`.
     pub(crate) fn alu_to(&mut self, op: Alu, mem: Mem, src: Register) {
         self.modrm(0, true, &[op as u8 * 8 + 1], src.0, mem.into(), false);
@@ -479,6 +484,12 @@ impl Asm {
         self.modrm(0xf3, true, &[0x0f, 0xae], 0, dst.into(), false);
     }
 
+    /// `mov dst, fs:[0]`.
+    pub(crate) fn thread_pointer(&mut self, dst: Register) {
+        let modrm = 0x04 | (dst.0 & 7) << 3;
+        self.bytes(&[0x64, 0x48 | (dst.0 >> 3) << 2, 0x8b, modrm, 0x25, 0, 0, 0, 0]);
+    }
+
     pub(crate) fn rdtsc(&mut self) {
         self.bytes(&[0x0f, 0x31]);
     }
@@ -562,9 +573,28 @@ impl Asm {
         self.modrm(prefix, true, &[0x0f, opcode], reg, rm.into(), false);
     }
 
-    /// Group 15: `stmxcsr` is 3, `ldmxcsr` 2, `xrstor` 5.
-    pub(crate) fn group15(&mut self, number: u8, wide: bool, mem: Mem) {
+    fn group15(&mut self, number: u8, wide: bool, mem: Mem) {
         self.modrm(0, wide, &[0x0f, 0xae], number, mem.into(), false);
+    }
+
+    pub(crate) fn stmxcsr(&mut self, mem: Mem) {
+        self.group15(3, false, mem);
+    }
+
+    pub(crate) fn ldmxcsr(&mut self, mem: Mem) {
+        self.group15(2, false, mem);
+    }
+
+    pub(crate) fn fxsave(&mut self, mem: Mem) {
+        self.group15(0, true, mem);
+    }
+
+    pub(crate) fn fxrstor(&mut self, mem: Mem) {
+        self.group15(1, true, mem);
+    }
+
+    pub(crate) fn xrstor(&mut self, mem: Mem) {
+        self.group15(5, true, mem);
     }
 
     pub(crate) fn xsavec(&mut self, mem: Mem) {

@@ -87,6 +87,16 @@ impl Region {
             && self.state_end.is_multiple_of(8)
     }
 
+    /// Whether a datum at a place is inside the part of a slab that is meant for it.
+    pub fn holds(&self, datum: &Datum, place: Place) -> bool {
+        let inside = |at: u32, size: u32, low: u32, high: usize| {
+            size == 0
+                || at >= low && at as usize + size as usize <= high && at.is_multiple_of(ALIGNMENT)
+        };
+        inside(place.state, datum.state_size(), header::SIZE, self.state_end as usize)
+            && inside(place.sums, datum.size(), self.state_end, self.stride())
+    }
+
     /// The slab that a thread looks at first.
     pub const fn home(&self, key: u64) -> usize {
         (key as u32 >> self.key_shift) as usize & (self.count() - 1)

@@ -5,7 +5,7 @@ use crate::ir::{
     Statement, TimerClock, Unary, Weave,
 };
 use crate::print::{BINARY, LOADS, Spelling, UNARY_FUNCTIONS, WORDS};
-use crate::verify::{self, kind_name};
+use crate::verify::{self, At, Problem, kind_name};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -49,17 +49,16 @@ impl Weave {
             lets: Vec::new(),
             next_let: 0,
             depth: 0,
-            statement: (1, 1),
+            data_places: Vec::new(),
+            statement_places: Vec::new(),
         };
         parser.weave()?;
-        let weave = parser.weave;
-        verify::verify(&weave).map_err(|problem| Diagnostic {
-            line: 0,
-            column: 0,
-            what: problem.what,
-            hint: problem.hint,
+        let weave = &parser.weave;
+        verify::verify(weave).map_err(|problem| {
+            let (line, column) = parser.blame(&problem);
+            Diagnostic { line, column, what: problem.what, hint: problem.hint }
         })?;
-        Ok(weave)
+        Ok(parser.weave)
     }
 }
 
@@ -184,11 +183,28 @@ struct Parser {
     lets: Vec<(String, LetId)>,
     next_let: u16,
     depth: usize,
-    /// Where the statement began.
-    statement: (u32, u32),
+    /// Where each datum is declared.
+    data_places: Vec<(u32, u32)>,
+    /// Where the statements of each section begin, those inside others too, in order.
+    statement_places: Vec<Vec<(u32, u32)>>,
 }
 
 impl Parser {
+    /// Where a problem that was found later is.
+    fn blame(&self, problem: &Problem) -> (u32, u32) {
+        let found = match problem.at {
+            At::Datum(index) => self.data_places.get(index),
+            At::Statement { section, index } => {
+                self.statement_places.get(section).and_then(|places| places.get(index))
+            }
+            At::Section(section) => {
+                self.statement_places.get(section).and_then(|places| places.first())
+            }
+            At::Weave => None,
+        };
+        found.copied().unwrap_or((0, 0))
+    }
+
     fn peek(&self) -> &Token {
         &self.tokens[self.at].token
     }
@@ -277,11 +293,10 @@ impl Parser {
     }
 
     fn weave(&mut self) -> Result<(), Diagnostic> {
-        let mut loose = Vec::new();
+        let (mut loose, mut loose_places) = (Vec::new(), Vec::new());
         loop {
             self.skip_ends();
             let place = self.place();
-            self.statement = place;
             let Token::Word(word) = self.peek().clone() else {
                 if *self.peek() == Token::Over {
                     break;
@@ -298,16 +313,23 @@ impl Parser {
                     return error(place, format!("`{name}` is not a kind of point"), hint);
                 };
                 self.next_let = 0;
+                self.statement_places.push(Vec::new());
                 let body = self.braces()?;
                 self.weave.sections.push(Section { at: Some(kind), body });
                 self.next_let = self.loose_lets(&loose);
             } else if !self.declaration(&word)? {
+                let before = self.statement_places.len();
+                self.statement_places.push(Vec::new());
                 let statement = self.statement()?;
                 loose.push(statement);
+                loose_places.extend(self.statement_places.drain(before..).flatten());
+            } else {
+                self.data_places.push(place);
             }
             self.end()?;
         }
         if !loose.is_empty() {
+            self.statement_places.push(loose_places);
             self.weave.sections.push(Section { at: None, body: loose });
         }
         Ok(())
@@ -415,7 +437,6 @@ impl Parser {
             if self.accept("}") {
                 break;
             }
-            self.statement = self.place();
             let statement = self.statement()?;
             body.push(statement);
             self.end()?;
@@ -435,6 +456,9 @@ impl Parser {
 
     fn statement(&mut self) -> Result<Statement, Diagnostic> {
         let place = self.place();
+        if let Some(places) = self.statement_places.last_mut() {
+            places.push(place);
+        }
         let word = self.word("a statement")?;
         match word.as_str() {
             "start" => Ok(Statement::Start(self.datum("timer")?)),
@@ -469,6 +493,10 @@ impl Parser {
         if self.accept_word("else") {
             if self.accept_word("if") {
                 self.deeper()?;
+                let place = self.place();
+                if let Some(places) = self.statement_places.last_mut() {
+                    places.push(place);
+                }
                 otherwise.push(self.conditional()?);
                 self.depth -= 1;
             } else {

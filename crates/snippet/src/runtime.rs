@@ -477,7 +477,7 @@ fn call(asm: &mut Asm, env: &Env) -> Label {
     asm.lea(RSP, Mem::Base(RSP, -size));
     asm.alu_imm(Alu::And, RSP, -64);
     if env.xsave_mask == 0 {
-        asm.group15(0, true, Mem::Base(RSP, 0));
+        asm.fxsave(Mem::Base(RSP, 0));
     } else {
         (0..8).for_each(|word| asm.store_imm(Mem::Base(RSP, LEGACY + 8 * word), 0));
         mask(asm);
@@ -490,10 +490,10 @@ fn call(asm: &mut Asm, env: &Env) -> Label {
     asm.call_register(R10);
     asm.mov(R10, RAX);
     if env.xsave_mask == 0 {
-        asm.group15(1, true, Mem::Base(RSP, 0));
+        asm.fxrstor(Mem::Base(RSP, 0));
     } else {
         mask(asm);
-        asm.group15(5, true, Mem::Base(RSP, 0));
+        asm.xrstor(Mem::Base(RSP, 0));
     }
     asm.mov(RAX, R10);
     asm.store_imm(Mem::Base(RBX, header::CALLING as i32), 0);

@@ -87,6 +87,11 @@ pub struct Env {
     pub region: Region,
     /// The runtime's routines.
     pub routines: Routines,
+    /// Whether the word at `fs:0` is the `fs` base, so that a load replaces the slower `rdfsbase`.
+    /// The ELF ABI for thread-local storage wants it so, and glibc and musl obey; Go does not, and
+    /// before a program has set up its first thread there is nothing at `fs:0` at all: only for
+    /// processes that are past their start.
+    pub thread_pointer: bool,
     /// Whether the processor has BMI2 (and so LZCNT).
     pub bmi2: bool,
     /// Time.

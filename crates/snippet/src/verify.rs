@@ -19,9 +19,30 @@ const MAX_CAPACITY: u32 = 1 << 20;
 /// How many fields a record may have.
 const MAX_FIELDS: usize = 16;
 
+/// Where in a weave.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum At {
+    /// The weave as a whole.
+    #[default]
+    Weave,
+    /// A datum, by number.
+    Datum(usize),
+    /// A section, by number.
+    Section(usize),
+    /// A statement of a section, counted in the order of the text, those inside others too.
+    Statement {
+        /// Of which section.
+        section: usize,
+        /// Which one.
+        index: usize,
+    },
+}
+
 /// Something that a weave may not say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
+    /// Where.
+    pub at: At,
     /// What is wrong.
     pub what: String,
     /// What to do instead.
@@ -37,7 +58,7 @@ impl fmt::Display for Problem {
 impl core::error::Error for Problem {}
 
 fn problem<T>(what: impl Into<String>, hint: impl Into<String>) -> Result<T, Problem> {
-    Err(Problem { what: what.into(), hint: hint.into() })
+    Err(Problem { at: At::Weave, what: what.into(), hint: hint.into() })
 }
 
 /// Checks a whole weave; sections without a kind are checked for their kind when compiled.
@@ -45,21 +66,28 @@ pub fn verify(weave: &Weave) -> Result<(), Problem> {
     if weave.data.len() > usize::from(u16::MAX) {
         return problem("too many data", "split the weave");
     }
-    for datum in &weave.data {
-        check_datum(datum)?;
+    for (index, datum) in weave.data.iter().enumerate() {
+        check_datum(datum).map_err(|problem| Problem { at: At::Datum(index), ..problem })?;
     }
     for (index, section) in weave.sections.iter().enumerate() {
         if weave.sections[..index].iter().any(|other| other.at == section.at) {
-            return problem("two sections for the same kind of point", "make them one");
+            let found = problem("two sections for the same kind of point", "make them one");
+            return found.map_err(|problem| Problem { at: At::Section(index), ..problem });
         }
         // The kind is checked here, the calling convention only where it is known.
         let site = section.at.map(|kind| (kind, Convention::SystemV));
-        permit(&weave.data, &section.body, site)?;
+        permit(&weave.data, &section.body, site).map_err(|problem| match problem.at {
+            At::Statement { index: statement, .. } => {
+                let at = At::Statement { section: index, index: statement };
+                Problem { at, ..problem }
+            }
+            _ => problem,
+        })?;
     }
     Ok(())
 }
 
-fn check_datum(datum: &Datum) -> Result<(), Problem> {
+pub(crate) fn check_datum(datum: &Datum) -> Result<(), Problem> {
     let name = &datum.name;
     match &datum.kind {
         DatumKind::Histogram(Buckets::Linear { step, count, .. })
@@ -101,7 +129,8 @@ pub fn permit(
     body: &[Statement],
     site: Option<(PointKind, Convention)>,
 ) -> Result<(), Problem> {
-    let mut checker = Checker { data, site, lets: Vec::new(), next: 0, operations: 0 };
+    let mut checker =
+        Checker { data, site, lets: Vec::new(), next: 0, operations: 0, statements: 0 };
     checker.block(body, 0)
 }
 
@@ -111,13 +140,19 @@ struct Checker<'a> {
     lets: Vec<(LetId, Type)>,
     next: u16,
     operations: usize,
+    statements: usize,
 }
 
 impl Checker<'_> {
     fn block(&mut self, body: &[Statement], depth: usize) -> Result<(), Problem> {
         let visible = self.lets.len();
         for statement in body {
-            self.statement(statement, depth)?;
+            let index = self.statements;
+            self.statements += 1;
+            self.statement(statement, depth).map_err(|problem| match problem.at {
+                At::Weave => Problem { at: At::Statement { section: 0, index }, ..problem },
+                _ => problem,
+            })?;
         }
         self.lets.truncate(visible);
         Ok(())
@@ -233,6 +268,10 @@ impl Checker<'_> {
     fn call(&mut self, arguments: &[Expr], depth: usize) -> Result<(), Problem> {
         if arguments.len() > 6 {
             return problem(format!("{} arguments", arguments.len()), "pass at most 6");
+        }
+        if self.site.is_some_and(|site| site.1 == Convention::Go) {
+            let hint = "call from points in C, C++ or Rust";
+            return problem("a goroutine's stack has no room for a call", hint);
         }
         arguments.iter().try_for_each(|argument| self.integer(argument, depth))
     }

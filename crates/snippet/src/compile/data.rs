@@ -309,6 +309,7 @@ impl Generator<'_> {
         let tail_at = self.slab(sums + RING_TAIL);
         let lost_at = self.slab(sums + RING_LOST);
         let (number, record) = (self.temp(), self.temp());
+        let limit = blocking.then(|| self.temp());
         let (full, write, done) = (self.asm.label(), self.asm.label(), self.asm.label());
         self.asm.mov_imm(number, 1);
         self.asm.xadd(head_at, number);
@@ -334,7 +335,6 @@ impl Generator<'_> {
         self.asm.store(Mem::Base(record, size as i32 - 8), number);
         self.asm.bind(done);
         let skip = self.site.red_zone && !self.plan.uses_stack();
-        let limit = blocking.then(|| self.temp());
         let ring_at = self.slab(sums);
         let wait = self.env.routines.wait;
         self.cold(full, |this| {

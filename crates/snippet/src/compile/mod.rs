@@ -5,6 +5,7 @@
 
 mod data;
 mod expr;
+mod float;
 mod plan;
 
 use crate::asm::{Alu, Asm, Cond, Label, Mem, Piece, Shift};
@@ -23,7 +24,7 @@ use weft_code::{FlagSet, Register, RegisterSet};
 pub enum Refusal {
     /// The body is wrong, or wrong for this kind of point.
     Problem(Problem),
-    /// There are not as many places as data.
+    /// There are not as many places as data, or a datum is not inside the slab.
     Places,
     /// The region or the clock is not as documented.
     Env,
@@ -35,7 +36,7 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Problem(problem) => problem.fmt(f),
-            Self::Places => f.write_str("every datum needs a place"),
+            Self::Places => f.write_str("every datum needs a place inside the slab"),
             Self::Env => f.write_str("the region's shape or the clock's shift is out of range"),
             Self::StackShift => f.write_str("the return address is too far from the stack pointer"),
         }
@@ -54,7 +55,11 @@ impl From<Problem> for Refusal {
 #[derive(Debug)]
 pub struct Compiled {
     asm: Asm,
+    frame: u32,
 }
+
+/// What a routine of the runtime takes of the stack at most, with what is pushed for it.
+const ROUTINE_STACK: u32 = 256;
 
 impl Compiled {
     /// How long the main path is. Its end falls through.
@@ -65,6 +70,13 @@ impl Compiled {
     /// How long the rest is, which the main path jumps to and which jumps back.
     pub fn cold_len(&self) -> usize {
         self.asm.lengths().1
+    }
+
+    /// How far below the program's stack pointer it may write, red zone included: stacks that grow
+    /// by themselves (Go) must have that much left. What a `call` takes comes on top.
+    pub fn stack_use(&self) -> u32 {
+        let red_zone = 128;
+        self.frame.max(red_zone) + ROUTINE_STACK
     }
 
     /// The bytes of both, for these addresses. Everything that they refer to must be within 2 GiB.
@@ -81,15 +93,17 @@ pub fn compile(
     env: &Env,
     places: &[Place],
 ) -> Result<Compiled, Refusal> {
+    data.iter().try_for_each(verify::check_datum)?;
     verify::permit(data, body, Some((site.kind, site.convention)))?;
-    if places.len() < data.len() {
-        return Err(Refusal::Places);
-    }
     if !env.region.is_valid() || env.clock.shift > 63 {
         return Err(Refusal::Env);
     }
     if i32::try_from(site.stack_shift).is_err() || site.stack_shift.abs() > 1 << 30 {
         return Err(Refusal::StackShift);
+    }
+    let fits = |(datum, place): (&Datum, &Place)| env.region.holds(datum, *place);
+    if places.len() < data.len() || !data.iter().zip(places).all(fits) {
+        return Err(Refusal::Places);
     }
     let needs = Needs::of(data, body, site, env);
     let mut plan = Plan::default();
@@ -98,7 +112,8 @@ pub fn compile(
         generator.run(body);
         let next = generator.next_plan(&needs);
         if next == plan {
-            return Ok(Compiled { asm: generator.asm });
+            let frame = generator.depth() as u32;
+            return Ok(Compiled { asm: generator.asm, frame });
         }
         plan = next;
     }
@@ -289,18 +304,54 @@ impl<'a> Generator<'a> {
             self.asm.sse(0, 0x11, number, Mem::Base(Register::RSP, at));
         }
         if let Some(at) = plan.mxcsr() {
-            // The program's rounding and exceptions are not the snippet's.
-            const DEFAULT: i32 = 0x1f80;
-            self.asm.group15(3, false, Mem::Base(Register::RSP, at));
-            self.asm.store_imm(Mem::Base(Register::RSP, at + 8), DEFAULT);
-            self.asm.group15(2, false, Mem::Base(Register::RSP, at + 8));
+            self.default_float_mode(at);
         }
+    }
+
+    /// The program's rounding and exceptions are not the snippet's. They rarely differ, and setting
+    /// the mode costs more than all else: so look first.
+    fn default_float_mode(&mut self, at: i32) {
+        const DEFAULT: i32 = 0x1f80;
+        /// All but what has happened so far.
+        const CONTROL: i32 = 0xffc0;
+        let (saved, copy) = (Mem::Base(Register::RSP, at), Mem::Base(Register::RSP, at + 8));
+        let (other, back) = (self.asm.label(), self.asm.label());
+        self.asm.stmxcsr(saved);
+        self.asm.stmxcsr(copy);
+        self.asm.alu32_imm(Alu::And, copy, CONTROL);
+        self.asm.alu32_imm(Alu::Cmp, copy, DEFAULT);
+        self.asm.jcc(Cond::NotEqual, other);
+        self.asm.bind(back);
+        self.cold(other, |this| {
+            this.asm.store_imm(copy, DEFAULT);
+            this.asm.ldmxcsr(copy);
+            this.asm.jmp(back);
+        });
+    }
+
+    /// The program's mode again, if anything has changed.
+    fn restore_float_mode(&mut self, at: i32) {
+        let (saved, copy) = (Mem::Base(Register::RSP, at), Mem::Base(Register::RSP, at + 8));
+        let (other, back) = (self.asm.label(), self.asm.label());
+        // Values are all done with, but rax may be the program's or hold its flags.
+        let held = Mem::Base(Register::RSP, at + 16);
+        self.asm.stmxcsr(copy);
+        self.asm.store(held, Register::RAX);
+        self.asm.mov32(Register::RAX, copy);
+        self.asm.cmp32(Register::RAX, saved);
+        self.asm.jcc(Cond::NotEqual, other);
+        self.asm.bind(back);
+        self.asm.mov(Register::RAX, held);
+        self.cold(other, |this| {
+            this.asm.ldmxcsr(saved);
+            this.asm.jmp(back);
+        });
     }
 
     fn epilogue(&mut self) {
         let plan = self.plan;
         if let Some(at) = plan.mxcsr() {
-            self.asm.group15(2, false, Mem::Base(Register::RSP, at));
+            self.restore_float_mode(at);
         }
         for (number, at) in plan.xmm_homes() {
             self.asm.sse(0, 0x10, number, Mem::Base(Register::RSP, at));
@@ -423,7 +474,11 @@ impl<'a> Generator<'a> {
         let key = self.temp();
         let rotate = (32 + region.key_shift - region.stride_log2 % 32) % 32;
         let mask = (region.count() as i32 - 1) << region.stride_log2;
-        self.asm.rdfsbase(key);
+        if self.env.thread_pointer {
+            self.asm.thread_pointer(key);
+        } else {
+            self.asm.rdfsbase(key);
+        }
         self.asm.alu(Alu::Xor, key, Mem::Rip(self.env.salt));
         if self.env.bmi2 {
             self.asm.rorx32(slab, key, rotate);

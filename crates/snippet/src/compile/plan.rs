@@ -113,7 +113,7 @@ impl Plan {
 
     /// How much is below what was pushed: slots, vector registers, and the floating-point mode.
     pub(super) fn locals(&self) -> u32 {
-        8 * self.slots + 16 * self.xmm.count_ones() + if self.floats { 16 } else { 0 }
+        8 * self.slots + 16 * self.xmm.count_ones() + if self.floats { 24 } else { 0 }
     }
 
     /// How far the stack pointer is moved, but for the red zone.

@@ -22,8 +22,8 @@ const OUT: u64 = 0x200;
 const HOST_RSP: u64 = 0x500;
 const SALT: u64 = 0x1000;
 const RUNTIME: u64 = 0x2000;
-const ENTER: u64 = 0x5000;
-const EXIT: u64 = 0x6000;
+pub const ENTER: u64 = 0x5000;
+pub const EXIT: u64 = 0x6000;
 pub const MAIN: u64 = 0x8000;
 pub const COLD: u64 = 0x20000;
 const CODE_SIZE: usize = 0x40000;
@@ -85,6 +85,23 @@ pub fn region() -> Region {
     Region { count_log2: 6, stride_log2: 13, state_end: 2048, key_shift: 12 }
 }
 
+/// An environment that code is only compiled for.
+pub fn env(bmi2: bool, region: Region) -> Env {
+    let mut env = Env {
+        base: 0x1000_0000,
+        salt: 0x1000_1000,
+        region,
+        routines: Default::default(),
+        thread_pointer: false,
+        bmi2,
+        clock: Clock { source: Source::Processor, multiplier: 0x8000_0000, shift: 32, offset: 0 },
+        xsave_mask: 0xe7,
+        xsave_size: 2696,
+    };
+    env.routines = runtime(&env, 0x1000_2000).routines;
+    env
+}
+
 impl Machine {
     pub fn new(bmi2: bool, word_clock: bool, region: Region) -> Self {
         let code = map(CODE_SIZE, true, false);
@@ -101,7 +118,8 @@ impl Machine {
             salt: code + SALT,
             region,
             routines: Default::default(),
-            bmi2,
+            thread_pointer: false,
+            bmi2: bmi2 && std::arch::is_x86_feature_detected!("bmi2"),
             clock: Clock { source, multiplier: 0x1234_5678, shift: 29, offset: 1_000_000_007 },
             xsave_mask: 0xe7,
             xsave_size: 2696,
@@ -219,6 +237,7 @@ impl Machine {
     }
 
     /// The slab of the thread that asks; it must have one.
+    #[allow(clippy::mut_from_ref)]
     pub fn slab(&self) -> &mut [u8] {
         let stride = self.env.region.stride();
         for index in 1..self.env.region.count() - 1 {
@@ -284,7 +303,8 @@ pub fn compiled(machine: &Machine, weave: &Weave, site: &Site) -> Compiled {
     compile(&weave.data, body, site, &machine.env, &places).expect("it compiles")
 }
 
-pub fn disassemble(code: &[u8], at: u64) -> Vec<String> {
+/// Each instruction with its offset.
+pub fn disassemble(code: &[u8], at: u64) -> Vec<(u64, String)> {
     let mut decoder = Decoder::with_ip(64, code, at, DecoderOptions::NONE);
     let mut formatter = IntelFormatter::new();
     formatter.options_mut().set_space_after_operand_separator(true);
@@ -298,7 +318,7 @@ pub fn disassemble(code: &[u8], at: u64) -> Vec<String> {
         let instruction = decoder.decode();
         let mut line = String::new();
         formatter.format(&instruction, &mut line);
-        lines.push(line);
+        lines.push((instruction.ip() - at, line));
     }
     lines
 }

@@ -1,0 +1,186 @@
+//! Text: what is printed is read back as the same, and what is wrong is said where and why.
+#![allow(missing_docs)]
+
+mod common;
+
+use common::arbitrary::{Goals, Maker, choices, data};
+use proptest::prelude::*;
+use weft_snippet::{PointKind, Section, Statement, Weave};
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 10_000, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn what_is_printed_is_read_back(first in choices(), second in choices()) {
+        let data = data();
+        let site = common::site(PointKind::Entry);
+        let goals = Goals { callee: 0x1234, buffer: 0x5678 };
+        let entry = Maker::new(&first, &data, goals).at(site).body();
+        let any = Maker::new(&second, &data, goals).body();
+        let sections =
+            vec![Section { at: Some(PointKind::Entry), body: entry }, Section { at: None, body: any }];
+        let sections = sections.into_iter().filter(|section| !section.body.is_empty()).collect();
+        let weave = Weave { data, sections };
+        prop_assume!(weft_snippet::verify(&weave).is_ok());
+        let text = weave.to_string();
+        let read = Weave::parse(&text);
+        match read {
+            Ok(read) => {
+                prop_assert_eq!(&read.to_string(), &text);
+                prop_assert_eq!(read, weave);
+            }
+            // The text nests by precedence; the tree may nest deeper than text may.
+            Err(problem) => prop_assert_eq!(problem.what, "nested too deep", "{}", text),
+        }
+    }
+
+    #[test]
+    fn nothing_panics(text in "[ -~\n]{0,60}") {
+        let _ = Weave::parse(&text);
+    }
+
+    #[test]
+    fn no_sequence_of_words_panics(words in proptest::collection::vec(proptest::sample::select(vec![
+        "counter", "x", "+=", "1", "{", "}", "(", ")", "if", "else", "at", "entry", "let", "v", "=",
+        "ring", "r", ",", "[", "]", "map", "timer", "wall", "start", "<<", "histogram", "log2", "\n",
+        "-", "1.5", "arg", "since", "mark", "call", "0x10", "&&", "float",
+    ]), 0..30)) {
+        let _ = Weave::parse(&words.join(" "));
+    }
+}
+
+#[test]
+fn the_example_of_the_documentation() {
+    let text = "counter calls\ntimer busy wall\nhistogram sizes log2\n\
+        at entry { calls += 1; start busy; if arg(2) > 4096 { sizes << arg(2) } }\n\
+        at exit  { stop busy }";
+    let weave = common::parse(text);
+    assert_eq!(weave.data.len(), 3);
+    assert_eq!(weave.body(PointKind::Entry).unwrap().len(), 3);
+    assert_eq!(weave.body(PointKind::Block), None);
+    let canonical = "counter calls\ntimer busy wall\nhistogram sizes log2\nat entry {\n    \
+        calls += 1\n    start busy\n    if arg(2) > 4096 {\n        sizes << arg(2)\n    }\n}\n\
+        at exit {\n    stop busy\n}\n";
+    assert_eq!(weave.to_string(), canonical);
+}
+
+#[test]
+fn every_kind_of_line() {
+    let text = "\
+counter a per point
+counter b shared   # all points
+timer c cpu; histogram d linear -5 10 20
+map e[2] 64
+ring f(when, who) 16 blocking
+local g
+mark h
+at entry {
+    g += 1; g -= 2
+    let k = max(
+        arg(0),
+        2) * -3
+    e[caller, k] += 1
+    stamp h
+    call 0x400(1, k)
+    let q = float(k) / 2.5 - -1e3
+    if q > 0.0 && !(k == 2) { g = int(q) } else if k { a += 1 } else { b -= k }
+}
+at exit {
+    emit f(now, thread)
+    d << since(h)
+    a += call 0x500() + loads16(reg(rsp) + 8)
+}
+";
+    let weave = common::parse(text);
+    assert_eq!(common::parse(&weave.to_string()), weave);
+    assert!(matches!(weave.sections[0].body[1], Statement::Add { .. }));
+}
+
+#[test]
+fn what_is_wrong_is_said_where() {
+    let cases = [
+        ("x += 1", 1, 1, "there is no counter `x`", "declare it first: `counter x`"),
+        ("counter x\nx += ", 2, 6, "a value is missing", "before the end of the line"),
+        (
+            "counter x; x += y",
+            1,
+            17,
+            "there is no value `y`",
+            "declare it: `local y`, or `let y = ...`",
+        ),
+        ("timer t", 1, 8, "`wall` or `cpu` is missing", "before the end of the line"),
+        ("timer t fast", 1, 9, "`fast` is not a clock", "use `wall` or `cpu`"),
+        ("counter x\ncounter x", 2, 9, "`x` is there already", "use another name"),
+        ("counter if", 1, 9, "`if` is a word of the language", "use another name"),
+        (
+            "at dawn { }",
+            1,
+            4,
+            "`dawn` is not a kind of point",
+            "use entry, exit, call, after, block, edge or insn",
+        ),
+        ("counter x\nx += 1 2", 2, 8, "`2` is too much", "begin a new line, or use `;`"),
+        (
+            "counter x\nx += 99999999999999999999",
+            2,
+            6,
+            "`99999999999999999999` is not a number",
+            "write 12, 0xc or 1.5",
+        ),
+        ("counter x\nstart x", 2, 7, "`x` is a counter", "only a timer can be used so"),
+        ("counter x\nx += x", 2, 6, "a counter cannot be read here", "only locals and lets can"),
+        ("let v = 1\nv += 2", 2, 1, "`v` cannot change", "declare `local v` instead of `let`"),
+        ("counter é", 1, 9, "`é` means nothing here", "remove it"),
+        (
+            "counter x\nx += 1.5",
+            2,
+            1,
+            "a double where an integer is needed",
+            "convert it with `int(...)`",
+        ),
+        (
+            "counter x\nx += 1\nx += arg(1) + 0.5",
+            3,
+            1,
+            "a double where an integer is needed",
+            "convert it with `int(...)`",
+        ),
+        (
+            "counter x\nat exit { x += 1; x += arg(1) }",
+            2,
+            19,
+            "there is no argument at exit",
+            "use it at entry or call",
+        ),
+        (
+            "counter x\nat entry { x += result }",
+            2,
+            12,
+            "there is no result at entry",
+            "use it at exit or after",
+        ),
+        (
+            "timer t wall\nat block { start t }",
+            2,
+            12,
+            "there is no frame for a timer at block",
+            "use it at entry or exit",
+        ),
+        ("map m[1] 100", 1, 1, "`m` cannot hold 100", "use a power of two up to 1048576"),
+        ("map m[1] 8\nm[1, 2] += 1", 2, 1, "2 keys", "give 1"),
+        ("ring r(a) 8\nemit r(1, 2)", 2, 1, "2 values", "give one for each of the 1 fields"),
+    ];
+    for (text, line, column, what, hint) in cases {
+        let problem = Weave::parse(text).expect_err(text);
+        let found = (problem.line, problem.column, problem.what.as_str(), problem.hint.as_str());
+        assert_eq!(found, (line, column, what, hint), "{text}");
+    }
+}
+
+#[test]
+fn cost_is_bounded() {
+    let many = format!("counter x\n{}", "x += 1\n".repeat(2000));
+    assert_eq!(Weave::parse(&many).unwrap_err().what, "too many operations");
+    let deep = format!("counter x\nx += {}1{}", "(".repeat(100), ")".repeat(100));
+    assert_eq!(Weave::parse(&deep).unwrap_err().what, "nested too deep");
+}
