@@ -94,8 +94,8 @@ pub trait Terrain {
     fn contains(&self, at: u64) -> bool;
     /// How many bytes of padding begin here.
     fn padding(&self, at: u64) -> u64;
-    /// Padding of [`JUMP`] bytes that begins in this range and that `taken` does not have.
-    fn hole(&self, within: Range<u64>, taken: &[u64]) -> Option<u64>;
+    /// Padding of [`JUMP`] bytes that begins in this range and is outside of all that are `taken`.
+    fn hole(&self, within: Range<u64>, taken: &[Range<u64>]) -> Option<u64>;
     /// Whether another function has changed something there for its own probes.
     fn is_foreign(&self, range: Range<u64>) -> bool;
 }
@@ -130,6 +130,11 @@ impl Window {
     /// The address after the last instruction.
     pub fn end(&self) -> u64 {
         self.steps.last().map_or(self.start, Step::end)
+    }
+
+    /// All bytes that nothing else may use: its instructions, and padding behind them that it needs.
+    fn claim(&self) -> Range<u64> {
+        self.start..self.end().max(self.overwritten().end)
     }
 
     /// Whether an instruction begins at this address.
@@ -174,14 +179,14 @@ impl Plan {
     }
 
     fn overlaps(&self, range: &Range<u64>) -> bool {
-        self.windows
-            .values()
-            .any(|w| w.start < range.end && range.start < w.end().max(w.overwritten().end))
+        let holes = self.holes().into_iter().map(|hole| hole..hole + JUMP);
+        let windows = self.windows.values().map(Window::claim);
+        windows.chain(holes).any(|taken| overlap(&taken, range))
     }
 
     /// All bytes that it changes.
     pub fn claims(&self) -> Vec<Range<u64>> {
-        let windows = self.windows.values().map(|w| w.start..w.end().max(w.overwritten().end));
+        let windows = self.windows.values().map(Window::claim);
         let jumps =
             self.reaims.iter().map(|r| r.jump.source..r.jump.source + u64::from(r.jump.length));
         let holes = self.holes().into_iter().map(|hole| hole..hole + JUMP);
@@ -263,6 +268,10 @@ impl Plan {
     }
 }
 
+fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
+    a.start < b.end && b.start < a.end
+}
+
 /// Finds a window for one more place.
 fn add(
     terrain: &impl Terrain,
@@ -285,8 +294,7 @@ fn add(
         let found = window(terrain, plan, start..at + 1, room, tactic)
             .and_then(|w| {
                 let range = w.start..w.end();
-                let is_free = |r: &Range<u64>| range.end <= r.start || r.end <= range.start;
-                let clashes = reserved.iter().any(|r| *r != range && !is_free(r));
+                let clashes = reserved.iter().any(|r| *r != range && overlap(r, &range));
                 if clashes {
                     Err("a thread is still on its way out of an earlier probe")
                 } else {
@@ -386,13 +394,13 @@ fn window(
     }
     let hole = if room == HOP {
         let reach = (start + HOP).saturating_sub(128)..start + HOP + 128;
-        Some(terrain.hole(reach, &plan.holes()).ok_or("there is no padding nearby")?)
+        let taken = [plan.claims(), vec![start..at]].concat();
+        Some(terrain.hole(reach, &taken).ok_or("there is no padding nearby")?)
     } else {
         None
     };
     let window = Window { start, steps, hole, second: None, tactic };
-    let taken = window.overwritten().start..window.end().max(window.overwritten().end);
-    if plan.overlaps(&taken) || terrain.is_foreign(taken) {
+    if plan.overlaps(&window.claim()) || terrain.is_foreign(window.claim()) {
         return Err("another probe's window is too close");
     }
     Ok(window)
@@ -431,8 +439,9 @@ fn reaims(
     mut second: Option<&mut Option<u64>>,
 ) -> Result<Vec<Reaim>, &'static str> {
     let mut reaims = Vec::new();
-    let mut holes = plan.holes();
-    holes.extend(window.hole);
+    let mut taken = plan.claims();
+    taken.push(window.claim());
+    taken.extend(window.hole.map(|hole| hole..hole + JUMP));
     for step in window.steps.iter().filter(|step| step.at != window.start) {
         if terrain.is_fixed(step.at) {
             return Err("code that cannot be changed jumps into the middle of it");
@@ -462,8 +471,8 @@ fn reaims(
             None
         } else if !jump.is_plain {
             return Err("a loop instruction goes into the middle of it");
-        } else if let Some(hole) = terrain.hole(reach.clone(), &holes) {
-            holes.push(hole);
+        } else if let Some(hole) = terrain.hole(reach.clone(), &taken) {
+            taken.push(hole..hole + JUMP);
             Some(hole)
         } else {
             let at = window.start + JUMP;
@@ -596,11 +605,12 @@ mod tests {
             false
         }
 
-        fn hole(&self, within: Range<u64>, taken: &[u64]) -> Option<u64> {
+        fn hole(&self, within: Range<u64>, taken: &[Range<u64>]) -> Option<u64> {
             let end = self.function.end + self.padding;
+            let is_free = |at: u64| !taken.iter().any(|t| overlap(t, &(at..at + JUMP)));
             (self.function.end..end.saturating_sub(JUMP - 1))
                 .rev()
-                .find(|at| within.contains(at) && taken.iter().all(|t| t.abs_diff(*at) >= JUMP))
+                .find(|&at| within.contains(&at) && is_free(at))
         }
     }
 

@@ -109,6 +109,8 @@ pub struct ModuleText {
     segments: Vec<Segment>,
     /// By their start.
     functions: Vec<Known>,
+    /// Go's `runtime.deferreturn`: a function that recovers from a panic goes on where it calls that.
+    deferreturn: Option<u64>,
     /// The parts of functions that were placed elsewhere, by the function's start.
     cold_parts: HashMap<u64, Vec<Range<u64>>>,
     sweeps: Vec<OnceCell<Sweep>>,
@@ -126,12 +128,16 @@ impl ModuleText {
         let segments = read_segments(pid, &module)?;
         let unwind_header = unwind_header(pid, &module);
         let (functions, cold_parts) = known_functions(symbols.functions(), module.bias, &segments);
+        let deferreturn = symbols.find("runtime.deferreturn").first().copied();
+        let deferreturn = deferreturn.and_then(|index| symbols.functions().get(index as usize));
+        let deferreturn = deferreturn.map(|f| module.bias.wrapping_add(f.offset()));
         let sweeps = segments.iter().map(|_| OnceCell::new()).collect();
         Ok(Self {
             module,
             is_gone: false,
             segments,
             functions,
+            deferreturn,
             cold_parts,
             sweeps,
             pads: OnceCell::new(),
@@ -178,6 +184,13 @@ impl ModuleText {
     pub fn whole(&self, known: &Known) -> Function {
         let mut function = Function::new(known.start..known.end, known.convention());
         function.ranges.extend(self.cold_parts.get(&known.start).into_iter().flatten().cloned());
+        if let Some(deferreturn) = self.deferreturn
+            && let Some(sweep) = self.sweep(known.start)
+        {
+            let calls = sweep.branches_from(known.start..known.end).iter();
+            let calls = calls.filter(|call| call.target == deferreturn);
+            function.extra_entries = calls.map(|call| call.source).collect();
+        }
         function
     }
 
@@ -241,11 +254,11 @@ impl ModuleText {
     }
 
     /// Padding of the length of a jump that begins in a range.
-    fn hole(&self, within: Range<u64>, also_taken: &[u64]) -> Option<u64> {
+    fn hole(&self, within: Range<u64>, also_taken: &[Range<u64>]) -> Option<u64> {
         let is_free = |&at: &u64| {
             within.contains(&at)
                 && self.claimed(at..at + JUMP).is_none()
-                && also_taken.iter().all(|&taken| taken.abs_diff(at) >= JUMP)
+                && also_taken.iter().all(|taken| taken.end <= at || at + JUMP <= taken.start)
         };
         // From its end: what is at its start may serve the function before.
         self.gaps_around(&within)
@@ -403,6 +416,7 @@ impl plan::Terrain for FunctionTerrain<'_> {
             })
         };
         self.text.callee(at).is_some()
+            || self.whole.extra_entries.contains(&at)
             || self.text.pads().binary_search(&at).is_ok()
             || self.text.sweep(at).is_some_and(called)
             || self.graph.is_some_and(|g| g.tables.iter().any(|t| t.targets.contains(&at)))
@@ -420,7 +434,7 @@ impl plan::Terrain for FunctionTerrain<'_> {
         if self.whole.contains(at) { 0 } else { self.text.padding(at) }
     }
 
-    fn hole(&self, within: Range<u64>, taken: &[u64]) -> Option<u64> {
+    fn hole(&self, within: Range<u64>, taken: &[Range<u64>]) -> Option<u64> {
         self.text.hole(within, taken)
     }
 

@@ -133,6 +133,8 @@ struct Active {
     /// Where each of them is noted.
     notes: Vec<u32>,
     pieces: Vec<Piece>,
+    /// The probes that it has.
+    strands: BTreeMap<Spot, Vec<Strand>>,
 }
 
 /// A trampoline in the target.
@@ -176,17 +178,6 @@ struct Next {
     function: u64,
     active: Active,
     plan: Plan,
-}
-
-/// What is about to change.
-#[derive(Debug, Default)]
-pub struct Changes(Vec<Next>);
-
-impl Changes {
-    /// Whether nothing is.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
 }
 
 /// A probe that is about to be woven.
@@ -626,8 +617,11 @@ impl Weaver {
                 return Ok(Err(blamed.collect()));
             }
         };
-        let mut active =
-            Active { edits: edits(&plan, &trampolines, terrain.text), ..Active::default() };
+        let mut active = Active {
+            edits: edits(&plan, &trampolines, terrain.text),
+            strands: enabled.into_iter().collect(),
+            ..Active::default()
+        };
         for (start, trampoline) in trampolines {
             let at = TargetAddr(trampoline.at);
             arena.write(at, &trampoline.bytes);
@@ -645,170 +639,6 @@ impl Weaver {
         let woven = &self.woven[&function];
         self.texts[woven.text].claim(function, &woven.plan.claims(), plan.claims());
         Ok(Ok(Next { function, active, plan }))
-    }
-
-    /// Makes the changes in the held target.
-    pub fn apply(&mut self, stopped: &mut Stopped, changes: Changes) -> Result<()> {
-        let mut undo: Vec<Edit> = Vec::new();
-        let mut make: Vec<(Edit, usize)> = Vec::new();
-        let mut next = changes.0;
-        for (index, next) in next.iter().enumerate() {
-            let old = &self.woven[&next.function].active;
-            for edit in &old.edits {
-                if !next
-                    .active
-                    .edits
-                    .iter()
-                    .any(|n| n.at == edit.at && n.old.len() == edit.old.len())
-                {
-                    undo.push(edit.clone().reversed());
-                }
-            }
-            for edit in &next.active.edits {
-                let now =
-                    old.edits.iter().find(|o| o.at == edit.at && o.old.len() == edit.old.len());
-                if now == Some(edit) {
-                    continue;
-                }
-                let now = now.map_or(&edit.old, |old| &old.new);
-                make.push((Edit { old: now.clone(), ..edit.clone() }, index));
-            }
-        }
-        undo.sort_unstable_by_key(|edit| edit.at);
-        make.sort_unstable_by_key(|(edit, _)| edit.at);
-
-        // Code that was unloaded or changed by others since weft has read it is not touched.
-        let expected: Vec<Edit> = make.iter().map(|(edit, _)| edit.before(&undo)).collect();
-        let stale: BTreeSet<usize> =
-            edit::outdated(self.pid, &expected)?.into_iter().map(|at| make[at].1).collect();
-        make.retain(|(_, index)| !stale.contains(index));
-
-        for (index, next) in next.iter_mut().enumerate() {
-            if stale.contains(&index) {
-                self.give_up(next);
-                continue;
-            }
-            for edit in &next.active.edits {
-                let change = Change::new(edit.at.0, &edit.old, &edit.new)
-                    .ok_or_else(|| Error::new(ErrorKind::Internal, "a change is too long"))?;
-                next.active.notes.push(self.arenas[0].note(change)?);
-            }
-        }
-        let make: Vec<Edit> = make.into_iter().map(|(edit, _)| edit).collect();
-        let mut kin = self.stop_kin()?;
-        for held in std::iter::once(&mut *stopped).chain(&mut kin) {
-            for edits in [&undo, &make] {
-                edit::apply(held, &still_right(held.pid(), edits)?)?;
-            }
-            move_threads(held, next.iter().flat_map(|next| &next.active.pieces))?;
-        }
-
-        for next in next {
-            let Some(woven) = self.woven.get_mut(&next.function) else { continue };
-            let old = std::mem::replace(&mut woven.active, next.active);
-            woven.plan = next.plan;
-            for note in old.notes {
-                self.arenas[0].strike(note);
-            }
-            self.limbo.extend(old.pieces);
-            if woven.strands.is_empty() {
-                self.woven.remove(&next.function);
-            }
-        }
-        self.free_limbo(std::iter::once(&*stopped).chain(&kin))?;
-        for held in &mut kin {
-            held.release();
-        }
-        Ok(())
-    }
-
-    /// Stops the children that the target has forked since it has probes.
-    fn stop_kin(&self) -> Result<Vec<Stopped>> {
-        let mut kin: Vec<Stopped> = Vec::new();
-        let Some(arena) = self.arenas.first() else { return Ok(kin) };
-        // One may fork before it is stopped.
-        loop {
-            let mut fresh = relatives(self.pid, arena.inode(), arena.since());
-            fresh.retain(|&child| kin.iter().all(|held| held.pid() != child));
-            if fresh.is_empty() {
-                return Ok(kin);
-            }
-            for child in fresh {
-                match Stopped::stop_all(child, Caution::SpareSleepers) {
-                    Ok(held) => kin.push(held),
-                    // One that has ended meanwhile is in nobody's way.
-                    Err(_) if !proc::is_alive(child) => {}
-                    Err(error) => return Err(error),
-                }
-            }
-        }
-    }
-
-    /// Takes the memory of the probes out of the target's children.
-    pub fn leave_kin(&self) -> Result<()> {
-        for mut held in self.stop_kin()? {
-            if held.threads().is_empty() {
-                let pid = held.pid();
-                held = Stopped::stop_least_noticed(pid)?;
-            }
-            let outcome = take_out(&held, &self.memory());
-            held.release();
-            outcome?;
-        }
-        Ok(())
-    }
-
-    /// Takes back what was prepared for a function whose code is no longer what it was.
-    fn give_up(&mut self, next: &mut Next) {
-        let Some(woven) = self.woven.get_mut(&next.function) else { return };
-        for piece in next.active.pieces.drain(..) {
-            self.arenas[piece.arena].release(piece.at, piece.length);
-        }
-        self.texts[woven.text].claim(next.function, &next.plan.claims(), Vec::new());
-        next.active = Active::default();
-        next.plan = Plan::default();
-        for strand in std::mem::take(&mut woven.strands).into_values().flatten() {
-            if let Some(probe) = self.probes.get_mut(&strand.probe) {
-                let point = probe.points[strand.point];
-                let why = "the code has changed since weft has read it".into();
-                probe.refused.push(Refusal { point, why });
-            }
-        }
-    }
-
-    /// Frees trampolines that nothing leads to and no thread is in any more.
-    pub fn clear_limbo(&mut self, stopped: &Stopped) -> Result<()> {
-        let mut kin = self.stop_kin()?;
-        let outcome = self.free_limbo(std::iter::once(stopped).chain(&kin));
-        for held in &mut kin {
-            held.release();
-        }
-        outcome
-    }
-
-    fn free_limbo<'a>(&mut self, held: impl Iterator<Item = &'a Stopped>) -> Result<()> {
-        if self.limbo.is_empty() {
-            return Ok(());
-        }
-        let code: Vec<Range<TargetAddr>> = self.arenas.iter().map(Arena::code).collect();
-        let mut busy = Vec::new();
-        for held in held {
-            busy.extend(addresses_in(held, &code, self.calls_program)?);
-        }
-        let arenas = &mut self.arenas;
-        self.limbo.retain(|piece| {
-            let is_busy = busy.iter().any(|&at| piece.contains(at));
-            if !is_busy {
-                arenas[piece.arena].release(piece.at, piece.length);
-            }
-            is_busy
-        });
-        Ok(())
-    }
-
-    /// Whether a thread may still be in code that is no longer led to.
-    pub fn is_anyone_inside(&self) -> bool {
-        !self.limbo.is_empty()
     }
 
     /// Prepares to enable or disable a probe.
@@ -857,26 +687,6 @@ impl Weaver {
     fn functions_of(&self, id: ProbeId) -> Vec<u64> {
         let has = |woven: &Woven| woven.strands.values().flatten().any(|s| s.probe == id);
         self.woven.iter().filter(|(_, woven)| has(woven)).map(|(&start, _)| start).collect()
-    }
-
-    /// Takes threads out of trampolines that sleep there in a system call which was copied.
-    pub fn evict_sleepers(&mut self, stopped: &mut Stopped) -> Result<()> {
-        for piece in &self.limbo {
-            for (tid, mut registers) in stopped.threads().clone() {
-                let at = registers.instruction();
-                if !piece.contains(at) {
-                    continue;
-                }
-                let home = piece.home_of(at.0).ok_or_else(|| still_inside(tid))?;
-                registers.0.rip = home;
-                stopped.redirect(tid, registers)?;
-            }
-        }
-        self.clear_limbo(stopped)?;
-        match self.limbo.first() {
-            None => Ok(()),
-            Some(_) => Err(still_inside(self.pid)),
-        }
     }
 
     /// After what [`Weaver::memory`] names was taken out.
@@ -1053,88 +863,6 @@ fn compile_strand(
         .map_err(|refusal| refusal.to_string())
 }
 
-/// The edits that find what they expect.
-fn still_right(pid: Tid, edits: &[Edit]) -> Result<Vec<Edit>> {
-    let outdated: BTreeSet<usize> = edit::outdated(pid, edits)?.into_iter().collect();
-    let right = edits.iter().enumerate().filter(|(index, _)| !outdated.contains(index));
-    Ok(right.map(|(_, edit)| edit.clone()).collect())
-}
-
-/// Moves threads that stand in the middle of code that was just overwritten to its copy.
-fn move_threads<'a>(stopped: &mut Stopped, pieces: impl Iterator<Item = &'a Piece>) -> Result<()> {
-    let mut by_start: Vec<&Piece> = pieces.collect();
-    by_start.sort_unstable_by_key(|piece| piece.window.start);
-    let pid = stopped.pid();
-    let threads: Vec<_> = stopped.threads().iter().map(|(&tid, &r)| (tid, r)).collect();
-    for (tid, registers) in threads {
-        let at = registers.instruction().0;
-        let after = by_start.partition_point(|piece| piece.window.start < at);
-        let Some(piece) = after.checked_sub(1).map(|index| by_start[index]) else { continue };
-        let Some(moved) = piece.moved.iter().find(|moved| moved.original == at) else { continue };
-        let mut registers = outside_rseq(pid, tid, registers);
-        if registers.instruction().0 == at {
-            registers.0.rip = moved.before;
-        }
-        stopped.redirect(tid, registers)?;
-    }
-    Ok(())
-}
-
-/// The addresses within ranges of weft's code that threads are at, or will come back to.
-///
-/// Stacks are full of addresses that mean nothing any more. So those on a thread's stack count only when
-/// it is in weft's code, or was when a signal interrupted it: otherwise nothing of weft's is on it.
-pub(crate) fn addresses_in(
-    stopped: &Stopped,
-    ranges: &[Range<TargetAddr>],
-    always: bool,
-) -> Result<Vec<TargetAddr>> {
-    let pid = stopped.pid();
-    let maps = proc::maps(pid)?;
-    let is_ours = |at: &TargetAddr| ranges.iter().any(|range| range.contains(at));
-    let running = stopped.threads().values().map(|r| (r.instruction(), TargetAddr(r.0.rsp)));
-    let sleeping = stopped.sleepers().filter_map(proc::sleeping_at);
-    let mut found = Vec::new();
-    for (at, stack) in running.chain(sleeping) {
-        let Some(mapping) = maps.iter().find(|m| m.contains(stack)) else {
-            found.extend(is_ours(&at).then_some(at));
-            continue;
-        };
-        let bytes = memory::read(pid, stack, (mapping.end - stack) as usize).unwrap_or_default();
-        let words: Vec<u64> = bytes
-            .chunks_exact(8)
-            .map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()))
-            .collect();
-        let on_stack = words.iter().enumerate().filter(|&(_, &word)| is_ours(&TargetAddr(word)));
-        let was_interrupted = |index: usize| {
-            let frame = index.checked_sub(INTERRUPTED_AT);
-            frame.is_some_and(|frame| is_signal_return(pid, TargetAddr(words[frame])))
-        };
-        let is_inside =
-            always || is_ours(&at) || on_stack.clone().any(|(index, _)| was_interrupted(index));
-        if is_inside {
-            found.extend(is_ours(&at).then_some(at));
-            found.extend(on_stack.map(|(_, &word)| TargetAddr(word)));
-        }
-    }
-    Ok(found)
-}
-
-/// Where in the frame that the kernel puts on the stack for a signal handler the interrupted address
-/// is, in words; the first word is where the handler returns to.
-const INTERRUPTED_AT: usize = 22;
-
-/// Whether the code at an address ends the handling of a signal.
-fn is_signal_return(pid: Tid, at: TargetAddr) -> bool {
-    const SYSTEM_CALL: [u8; 2] = [0x0f, 0x05];
-    // `mov $15, %rax` and `mov $15, %eax`: the number of `rt_sigreturn`.
-    const NUMBERS: [&[u8]; 2] = [&[0x48, 0xc7, 0xc0, 15, 0, 0, 0], &[0xb8, 15, 0, 0, 0]];
-    let Ok(bytes) = memory::read(pid, at, 16) else { return false };
-    NUMBERS.iter().any(|number| {
-        bytes.strip_prefix(*number).is_some_and(|rest| rest.starts_with(&SYSTEM_CALL))
-    })
-}
-
 /// Whether a snippet calls functions of the program. Its text is its canonical form.
 fn calls_program(weave: &Weave) -> bool {
     let text = weave.to_string();
@@ -1149,12 +877,6 @@ fn bad_snippet(why: &str) -> Error {
 fn no_such_probe(id: ProbeId) -> Error {
     Error::new(ErrorKind::InvalidArgument, format!("there is no probe {id}"))
         .why("it was removed, or belongs to another session")
-}
-
-fn still_inside(tid: Tid) -> Error {
-    Error::new(ErrorKind::Timeout, format!("thread {tid} does not leave the code of a probe"))
-        .why("it sleeps there, or a signal handler that interrupted it does not return")
-        .advice("let the process run for a moment and try again")
 }
 
 fn lost() -> Error {
