@@ -13,7 +13,7 @@ use weft_code::{
     graph,
 };
 
-const FUNCTIONS: usize = 6000;
+const FUNCTIONS: usize = 4000;
 /// Where the function that is called is, behind the code that calls it.
 const HELPER: u64 = 0x800;
 /// Where functions return to.
@@ -164,18 +164,17 @@ fn promised(convention: Convention) -> RegisterSet {
     }
 }
 
-fn try_functions(layout: Layout, convention: Convention) -> String {
+fn try_functions(layout: Layout, pool: &[Vec<u8>], convention: Convention) -> String {
     in_child(|output| {
         machine::prepare();
         let data = machine::map(layout.data, DATA);
         let code = machine::map(layout.code, PAGE);
         let near = machine::map(layout.near, PAGE);
         let mut random = Random(0x1357_9bdf_0246_8ace);
-        let pool = pool(layout, &mut random);
         let (mut runs, mut dead, mut dead_flags, mut points) = (0, 0, 0, 0);
         let mut report = String::new();
         for _ in 0..FUNCTIONS {
-            let body = function(layout, &pool, &mut random);
+            let body = function(layout, pool, &mut random);
             let contents = contents(layout, &mut random);
             let start = {
                 let mut start = start_state(layout, &mut random, 0);
@@ -262,8 +261,9 @@ fn try_functions(layout: Layout, convention: Convention) -> String {
 
 #[test]
 fn what_is_free_does_not_matter() {
+    let pool = pool(HIGH, &mut Random(0x1357_9bdf_0246_8ace));
     for convention in [Convention::SystemV, Convention::Unknown, Convention::Go] {
-        let text = try_functions(HIGH, convention);
+        let text = try_functions(HIGH, &pool, convention);
         println!("{convention:?}: {text}");
         assert!(text.contains("runs") && !text.contains("DIFFERENT"), "{text}");
     }

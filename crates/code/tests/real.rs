@@ -8,7 +8,9 @@ use support::File;
 use weft_code::{Liveness, Why, graph, sweep};
 
 /// Enough to be representative; the rest of a large program is more of the same.
-const MOST_FUNCTIONS: usize = 4000;
+const MOST_FUNCTIONS: usize = if cfg!(debug_assertions) { 500 } else { 5000 };
+/// How many bytes of code are enough.
+const MOST_BYTES: usize = if cfg!(debug_assertions) { 4 << 20 } else { 32 << 20 };
 
 const PROGRAMS: &[&str] = &[
     "/bin/bash",
@@ -81,7 +83,7 @@ fn sweep_of_installed_programs() {
         let Some(file) = File::open(path) else { continue };
         let starts: Vec<u64> = file.functions.keys().copied().collect();
         for (address, bytes) in file.text() {
-            let bytes = &bytes[..bytes.len().min(32 << 20)];
+            let bytes = &bytes[..bytes.len().min(MOST_BYTES)];
             let start = Instant::now();
             let found = sweep(bytes, address, &starts);
             let took = start.elapsed();

@@ -79,6 +79,29 @@ impl<'a> Explorer<'a> {
         self.offset(address).is_some_and(|offset| self.covered[offset] && self.starts[offset] == 0)
     }
 
+    /// Whether what is at an address looks like code that fits to what is known: for guesses.
+    pub(super) fn is_plausible(&self, mut address: u64) -> bool {
+        const ENOUGH: usize = 32;
+        for _ in 0..ENOUGH {
+            if self.step_at(address).is_some() {
+                return true;
+            }
+            let Some(instruction) = self.decode(address).filter(|_| !self.is_inside(address))
+            else {
+                return false;
+            };
+            match self.flow(&instruction) {
+                Flow::Jump(target) | Flow::Branch(target) if self.is_inside(target) => {
+                    return false;
+                }
+                Flow::Next | Flow::Branch(_) | Flow::Call { returns: true, .. } => {}
+                _ => return true,
+            }
+            address = instruction.next_ip();
+        }
+        true
+    }
+
     /// Decodes everything that can be reached from some addresses without indirect jumps.
     pub(super) fn follow(&mut self, addresses: impl IntoIterator<Item = u64>) {
         let mut pending: Vec<u64> = addresses.into_iter().collect();

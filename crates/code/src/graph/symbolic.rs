@@ -97,7 +97,7 @@ impl Machine {
         self.intern(Node::Opaque(self.opaque))
     }
 
-    fn constant(&mut self, value: u64) -> Id {
+    pub(super) fn constant(&mut self, value: u64) -> Id {
         self.intern(Node::Constant(value))
     }
 

@@ -246,16 +246,18 @@ fn terms(machine: &Machine, id: Id, found: &mut Vec<Id>) {
     }
 }
 
-/// Whether a value is read from memory at an address with an index.
+/// Whether a value is read from memory at an address with an index, one element after the other. Where other things
+/// lie between them, they are functions in an array of records.
 fn has_index(machine: &Machine, id: Id, depth: usize) -> bool {
     if depth > 8 {
         return true;
     }
     match machine.node(id) {
-        Node::Load(_, address, _) => {
+        Node::Load(bits, address, _) => {
             let mut parts = Vec::new();
             terms(machine, address, &mut parts);
-            parts.iter().any(|&part| matches!(machine.node(part), Node::Scale(..)))
+            let size = u64::from(bits / 8);
+            parts.iter().any(|&part| matches!(machine.node(part), Node::Scale(_, by) if by == size))
         }
         Node::Add(one, other) => {
             has_index(machine, one, depth + 1) || has_index(machine, other, depth + 1)
@@ -316,7 +318,13 @@ fn shape(
             _ => base = base.wrapping_add(constant(machine, part)?),
         }
     }
-    Some((Shape { form, base }, index?))
+    // Where the compiler knew the index, it is part of the address.
+    let index = match (index, form) {
+        (Some(index), _) => index,
+        (None, TableForm::Relative(_)) => machine.constant(0),
+        _ => return None,
+    };
+    Some((Shape { form, base }, index))
 }
 
 /// The constant that a register surely holds at the start of a block, for addresses of tables that were moved out of
@@ -488,7 +496,13 @@ fn read_guessed(
     for index in 0..MOST_GUESSED {
         let address = shape.base.wrapping_add(index * shape.stride());
         match read_entry(explorer, shape, address) {
-            Some(target) if address < end && is_target(explorer, target) => targets.push(target),
+            Some(target)
+                if address < end
+                    && is_target(explorer, target)
+                    && explorer.is_plausible(target) =>
+            {
+                targets.push(target);
+            }
             _ => break,
         }
     }

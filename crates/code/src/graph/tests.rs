@@ -347,6 +347,32 @@ fn tables_whose_address_was_moved_out_of_a_loop() {
 }
 
 #[test]
+fn a_table_with_an_index_that_is_known() {
+    let sample = Sample::new(|a| {
+        a.movsxd(rax, dword_ptr(TABLE))?;
+        a.lea(rsi, ptr(TABLE))?;
+        a.add(rax, rsi)?;
+        a.jmp(rax)?;
+        cases(a)
+    });
+    let target = case(&sample, 2);
+    let graph = sample.relative(&[target]).graph();
+    assert!(graph.is_complete());
+    assert_eq!(graph.tables[0].targets, [target]);
+}
+
+#[test]
+fn a_function_from_an_array_of_records_is_called_last() {
+    let sample = Sample::new(|a| {
+        a.shl(rdi, 4)?;
+        a.mov(rax, qword_ptr(rdi + (TABLE as i32 + 8)))?;
+        a.jmp(rax)
+    });
+    let tail = ExitKind::TailJump { target: None, conditional: false };
+    assert_eq!((exits(&sample.graph()), sample.graph().is_complete()), (vec![tail], true));
+}
+
+#[test]
 fn tables_without_a_limit_are_guesses() {
     let sample = Sample::new(|a| {
         a.jmp(qword_ptr(rdi * 8 + TABLE as i32))?;

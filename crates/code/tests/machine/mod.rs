@@ -36,31 +36,30 @@ impl State {
         Self { registers: [0; 16], flags: 0x202, rip: 0, vectors, signal: 0 }
     }
 
-    /// All vector registers that this machine has.
-    pub fn fill_vectors(&mut self, mut byte: impl FnMut(usize) -> u8) {
+    /// Sets all vector registers, eight bytes at a time.
+    pub fn fill_vectors(&mut self, mut word: impl FnMut() -> u64) {
         for (part, start, size) in PARTS {
-            if part == 0 {
-                // Only the eight registers, not the control words; ten bytes of sixteen are used.
-                for index in (32..160).filter(|index| index % 16 < 10) {
-                    self.vectors[index] = byte(index);
-                }
-                // All in use.
-                self.vectors[4] = 0xff;
-            } else {
-                for index in start..start + size {
-                    self.vectors[index] = byte(index);
-                }
+            // Of x87 only the registers, not the control words.
+            let start = if part == 0 { 32 } else { start };
+            let size = if part == 0 { 128 } else { size };
+            for place in self.vectors[start..start + size].chunks_mut(8) {
+                place.copy_from_slice(&word().to_le_bytes());
             }
         }
+        // Eight registers of ten bytes each, with nothing behind them, and all in use.
+        for index in 0..8 {
+            self.vectors[32 + index * 16 + 10..48 + index * 16].fill(0);
+        }
+        self.vectors[4] = 0xff;
     }
 
-    /// What of the vector state differs, by the start of the part.
+    /// Where the vector state differs.
     pub fn vector_difference(&self, other: &Self) -> Option<usize> {
         // The address of the last x87 instruction is that of the copy.
-        let ignored = 8..16;
-        (0..PRESENT.min(416))
-            .chain(576..VECTOR_STATE - 8)
-            .find(|index| !ignored.contains(index) && self.vectors[*index] != other.vectors[*index])
+        [0..8, 16..416, 576..VECTOR_STATE - 8]
+            .into_iter()
+            .find(|range| self.vectors[range.clone()] != other.vectors[range.clone()])
+            .and_then(|mut range| range.find(|index| self.vectors[*index] != other.vectors[*index]))
     }
 }
 
