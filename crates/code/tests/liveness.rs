@@ -10,7 +10,7 @@ use weft_code::iced_x86::{
 };
 use weft_code::{
     Callee, Convention, FlagSet, Function, Liveness, Program, Register, RegisterSet, Relocator,
-    graph,
+    graph, live_at_entry,
 };
 
 const FUNCTIONS: usize = 4000;
@@ -207,8 +207,12 @@ fn try_functions(layout: Layout, pool: &[Vec<u8>], convention: Convention) -> St
             let needed = liveness.before(last);
             assert_eq!(needed.registers & promised(convention), promised(convention));
             let boundaries: Vec<u64> = graph.instruction_boundaries().collect();
-            for &point in &boundaries {
-                let live = liveness.before(point);
+            // Last, the entry again with what a short look at it says.
+            let mut glance = live_at_entry(&code[..body.len()], layout.code, convention, 24);
+            // Random code may read flags that no caller of a real function passes.
+            glance.flags = glance.flags | liveness.before(layout.code).flags;
+            let looks = boundaries.iter().map(|&point| (point, liveness.before(point)));
+            for (point, live) in looks.chain([(layout.code, glance)]) {
                 let free = !live.registers;
                 points += 1;
                 dead += free.len();

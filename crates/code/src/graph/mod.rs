@@ -203,6 +203,8 @@ pub struct Graph {
     pub gaps: Vec<Gap>,
     /// What could not be found out, by address.
     pub unknown: Vec<Unknown>,
+    /// Whether it calls places in its own middle, which then are among its entries.
+    pub calls_itself_inside: bool,
     instructions: Vec<Instruction>,
     /// Addresses of instructions with their place in `instructions`, by address.
     boundaries: Vec<(u64, u32)>,
@@ -216,6 +218,18 @@ pub struct Graph {
 }
 
 impl Graph {
+    /// Of a function that is not there.
+    fn empty(function: &Function) -> Self {
+        let nothing = Unknown { address: function.entry(), why: Why::Undecodable };
+        Self {
+            function: function.clone(),
+            unknown: alloc::vec![nothing],
+            leaving: alloc::vec![0],
+            entering: alloc::vec![0],
+            ..Self::default()
+        }
+    }
+
     /// Whether nothing remained unknown.
     pub fn is_complete(&self) -> bool {
         self.unknown.is_empty()

@@ -139,7 +139,8 @@ fn find(explorer: &Explorer<'_>, graph: &Graph, block: usize) -> Finding {
         let strong = sight.shape.is_some() && sight.bounds.is_some_and(|bounds| bounds.strong);
         let first = path[path.len() - 1];
         if !strong && path.len() < LONGEST_PATH && paths + pending.len() < MOST_PATHS {
-            let entered = graph.entries.contains(&first) || graph.landing_pads.contains(&first);
+            let entered =
+                graph.entries.contains(&first) || graph.landing_pads.binary_search(&first).is_ok();
             let before = pending.len();
             let mut cyclic = false;
             for edge in graph.predecessors(first) {
@@ -376,7 +377,7 @@ fn before(graph: &Graph, block: usize, pending: &mut Vec<usize>) -> Option<()> {
     if graph.entries.contains(&block) {
         return None;
     }
-    if graph.landing_pads.contains(&block) {
+    if graph.landing_pads.binary_search(&block).is_ok() {
         // The unwinder comes from some call of this function, with what was in the registers that calls keep.
         pending.extend(graph.calls.iter().map(|call| call.block));
     }
