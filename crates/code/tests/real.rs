@@ -22,11 +22,17 @@ const PROGRAMS: &[&str] = &[
     "/usr/bin/go",
 ];
 
+/// Whether a file is small enough to be looked at without optimisation.
+fn is_small(path: &&&str) -> bool {
+    !cfg!(debug_assertions)
+        || std::fs::metadata(path).is_ok_and(|metadata| metadata.len() < 20_000_000)
+}
+
 /// The programs to look at; others if the environment says so.
 fn programs() -> Vec<String> {
     match std::env::var("WEFT_PROGRAMS") {
         Ok(list) => list.split(':').map(String::from).collect(),
-        Err(_) => PROGRAMS.iter().map(|path| String::from(*path)).collect(),
+        Err(_) => PROGRAMS.iter().filter(is_small).map(|path| String::from(*path)).collect(),
     }
 }
 

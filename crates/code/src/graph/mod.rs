@@ -141,7 +141,8 @@ pub struct JumpTable {
     pub form: TableForm,
     /// Where each entry leads.
     pub targets: Vec<u64>,
-    /// Whether its size was guessed from its contents, because nothing in the code limits it.
+    /// Whether its size was guessed from its contents, because nothing in the code limits it. A guess goes on for as
+    /// long as entries make sense: it may be too long, but hardly too short.
     pub guessed: bool,
 }
 
