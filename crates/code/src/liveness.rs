@@ -1,8 +1,10 @@
 //! What is still needed at each instruction, and so what is free to use.
 //!
 //! Everything is taken for needed unless it is certain that it is not. Two things that conventions alone would get
-//! wrong: a compiler that sees a callee may keep a value in a register that the callee does not touch, convention or
-//! not; and an exception may take any call to a landing pad, here or in a caller.
+//! wrong: an exception may take any call to a landing pad, here or in a caller; and a compiler that sees a callee may
+//! keep a value in a register that the callee does not touch, convention or not. GCC does that from `-O2` on
+//! (`-fipa-ra`): in redis-server, bash and libc about one direct call in a thousand is followed by a read of `r11`. So
+//! at a function's entry and at its returns only those registers are free that the function itself overwrites.
 
 use alloc::vec;
 use alloc::vec::Vec;

@@ -449,6 +449,46 @@ fn parts_elsewhere_and_landing_pads() {
 }
 
 #[test]
+fn several_entries_make_a_cycle_without_a_header() {
+    let sample = Sample::new(|a| {
+        let (mut one, mut other) = (a.create_label(), a.create_label());
+        a.test(edi, edi)?;
+        a.je(other)?;
+        a.set_label(&mut one)?;
+        a.dec(edi)?;
+        a.set_label(&mut other)?;
+        a.dec(esi)?;
+        a.jne(one)?;
+        a.ret()
+    });
+    let graph = sample.graph();
+    assert!(graph.irreducible && graph.loops.is_empty());
+    // Entered also at the second block, the first part of the cycle is no longer only reached from the top.
+    let mut function = sample.function();
+    function.extra_entries.push(graph.blocks[1].start);
+    let graph = super::graph(&sample, &function);
+    assert_eq!(graph.entries, [0, 1]);
+    assert!(graph.targets().contains(&graph.blocks[1].start));
+}
+
+#[test]
+fn calls_into_the_own_middle_are_entries() {
+    let sample = Sample::new(|a| {
+        let mut inner = a.create_label();
+        a.call(inner)?;
+        a.ret()?;
+        a.set_label(&mut inner)?;
+        a.xor(r11d, r11d)?;
+        a.ret()
+    });
+    let graph = sample.graph();
+    assert!(graph.calls_itself_inside);
+    assert_eq!(graph.entries, [0, 2]);
+    let liveness = Liveness::of(&graph, Convention::SystemV);
+    assert!(!liveness.is_free(graph.last(2).ip(), Register::R11), "the caller may want it");
+}
+
+#[test]
 fn code_that_overlaps() {
     // A jump over the lock prefix of the instruction that is otherwise next.
     let sample = Sample::new(|a| {
