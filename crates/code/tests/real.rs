@@ -2,10 +2,10 @@
 
 mod support;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use support::File;
-use weft_code::{Liveness, Why, graph, sweep};
+use weft_code::{Liveness, Program, Reason, Why, graph, relocate, sweep};
 
 /// Enough to be representative; the rest of a large program is more of the same.
 const MOST_FUNCTIONS: usize = if cfg!(debug_assertions) { 500 } else { 5000 };
@@ -87,6 +87,46 @@ fn control_flow_of_installed_programs() {
             whole as f64 * 100.0 / count as f64,
             bytes as f64 / 1e6 / took.as_secs_f64(),
             liveness.as_secs_f64() * 1e6 / addresses.len().min(500) as f64,
+        );
+    }
+}
+
+#[test]
+fn copies_of_installed_programs() {
+    for path in programs() {
+        let Some(file) = File::open(&path) else { continue };
+        let step = (file.functions.len() / MOST_FUNCTIONS).max(1);
+        let (mut copied, mut bytes, mut refused) = (0, [0, 0], Vec::new());
+        let mut took = Duration::ZERO;
+        for &address in file.functions.keys().step_by(step) {
+            let graph = graph(&file, &file.function(address));
+            for (far, to) in [(0, address ^ 0x1000_0000), (1, address ^ 0x4000_0000_0000)] {
+                let start = Instant::now();
+                for block in &graph.blocks {
+                    let code = &file.bytes(block.start)[..(block.end - block.start) as usize];
+                    match relocate(code, block.start, to, &|_, _| None) {
+                        Ok(copy) => {
+                            copied += code.len();
+                            bytes[far] += copy.bytes.len();
+                        }
+                        Err(refusal) => refused.push(refusal),
+                    }
+                }
+                took += start.elapsed();
+            }
+        }
+        let half = copied as f64 / 2.0;
+        println!(
+            "{path}: {:.1} MB copied block by block, {:.2} times as long near, {:.2} times far; {} refused; {:.0} MB/s",
+            half / 1e6,
+            bytes[0] as f64 / half,
+            bytes[1] as f64 / half,
+            refused.len(),
+            copied as f64 / 1e6 / took.as_secs_f64()
+        );
+        assert!(
+            refused.iter().all(|refusal| refusal.reason == Reason::OddTransfer),
+            "{path}: {refused:?}"
         );
     }
 }
