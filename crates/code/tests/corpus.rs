@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use object::{Object, ObjectSymbol};
 use support::File;
 use weft_code::iced_x86::Decoder;
-use weft_code::{EdgeKind, graph};
+use weft_code::{EdgeKind, Program, graph};
 
 #[derive(Default)]
 struct Totals {
@@ -122,15 +122,16 @@ fn check(binary: &Path, assembly: &Path, name: &str, totals: &mut Totals) {
         .filter_map(|symbol| Some((symbol.name().ok()?, symbol.address())))
         .collect();
     let text = std::fs::read_to_string(assembly).unwrap();
+    let file = File::open(binary.to_str().unwrap()).unwrap();
+    // Tables of what can be caught lead to data.
     let truth: BTreeMap<u64, Vec<u64>> = tables(&text)
         .into_iter()
         .filter_map(|(label, targets)| {
             let targets = targets.iter().map(|target| addresses.get(&**target).copied());
             Some((*addresses.get(&*label)?, targets.collect::<Option<Vec<u64>>>()?))
         })
+        .filter(|(_, targets)| targets.iter().all(|&target| file.is_code(target)))
         .collect();
-    // Tables of exception handling and of debugging are no jump tables, so only those that jumps use count.
-    let file = File::open(binary.to_str().unwrap()).unwrap();
     let own: Vec<u64> = file
         .functions
         .iter()
@@ -148,8 +149,7 @@ fn check(binary: &Path, assembly: &Path, name: &str, totals: &mut Totals) {
         totals.complete += usize::from(graph.is_complete());
         // Compilers put no data into code, so that reading from the start on finds every instruction.
         for range in &function.ranges {
-            let bytes = &weft_code::Program::bytes(&file, range.start)
-                [..(range.end - range.start) as usize];
+            let bytes = &file.bytes(range.start)[..(range.end - range.start) as usize];
             let real: Vec<u64> =
                 Decoder::with_ip(64, bytes, range.start, 0).iter().map(|each| each.ip()).collect();
             for boundary in graph.instruction_boundaries().filter(|each| range.contains(each)) {
@@ -223,7 +223,8 @@ fn what_compilers_say_themselves() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus");
     let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     let random = out.join("random.c");
-    std::fs::write(&random, random_program(7)).unwrap();
+    let seed = std::env::var("WEFT_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(7);
+    std::fs::write(&random, random_program(seed)).unwrap();
     let mut totals = Totals::default();
     for (c, cc) in [("gcc", "g++"), ("clang-14", "clang++-14")] {
         if !run(Command::new(c).arg("--version")) {

@@ -2,13 +2,15 @@
 
 mod support;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use support::File;
-use weft_code::{Liveness, Why, graph, sweep};
+use weft_code::{Liveness, Program, Reason, Why, graph, relocate, sweep};
 
 /// Enough to be representative; the rest of a large program is more of the same.
-const MOST_FUNCTIONS: usize = 4000;
+const MOST_FUNCTIONS: usize = if cfg!(debug_assertions) { 500 } else { 5000 };
+/// How many bytes of code are enough.
+const MOST_BYTES: usize = if cfg!(debug_assertions) { 4 << 20 } else { 32 << 20 };
 
 const PROGRAMS: &[&str] = &[
     "/bin/bash",
@@ -20,10 +22,24 @@ const PROGRAMS: &[&str] = &[
     "/usr/bin/go",
 ];
 
+/// Whether a file is small enough to be looked at without optimisation.
+fn is_small(path: &&&str) -> bool {
+    !cfg!(debug_assertions)
+        || std::fs::metadata(path).is_ok_and(|metadata| metadata.len() < 20_000_000)
+}
+
+/// The programs to look at; others if the environment says so.
+fn programs() -> Vec<String> {
+    match std::env::var("WEFT_PROGRAMS") {
+        Ok(list) => list.split(':').map(String::from).collect(),
+        Err(_) => PROGRAMS.iter().filter(is_small).map(|path| String::from(*path)).collect(),
+    }
+}
+
 #[test]
 fn control_flow_of_installed_programs() {
-    for path in PROGRAMS {
-        let Some(file) = File::open(path) else {
+    for path in programs() {
+        let Some(file) = File::open(&path) else {
             println!("{path}: not there");
             continue;
         };
@@ -76,12 +92,52 @@ fn control_flow_of_installed_programs() {
 }
 
 #[test]
+fn copies_of_installed_programs() {
+    for path in programs() {
+        let Some(file) = File::open(&path) else { continue };
+        let step = (file.functions.len() / MOST_FUNCTIONS).max(1);
+        let (mut copied, mut bytes, mut refused) = (0, [0, 0], Vec::new());
+        let mut took = Duration::ZERO;
+        for &address in file.functions.keys().step_by(step) {
+            let graph = graph(&file, &file.function(address));
+            for (far, to) in [(0, address ^ 0x1000_0000), (1, address ^ 0x4000_0000_0000)] {
+                let start = Instant::now();
+                for block in &graph.blocks {
+                    let code = &file.bytes(block.start)[..(block.end - block.start) as usize];
+                    match relocate(code, block.start, to, &|_, _| None) {
+                        Ok(copy) => {
+                            copied += code.len();
+                            bytes[far] += copy.bytes.len();
+                        }
+                        Err(refusal) => refused.push(refusal),
+                    }
+                }
+                took += start.elapsed();
+            }
+        }
+        let half = copied as f64 / 2.0;
+        println!(
+            "{path}: {:.1} MB copied block by block, {:.2} times as long near, {:.2} times far; {} refused; {:.0} MB/s",
+            half / 1e6,
+            bytes[0] as f64 / half,
+            bytes[1] as f64 / half,
+            refused.len(),
+            copied as f64 / 1e6 / took.as_secs_f64()
+        );
+        assert!(
+            refused.iter().all(|refusal| refusal.reason == Reason::OddTransfer),
+            "{path}: {refused:?}"
+        );
+    }
+}
+
+#[test]
 fn sweep_of_installed_programs() {
-    for path in PROGRAMS {
-        let Some(file) = File::open(path) else { continue };
+    for path in programs() {
+        let Some(file) = File::open(&path) else { continue };
         let starts: Vec<u64> = file.functions.keys().copied().collect();
         for (address, bytes) in file.text() {
-            let bytes = &bytes[..bytes.len().min(32 << 20)];
+            let bytes = &bytes[..bytes.len().min(MOST_BYTES)];
             let start = Instant::now();
             let found = sweep(bytes, address, &starts);
             let took = start.elapsed();

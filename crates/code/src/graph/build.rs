@@ -14,8 +14,12 @@ use crate::{Callee, Function, Program};
 /// How often tables may lead to code that has more tables.
 const MOST_ROUNDS: usize = 24;
 
-/// Follows the control flow of a function.
+/// Follows the control flow of a function. Of its ranges counts only what is there.
 pub fn graph(program: &dyn Program, function: &Function) -> Graph {
+    let function = &clipped(program, function);
+    if function.ranges.is_empty() {
+        return Graph::empty(function);
+    }
     let mut explorer = Explorer::new(program, function);
     let pads: Vec<u64> =
         program.landing_pads(function).into_iter().filter(|&pad| function.contains(pad)).collect();
@@ -53,7 +57,22 @@ pub fn graph(program: &dyn Program, function: &Function) -> Graph {
             }
         }
     }
-    Graph::default()
+    Graph::empty(function)
+}
+
+/// The function with what of its ranges is mapped. Without its entry there is nothing to follow.
+fn clipped(program: &dyn Program, function: &Function) -> Function {
+    let mut clipped = function.clone();
+    for range in &mut clipped.ranges {
+        let size =
+            range.end.saturating_sub(range.start).min(program.bytes(range.start).len() as u64);
+        range.end = range.start + size;
+    }
+    if clipped.ranges.first().is_some_and(|range| range.is_empty()) {
+        clipped.ranges.clear();
+    }
+    clipped.ranges.retain(|range| !range.is_empty());
+    clipped
 }
 
 struct Assembly<'a> {
@@ -79,6 +98,7 @@ impl Assembly<'_> {
         let block_at =
             |address: u64| graph.blocks.binary_search_by_key(&address, |block| block.start).ok();
         let function = self.explorer.function;
+        let calls_itself_inside = !inner_calls.is_empty();
         let mut entries = Vec::new();
         let extra = function.extra_entries.iter().copied().chain(inner_calls);
         for entry in [function.entry()].into_iter().chain(extra).filter_map(block_at) {
@@ -90,6 +110,7 @@ impl Assembly<'_> {
         pads.sort_unstable();
         pads.dedup();
         graph.entries = entries;
+        graph.calls_itself_inside = calls_itself_inside;
         graph.landing_pads = pads;
         self.gaps(&mut graph, &places);
         graph.exits.sort_by_key(|exit| exit.address);

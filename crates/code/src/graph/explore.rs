@@ -79,47 +79,80 @@ impl<'a> Explorer<'a> {
         self.offset(address).is_some_and(|offset| self.covered[offset] && self.starts[offset] == 0)
     }
 
+    /// Whether what is at an address looks like code that fits to what is known: for guesses.
+    pub(super) fn is_plausible(&self, mut address: u64) -> bool {
+        const ENOUGH: usize = 32;
+        for _ in 0..ENOUGH {
+            if self.step_at(address).is_some() {
+                return true;
+            }
+            let Some(instruction) = self.decode(address).filter(|_| !self.is_inside(address))
+            else {
+                return false;
+            };
+            match self.flow(&instruction) {
+                Flow::Jump(target) | Flow::Branch(target) if self.is_inside(target) => {
+                    return false;
+                }
+                Flow::Next | Flow::Branch(_) | Flow::Call { returns: true, .. } => {}
+                _ => return true,
+            }
+            address = instruction.next_ip();
+        }
+        true
+    }
+
     /// Decodes everything that can be reached from some addresses without indirect jumps.
     pub(super) fn follow(&mut self, addresses: impl IntoIterator<Item = u64>) {
         let mut pending: Vec<u64> = addresses.into_iter().collect();
-        while let Some(mut address) = pending.pop() {
-            while let Some(offset) = self.offset(address) {
-                if self.starts[offset] != 0 {
-                    break;
-                }
-                let Some(instruction) = self.decode(address) else {
-                    break;
-                };
-                let flow = self.flow(&instruction);
-                let next = instruction.next_ip();
-                self.steps.push(Step { instruction, flow });
-                self.starts[offset] = self.steps.len() as u32;
-                self.covered[offset..offset + instruction.len()].fill(true);
-                match flow {
-                    Flow::Next => {}
-                    Flow::Call { target, returns, .. } => {
-                        pending.extend(target);
-                        if !returns {
-                            break;
-                        }
-                    }
-                    Flow::Branch(target) => pending.push(target),
-                    Flow::Jump(target) => {
-                        address = target;
-                        continue;
-                    }
-                    _ => break,
-                }
-                address = next;
+        while let Some(address) = pending.pop() {
+            if let Some(offset) = self.offset(address) {
+                self.follow_run(address, offset, &mut pending);
             }
         }
     }
 
+    /// Decodes one instruction after the other, up to one that is known or where control goes elsewhere.
+    fn follow_run(&mut self, address: u64, mut offset: usize, pending: &mut Vec<u64>) {
+        let program = self.program;
+        let bytes = program.bytes(address);
+        let limit = self.rest_of_range(address).min(bytes.len());
+        let mut decoder = Decoder::with_ip(64, &bytes[..limit], address, DecoderOptions::NONE);
+        while decoder.can_decode() && self.starts[offset] == 0 {
+            let instruction = decoder.decode();
+            if instruction.is_invalid() {
+                return;
+            }
+            let flow = self.flow(&instruction);
+            self.steps.push(Step { instruction, flow });
+            self.starts[offset] = self.steps.len() as u32;
+            self.covered[offset..offset + instruction.len()].fill(true);
+            offset += instruction.len();
+            match flow {
+                Flow::Next => {}
+                Flow::Branch(target) => pending.push(target),
+                Flow::Jump(target) => return pending.push(target),
+                Flow::Call { target, returns, .. } => {
+                    pending.extend(target);
+                    if !returns {
+                        return;
+                    }
+                }
+                Flow::Return | Flow::IndirectJump | Flow::Halt => return,
+            }
+        }
+    }
+
+    /// How many bytes of its range follow from an address on.
+    fn rest_of_range(&self, address: u64) -> usize {
+        let range = self.function.ranges.iter().find(|range| range.contains(&address));
+        range.map_or(0, |range| (range.end - address) as usize)
+    }
+
     /// The instruction at an address, if all of it is in the function.
     fn decode(&self, address: u64) -> Option<Instruction> {
-        let range = self.function.ranges.iter().find(|range| range.contains(&address))?;
         let bytes = self.program.bytes(address);
-        let limit = ((range.end - address) as usize).min(bytes.len()).min(15);
+        let limit = self.rest_of_range(address).min(bytes.len()).min(15);
         let instruction =
             Decoder::with_ip(64, &bytes[..limit], address, DecoderOptions::NONE).decode();
         (!instruction.is_invalid()).then_some(instruction)

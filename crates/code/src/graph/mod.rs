@@ -141,7 +141,8 @@ pub struct JumpTable {
     pub form: TableForm,
     /// Where each entry leads.
     pub targets: Vec<u64>,
-    /// Whether its size was guessed from its contents, because nothing in the code limits it.
+    /// Whether its size was guessed from its contents, because nothing in the code limits it. A guess goes on for as
+    /// long as entries make sense: it may be too long, but hardly too short.
     pub guessed: bool,
 }
 
@@ -203,6 +204,8 @@ pub struct Graph {
     pub gaps: Vec<Gap>,
     /// What could not be found out, by address.
     pub unknown: Vec<Unknown>,
+    /// Whether it calls places in its own middle, which then are among its entries.
+    pub calls_itself_inside: bool,
     instructions: Vec<Instruction>,
     /// Addresses of instructions with their place in `instructions`, by address.
     boundaries: Vec<(u64, u32)>,
@@ -216,6 +219,18 @@ pub struct Graph {
 }
 
 impl Graph {
+    /// Of a function that is not there.
+    fn empty(function: &Function) -> Self {
+        let nothing = Unknown { address: function.entry(), why: Why::Undecodable };
+        Self {
+            function: function.clone(),
+            unknown: alloc::vec![nothing],
+            leaving: alloc::vec![0],
+            entering: alloc::vec![0],
+            ..Self::default()
+        }
+    }
+
     /// Whether nothing remained unknown.
     pub fn is_complete(&self) -> bool {
         self.unknown.is_empty()

@@ -25,10 +25,13 @@ pub(super) fn balanced_ends(graph: &Graph) -> Vec<bool> {
     let mut starts: Vec<Option<Height>> = vec![None; graph.blocks.len()];
     let mut balanced = vec![false; graph.blocks.len()];
     let mut pending = Vec::new();
-    for (index, &entry) in graph.entries.iter().enumerate() {
+    for &entry in &graph.entries {
         // Only the first entry is surely entered by a call.
-        starts[entry] =
-            Some(if index == 0 { Height { stack: Some(0), frame: None } } else { LOST });
+        starts[entry] = Some(if graph.blocks[entry].start == graph.function.entry() {
+            Height { stack: Some(0), frame: None }
+        } else {
+            LOST
+        });
         pending.push(entry);
     }
     for &pad in &graph.landing_pads {

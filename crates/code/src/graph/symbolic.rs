@@ -48,8 +48,14 @@ pub(super) struct Bounds {
     pub(super) strong: bool,
 }
 
+/// How many lists nodes are spread over, to be found again.
+const LISTS: usize = 128;
+
 pub(super) struct Machine {
     nodes: Vec<Node>,
+    /// The latest node of each list, plus one, and for each node the one before it in its list.
+    latest: [Id; LISTS],
+    earlier: Vec<Id>,
     registers: [Id; 16],
     /// What is known of memory: address, bits, value.
     memory: Vec<(Id, u32, Id)>,
@@ -65,6 +71,8 @@ impl Machine {
     pub(super) fn new() -> Self {
         let mut machine = Self {
             nodes: Vec::with_capacity(64),
+            latest: [0; LISTS],
+            earlier: Vec::with_capacity(64),
             registers: [0; 16],
             memory: Vec::new(),
             flags: None,
@@ -85,10 +93,17 @@ impl Machine {
     }
 
     fn intern(&mut self, node: Node) -> Id {
-        if let Some(index) = self.nodes.iter().rposition(|&known| known == node) {
-            return index as Id;
+        let list = list_of(node);
+        let mut next = self.latest[list];
+        while let Some(id) = next.checked_sub(1) {
+            if self.nodes[id as usize] == node {
+                return id;
+            }
+            next = self.earlier[id as usize];
         }
         self.nodes.push(node);
+        self.earlier.push(self.latest[list]);
+        self.latest[list] = self.nodes.len() as Id;
         self.nodes.len() as Id - 1
     }
 
@@ -97,7 +112,7 @@ impl Machine {
         self.intern(Node::Opaque(self.opaque))
     }
 
-    fn constant(&mut self, value: u64) -> Id {
+    pub(super) fn constant(&mut self, value: u64) -> Id {
         self.intern(Node::Constant(value))
     }
 
@@ -552,6 +567,23 @@ impl Bounds {
             ..self
         })
     }
+}
+
+fn list_of(node: Node) -> usize {
+    let (kind, one, other) = match node {
+        Node::Constant(value) => (0, value, 0),
+        Node::Start(register) => (1, u64::from(register.0), 0),
+        Node::Opaque(number) => (2, u64::from(number), 0),
+        Node::Add(one, other) => (3, u64::from(one), u64::from(other)),
+        Node::Scale(id, by) => (4, u64::from(id), by),
+        Node::And(id, mask) => (5, u64::from(id), mask),
+        Node::ShiftRight(id, by) => (6, u64::from(id), u64::from(by)),
+        Node::Low(bits, id) => (7, u64::from(id), u64::from(bits)),
+        Node::Sign(bits, id) => (8, u64::from(id), u64::from(bits)),
+        Node::Load(bits, id, time) => (9, u64::from(id), u64::from(bits ^ time << 8)),
+    };
+    let mixed = (one ^ other.rotate_left(21) ^ kind << 56).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 32) as usize % LISTS
 }
 
 fn number_or_memory(instruction: &Instruction) -> bool {

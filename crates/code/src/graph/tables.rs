@@ -20,6 +20,8 @@ use crate::{Convention, Register, RegisterSet};
 const LONGEST_PATH: usize = 12;
 /// How many ways to a jump are looked at.
 const MOST_PATHS: usize = 160;
+/// How many of them, if there is no hope that all say how far the index goes.
+const FEWER_PATHS: usize = 32;
 /// How many entries a table may have.
 const MOST_ENTRIES: u64 = 1 << 16;
 /// How many entries a table may have if nothing limits it.
@@ -66,6 +68,8 @@ struct Sight {
     shape: Option<Shape>,
     bounds: Option<Bounds>,
     indexed: bool,
+    /// Whether a longer path would say no more.
+    hopeless: bool,
 }
 
 /// Finds out where the indirect jumps of a graph go.
@@ -129,6 +133,11 @@ fn find(explorer: &Explorer<'_>, graph: &Graph, block: usize) -> Finding {
     let mut pending: Vec<Vec<usize>> = vec![vec![block]];
     let mut paths = 0;
     while let Some(path) = pending.pop() {
+        let hope = indexed && (limited || shape.is_none());
+        if paths >= FEWER_PATHS && !hope {
+            limited = false;
+            break;
+        }
         paths += 1;
         let sight = look(explorer, graph, &path);
         indexed |= sight.indexed;
@@ -138,8 +147,13 @@ fn find(explorer: &Explorer<'_>, graph: &Graph, block: usize) -> Finding {
         }
         let strong = sight.shape.is_some() && sight.bounds.is_some_and(|bounds| bounds.strong);
         let first = path[path.len() - 1];
-        if !strong && path.len() < LONGEST_PATH && paths + pending.len() < MOST_PATHS {
-            let entered = graph.entries.contains(&first) || graph.landing_pads.contains(&first);
+        if !strong
+            && !sight.hopeless
+            && path.len() < LONGEST_PATH
+            && paths + pending.len() < MOST_PATHS
+        {
+            let entered =
+                graph.entries.contains(&first) || graph.landing_pads.binary_search(&first).is_ok();
             let before = pending.len();
             let mut cyclic = false;
             for edge in graph.predecessors(first) {
@@ -217,9 +231,13 @@ fn look(explorer: &Explorer<'_>, graph: &Graph, path: &[usize]) -> Sight {
     let indexed = has_index(&machine, target, 0);
     match shape(explorer, graph, first, &mut machine, target) {
         Some((shape, index)) => {
-            Sight { shape: Some(shape), bounds: machine.bounds(index), indexed: true }
+            let bounds = machine.bounds(index);
+            Sight { shape: Some(shape), bounds, indexed: true, hopeless: false }
         }
-        None => Sight { shape: None, bounds: None, indexed },
+        None => {
+            let hopeless = !indexed && is_pointer_chase(&machine, target);
+            Sight { shape: None, bounds: None, indexed, hopeless }
+        }
     }
 }
 
@@ -246,16 +264,18 @@ fn terms(machine: &Machine, id: Id, found: &mut Vec<Id>) {
     }
 }
 
-/// Whether a value is read from memory at an address with an index.
+/// Whether a value is read from memory at an address with an index, one element after the other. Where other things
+/// lie between them, they are functions in an array of records.
 fn has_index(machine: &Machine, id: Id, depth: usize) -> bool {
     if depth > 8 {
         return true;
     }
     match machine.node(id) {
-        Node::Load(_, address, _) => {
+        Node::Load(bits, address, _) => {
             let mut parts = Vec::new();
             terms(machine, address, &mut parts);
-            parts.iter().any(|&part| matches!(machine.node(part), Node::Scale(..)))
+            let size = u64::from(bits / 8);
+            parts.iter().any(|&part| matches!(machine.node(part), Node::Scale(_, by) if by == size))
         }
         Node::Add(one, other) => {
             has_index(machine, one, depth + 1) || has_index(machine, other, depth + 1)
@@ -263,6 +283,15 @@ fn has_index(machine: &Machine, id: Id, depth: usize) -> bool {
         Node::Low(_, inner) | Node::Sign(_, inner) => has_index(machine, inner, depth + 1),
         _ => false,
     }
+}
+
+/// Whether a value is read through a pointer that was itself read from memory, as methods are.
+fn is_pointer_chase(machine: &Machine, id: Id) -> bool {
+    let Node::Load(64, address, _) = machine.node(id) else { return false };
+    let mut parts = Vec::new();
+    terms(machine, address, &mut parts);
+    parts.iter().all(|&part| matches!(machine.node(part), Node::Load(64, ..) | Node::Constant(_)))
+        && parts.iter().any(|&part| matches!(machine.node(part), Node::Load(..)))
 }
 
 /// Recognises a table, and the index into it.
@@ -316,7 +345,13 @@ fn shape(
             _ => base = base.wrapping_add(constant(machine, part)?),
         }
     }
-    Some((Shape { form, base }, index?))
+    // Where the compiler knew the index, it is part of the address.
+    let index = match (index, form) {
+        (Some(index), _) => index,
+        (None, TableForm::Relative(_)) => machine.constant(0),
+        _ => return None,
+    };
+    Some((Shape { form, base }, index))
 }
 
 /// The constant that a register surely holds at the start of a block, for addresses of tables that were moved out of
@@ -368,7 +403,7 @@ fn before(graph: &Graph, block: usize, pending: &mut Vec<usize>) -> Option<()> {
     if graph.entries.contains(&block) {
         return None;
     }
-    if graph.landing_pads.contains(&block) {
+    if graph.landing_pads.binary_search(&block).is_ok() {
         // The unwinder comes from some call of this function, with what was in the registers that calls keep.
         pending.extend(graph.calls.iter().map(|call| call.block));
     }
@@ -488,7 +523,13 @@ fn read_guessed(
     for index in 0..MOST_GUESSED {
         let address = shape.base.wrapping_add(index * shape.stride());
         match read_entry(explorer, shape, address) {
-            Some(target) if address < end && is_target(explorer, target) => targets.push(target),
+            Some(target)
+                if address < end
+                    && is_target(explorer, target)
+                    && explorer.is_plausible(target) =>
+            {
+                targets.push(target);
+            }
             _ => break,
         }
     }

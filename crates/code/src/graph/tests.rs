@@ -347,6 +347,32 @@ fn tables_whose_address_was_moved_out_of_a_loop() {
 }
 
 #[test]
+fn a_table_with_an_index_that_is_known() {
+    let sample = Sample::new(|a| {
+        a.movsxd(rax, dword_ptr(TABLE))?;
+        a.lea(rsi, ptr(TABLE))?;
+        a.add(rax, rsi)?;
+        a.jmp(rax)?;
+        cases(a)
+    });
+    let target = case(&sample, 2);
+    let graph = sample.relative(&[target]).graph();
+    assert!(graph.is_complete());
+    assert_eq!(graph.tables[0].targets, [target]);
+}
+
+#[test]
+fn a_function_from_an_array_of_records_is_called_last() {
+    let sample = Sample::new(|a| {
+        a.shl(rdi, 4)?;
+        a.mov(rax, qword_ptr(rdi + (TABLE as i32 + 8)))?;
+        a.jmp(rax)
+    });
+    let tail = ExitKind::TailJump { target: None, conditional: false };
+    assert_eq!((exits(&sample.graph()), sample.graph().is_complete()), (vec![tail], true));
+}
+
+#[test]
 fn tables_without_a_limit_are_guesses() {
     let sample = Sample::new(|a| {
         a.jmp(qword_ptr(rdi * 8 + TABLE as i32))?;
@@ -420,6 +446,46 @@ fn parts_elsewhere_and_landing_pads() {
     assert_eq!(edges(&graph), [(0, 2, Taken), (0, 1, FallThrough), (2, 1, Jump)]);
     assert_eq!(graph.landing_pads, [3]);
     assert!(graph.targets().contains(&(end - 5)));
+}
+
+#[test]
+fn several_entries_make_a_cycle_without_a_header() {
+    let sample = Sample::new(|a| {
+        let (mut one, mut other) = (a.create_label(), a.create_label());
+        a.test(edi, edi)?;
+        a.je(other)?;
+        a.set_label(&mut one)?;
+        a.dec(edi)?;
+        a.set_label(&mut other)?;
+        a.dec(esi)?;
+        a.jne(one)?;
+        a.ret()
+    });
+    let graph = sample.graph();
+    assert!(graph.irreducible && graph.loops.is_empty());
+    // Entered also at the second block, the first part of the cycle is no longer only reached from the top.
+    let mut function = sample.function();
+    function.extra_entries.push(graph.blocks[1].start);
+    let graph = super::graph(&sample, &function);
+    assert_eq!(graph.entries, [0, 1]);
+    assert!(graph.targets().contains(&graph.blocks[1].start));
+}
+
+#[test]
+fn calls_into_the_own_middle_are_entries() {
+    let sample = Sample::new(|a| {
+        let mut inner = a.create_label();
+        a.call(inner)?;
+        a.ret()?;
+        a.set_label(&mut inner)?;
+        a.xor(r11d, r11d)?;
+        a.ret()
+    });
+    let graph = sample.graph();
+    assert!(graph.calls_itself_inside);
+    assert_eq!(graph.entries, [0, 2]);
+    let liveness = Liveness::of(&graph, Convention::SystemV);
+    assert!(!liveness.is_free(graph.last(2).ip(), Register::R11), "the caller may want it");
 }
 
 #[test]

@@ -37,12 +37,12 @@ fn live(code: &'static [u8], convention: Convention, offset: u64) -> Live {
 
 #[test]
 fn parts_do_not_kill_and_halves_do() {
-    // mov cl, 1; mov eax, 2; mov dh, 1; ret
-    let code = &[0xb1, 1, 0xb8, 2, 0, 0, 0, 0xb6, 1, 0xc3];
+    // mov r8b, 1; mov eax, 2; mov dh, 1; ret
+    let code = &[0x41, 0xb0, 1, 0xb8, 2, 0, 0, 0, 0xb6, 1, 0xc3];
     let live = live(code, Convention::SystemV, 0);
     assert!(!live.registers.contains(Register::RAX));
     assert!(live.registers.contains(Register::RDX));
-    assert!(!live.registers.contains(Register::RCX), "not needed after");
+    assert!(!live.registers.contains(Register::R8), "not needed after");
     assert!(live.registers.contains(Register::RSI), "never touched: a caller may count on it");
     assert_eq!(live.flags, FlagSet::DF);
 }
@@ -60,6 +60,15 @@ fn calls_follow_the_convention() {
     assert!(!after.registers.contains(Register::RDI), "the callee may have changed it");
     assert_eq!(live(code, Convention::Unknown, 0), Live::ALL);
     assert!(live(code, Convention::Go, 0).flags.intersects(FlagSet::CF));
+}
+
+#[test]
+fn what_is_put_back_is_needed() {
+    // push rsi; mov esi, 1; mov edi, 2; pop rsi; ret
+    let code = &[0x56, 0xbe, 1, 0, 0, 0, 0xbf, 2, 0, 0, 0, 0x5e, 0xc3];
+    let live = live(code, Convention::SystemV, 12);
+    assert!(live.registers.contains(Register::RSI));
+    assert!(!live.registers.contains(Register::RDI));
 }
 
 #[test]

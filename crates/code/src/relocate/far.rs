@@ -45,8 +45,8 @@ pub(super) fn copy(output: &mut Output, instruction: &Instruction) -> Result<(),
             load_address(output, instruction, address)
         }
         Code::Jmp_rm64 => jump(output, instruction),
-        Code::Push_rm64 => push(output, instruction, address, 8),
-        Code::Push_rm16 => push(output, instruction, address, 2),
+        Code::Push_rm64 => push(output, instruction, 8),
+        Code::Push_rm16 => push(output, instruction, 2),
         Code::Pop_rm64 => pop(output, instruction, address, 8),
         Code::Pop_rm16 => pop(output, instruction, address, 2),
         _ if instruction.is_stack_instruction() => Err(Reason::OutOfReach),
@@ -159,13 +159,7 @@ fn finish_call(output: &mut Output, register: Register, return_address: u64) {
     output.raw(&[0xc2, RED_ZONE as u8 - 8, 0]);
 }
 
-fn push(
-    output: &mut Output,
-    instruction: &Instruction,
-    address: u64,
-    size: i32,
-) -> Result<(), Reason> {
-    debug_assert_eq!(address, instruction.ip_rel_memory_address());
+fn push(output: &mut Output, instruction: &Instruction, size: i32) -> Result<(), Reason> {
     output.stack_address(RSP, -RED_ZONE - size);
     output.push(RAX);
     load_operand(output, instruction, RAX, Name::RAX, 0)?;

@@ -14,7 +14,7 @@ use core::fmt;
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction};
 
-use output::Output;
+use output::{Output, Place};
 
 /// Why an instruction has no copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,7 +146,7 @@ impl<'a> Relocator<'a> {
     }
 
     /// Inserts code that belongs to the instruction that is copied next, and that jumps from inside the copy pass by:
-    /// what is done at a function's entry must not be done when a loop returns there.
+    /// what is done at a function's entry must not be done when a loop returns there. Calls do run it.
     pub fn insert_on_fall(&mut self, code: impl FnMut(u64) -> Vec<u8> + 'a) {
         self.items.push(Item::Insert { code: Box::new(code), on_jump: false });
     }
@@ -212,20 +212,19 @@ impl<'a> Relocator<'a> {
                         entered: entered.take().unwrap_or(at),
                         copy: at,
                     });
-                    let aim = |target: u64| {
-                        redirect(source.instruction.ip(), target).map_or_else(
-                            || match inside.contains(&target) {
-                                true => output::Place::Entered(target),
-                                false => output::Place::Aim(Aim::Address(target)),
-                            },
-                            output::Place::Aim,
-                        )
+                    let calls = source.instruction.flow_control() == FlowControl::Call;
+                    let aim = |target: u64| match redirect(source.instruction.ip(), target) {
+                        Some(aim) => Place::Aim(aim),
+                        None if !inside.contains(&target) => Place::Aim(Aim::Address(target)),
+                        // A function that calls itself is entered anew.
+                        None if calls => Place::Aim(Aim::Before(target)),
+                        None => Place::Entered(target),
                     };
                     copy::copy(&mut output, &source, &aim)?;
                     falls_through = can_fall_through(&source.instruction);
                 }
                 Item::Jump(aim) => {
-                    output.jump(at, output::Place::Aim(aim));
+                    output.jump(at, Place::Aim(aim));
                     falls_through = false;
                 }
                 Item::Label => {
@@ -259,13 +258,13 @@ pub fn relocate(
     let mut offset = 0;
     let mut falls_through = true;
     while offset < bytes.len() {
-        offset += relocator.copy(from + offset as u64, &bytes[offset..])?;
+        offset += relocator.copy(from.wrapping_add(offset as u64), &bytes[offset..])?;
         if let Some(Item::Copy(source)) = relocator.items.last() {
             falls_through = can_fall_through(&source.instruction);
         }
     }
     if falls_through {
-        let end = from + offset as u64;
+        let end = from.wrapping_add(offset as u64);
         relocator.jump(redirect(end, end).unwrap_or(Aim::Address(end)));
     }
     let mut relocated = relocator.finish(to, redirect)?;

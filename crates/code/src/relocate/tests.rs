@@ -116,6 +116,20 @@ fn inserted_code_is_run_as_asked() {
 }
 
 #[test]
+fn a_function_that_calls_itself_is_entered_anew() {
+    // call to itself; jmp to itself
+    let code = [0xe8, 0xfb, 0xff, 0xff, 0xff, 0xeb, 0xf9];
+    let mut relocator = Relocator::new();
+    relocator.insert_on_fall(|_| alloc::vec![0x90]);
+    relocator.copy(FROM, &code).unwrap();
+    relocator.copy(FROM + 5, &code[5..]).unwrap();
+    let result = relocator.finish(NEAR, &unchanged).unwrap();
+    let copy = decode(&result.bytes, NEAR);
+    assert_eq!(copy[2].near_branch64(), NEAR);
+    assert_eq!(copy[3].near_branch64(), NEAR + 1);
+}
+
+#[test]
 fn refusals_say_why() {
     let refusal = |bytes: &[u8], to| relocate(bytes, FROM, to, &unchanged).unwrap_err().reason;
     assert_eq!(refusal(&[0x06], NEAR), Reason::Undecodable);

@@ -112,8 +112,12 @@ pub fn samples(address: u64, random: &mut Random) -> Vec<(Instruction, [u8; 15])
     let mut seen: HashMap<Form, usize> = HashMap::new();
     let mut found = Vec::new();
     let mut attempt = |head: &[u8], random: &mut Random| {
+        // Vector instructions have few codes that the register field tells apart, or that name general registers.
+        let opcode = head[head.len() - 1];
+        let vector = matches!(head[0], 0xc4 | 0x62);
+        let apart = matches!(opcode, 0x71..=0x73 | 0xae | 0xc6 | 0xc7 | 0xf0..);
         // Operands: registers, memory through registers, memory relative to the instruction; each with each extension.
-        for reg in 0..8_u8 {
+        for reg in 0..if vector && !apart { 1 } else { 8_u8 } {
             for kind in 0..4 {
                 let modrm = reg << 3
                     | match kind {
@@ -212,16 +216,7 @@ pub fn start_state(layout: Layout, random: &mut Random, caution: u64) -> State {
     state.registers[4] = layout.data + 6 * PAGE as u64;
     state.flags = 0x202 | random.next() & 0x8d5;
     let small = caution > 1 || random.below(2) == 0;
-    state.fill_vectors(|index| match small {
-        true => {
-            if index % 8 == 0 {
-                random.next() as u8 & 63
-            } else {
-                0
-            }
-        }
-        false => random.next() as u8,
-    });
+    state.fill_vectors(|| if small { random.next() & 63 } else { random.next() });
     state
 }
 

@@ -7,15 +7,34 @@
 pub mod instructions;
 
 use std::cell::UnsafeCell;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// The size of what the kernel saves of vector state here, without tiles.
-const VECTOR_STATE: usize = 2696;
+/// More than the kernel saves of vector state anywhere, without tiles.
+const VECTOR_STATE: usize = 4096;
 /// Where the processor says which parts are not in their initial state.
 const PRESENT: usize = 512;
-/// The parts that are set and compared: x87, SSE, AVX, masks, and the two halves of AVX-512.
-const PARTS: [(u32, usize, usize); 6] =
-    [(0, 0, 160), (1, 160, 256), (2, 576, 256), (5, 1088, 64), (6, 1152, 512), (7, 1664, 1024)];
+
+/// The parts of vector state that are set and compared, each with its number, place and size: x87, SSE, AVX, masks,
+/// and the two halves of AVX-512, as far as this processor has them and wherever it puts them.
+fn parts() -> &'static [(u32, usize, usize)] {
+    static FOUND: OnceLock<Vec<(u32, usize, usize)>> = OnceLock::new();
+    FOUND.get_or_init(|| {
+        let enabled = layout_of(0).eax;
+        let others = [2, 5, 6, 7].into_iter().filter(|part| enabled >> part & 1 == 1).map(|part| {
+            let found = layout_of(part);
+            (part, found.ebx as usize, found.eax as usize)
+        });
+        [(0, 0, 160), (1, 160, 256)].into_iter().chain(others).collect()
+    })
+}
+
+/// What the processor says of a part of its state.
+#[allow(unused_unsafe)] // Newer compilers know that asking is safe.
+fn layout_of(part: u32) -> std::arch::x86_64::CpuidResult {
+    // SAFETY: every 64-bit processor that has AVX can be asked, and the others say nothing.
+    unsafe { std::arch::x86_64::__cpuid_count(0xd, part) }
+}
 
 #[derive(Clone)]
 pub struct State {
@@ -36,31 +55,30 @@ impl State {
         Self { registers: [0; 16], flags: 0x202, rip: 0, vectors, signal: 0 }
     }
 
-    /// All vector registers that this machine has.
-    pub fn fill_vectors(&mut self, mut byte: impl FnMut(usize) -> u8) {
-        for (part, start, size) in PARTS {
-            if part == 0 {
-                // Only the eight registers, not the control words; ten bytes of sixteen are used.
-                for index in (32..160).filter(|index| index % 16 < 10) {
-                    self.vectors[index] = byte(index);
-                }
-                // All in use.
-                self.vectors[4] = 0xff;
-            } else {
-                for index in start..start + size {
-                    self.vectors[index] = byte(index);
-                }
+    /// Sets all vector registers, eight bytes at a time.
+    pub fn fill_vectors(&mut self, mut word: impl FnMut() -> u64) {
+        for &(part, start, size) in parts() {
+            // Of x87 only the registers, not the control words.
+            let start = if part == 0 { 32 } else { start };
+            let size = if part == 0 { 128 } else { size };
+            for place in self.vectors[start..start + size].chunks_mut(8) {
+                place.copy_from_slice(&word().to_le_bytes());
             }
         }
+        // Eight registers of ten bytes each, with nothing behind them, and all in use.
+        for index in 0..8 {
+            self.vectors[32 + index * 16 + 10..48 + index * 16].fill(0);
+        }
+        self.vectors[4] = 0xff;
     }
 
-    /// What of the vector state differs, by the start of the part.
+    /// Where the vector state differs.
     pub fn vector_difference(&self, other: &Self) -> Option<usize> {
         // The address of the last x87 instruction is that of the copy.
-        let ignored = 8..16;
-        (0..PRESENT.min(416))
-            .chain(576..VECTOR_STATE - 8)
-            .find(|index| !ignored.contains(index) && self.vectors[*index] != other.vectors[*index])
+        [0..8, 16..VECTOR_STATE]
+            .into_iter()
+            .find(|range| self.vectors[range.clone()] != other.vectors[range.clone()])
+            .and_then(|mut range| range.find(|index| self.vectors[*index] != other.vectors[*index]))
     }
 }
 
@@ -117,6 +135,7 @@ pub fn map(address: u64, size: usize) -> &'static mut [u8] {
 
 /// Takes over the signals that code can cause. The process must have one thread.
 pub fn prepare() {
+    assert!(parts().iter().all(|(_, start, size)| start + size <= VECTOR_STATE));
     let stack = Box::leak(vec![0_u8; 1 << 18].into_boxed_slice());
     // SAFETY: the stack lives for ever, and the handler is one.
     unsafe {
@@ -185,19 +204,23 @@ unsafe fn store(context: &libc::ucontext_t, state: &mut State) {
     }
     state.flags = context.uc_mcontext.gregs[libc::REG_EFL as usize] as u64;
     state.rip = context.uc_mcontext.gregs[libc::REG_RIP as usize] as u64;
-    // SAFETY: the kernel's area is as large as it says, and checked in `load` before anything ran.
+    // SAFETY: the kernel's area has all parts that the processor has; the state's was checked in `prepare`.
     unsafe {
         let area = context.uc_mcontext.fpregs.cast::<u8>();
-        state.vectors.copy_from_slice(std::slice::from_raw_parts(area, VECTOR_STATE));
-    }
-    let present = state.vectors[PRESENT];
-    for (part, start, size) in PARTS {
-        if present >> part & 1 == 0 {
-            state.vectors[start..start + size].fill(0);
-            if part == 0 {
-                state.vectors[0..2].copy_from_slice(&0x37f_u16.to_le_bytes());
+        let present = area.add(PRESENT).read();
+        for &(part, start, size) in parts() {
+            let place = &mut state.vectors[start..start + size];
+            if present >> part & 1 == 1 {
+                place.copy_from_slice(std::slice::from_raw_parts(area.add(start), size));
+            } else {
+                place.fill(0);
+                if part == 0 {
+                    place[..2].copy_from_slice(&0x37f_u16.to_le_bytes());
+                }
             }
         }
+        // The control word of SSE is always there.
+        state.vectors[24..28].copy_from_slice(std::slice::from_raw_parts(area.add(24), 4));
     }
 }
 
@@ -207,19 +230,15 @@ unsafe fn load(context: &mut libc::ucontext_t, state: &State) {
     }
     context.uc_mcontext.gregs[libc::REG_EFL as usize] = state.flags as i64;
     context.uc_mcontext.gregs[libc::REG_RIP as usize] = state.rip as i64;
-    // SAFETY: the area says how large it is, behind the part that all processors have.
+    // SAFETY: as in `store`.
     unsafe {
         let area = context.uc_mcontext.fpregs.cast::<u8>();
-        let size = area.add(464 + 16).cast::<u32>().read() as usize;
-        if size < VECTOR_STATE {
-            libc::_exit(98);
-        }
-        for (_, start, size) in PARTS {
+        for &(_, start, size) in parts() {
             std::slice::from_raw_parts_mut(area.add(start), size)
                 .copy_from_slice(&state.vectors[start..start + size]);
         }
         // The header: everything that is set here is present.
-        let mask = PARTS.iter().fold(0_u64, |mask, part| mask | 1 << part.0);
+        let mask = parts().iter().fold(0_u64, |mask, part| mask | 1 << part.0);
         let present = area.add(PRESENT).cast::<u64>();
         present.write(present.read() | mask);
     }

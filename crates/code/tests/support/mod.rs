@@ -128,6 +128,7 @@ impl File {
         this.add_cold(cold);
         this.add_stubs(&file);
         this.add_frames(&file);
+        this.join_parts();
         Some(this)
     }
 
@@ -209,12 +210,58 @@ impl File {
             };
             frames.push((start, fde.len(), lsda));
         }
+        let parts: Vec<u64> = self.parts.values().flatten().map(|part| part.start).collect();
+        for &(start, size, _) in &frames {
+            let known = self.functions.range(..=start).next_back();
+            let inside = known.is_some_and(|(&from, (_, size))| start < from + size);
+            if !inside && !parts.contains(&start) {
+                let callee = Callee { returns: true, convention: self.convention, external: false };
+                self.functions.insert(start, (format!("sub_{start:x}"), size));
+                self.callees.entry(start).or_insert(callee);
+            }
+        }
         for (start, _, lsda) in frames {
             if let Some(lsda) = lsda {
                 let pads = read_pads(self.bytes(lsda), start).unwrap_or_default();
                 self.pads.insert(start, pads);
             }
         }
+    }
+
+    /// Without symbols a part that was placed elsewhere looks like a function, but for its jumps into the middle of the
+    /// one that it belongs to.
+    fn join_parts(&mut self) {
+        let starts: Vec<u64> = self.functions.keys().copied().collect();
+        let owner = |address: u64| {
+            let index = starts.partition_point(|&start| start <= address).checked_sub(1)?;
+            let start = starts[index];
+            (address < start + self.functions[&start].1).then_some(start)
+        };
+        let mut joined: Vec<(u64, u64)> = Vec::new();
+        for (address, bytes) in self.text() {
+            for branch in weft_code::sweep(bytes, address, &starts).branches {
+                if branch.kind == weft_code::BranchKind::Call {
+                    continue;
+                }
+                if let (Some(part), Some(whole)) = (owner(branch.source), owner(branch.target))
+                    && part != whole
+                    && branch.target != whole
+                    && self.functions[&part].0.starts_with("sub_")
+                {
+                    joined.push((part, whole));
+                }
+            }
+        }
+        joined.sort_unstable();
+        joined.dedup();
+        // Functions with equal parts may share them.
+        let parts: Vec<u64> = joined.iter().map(|(part, _)| *part).collect();
+        for (part, whole) in joined.into_iter().filter(|(_, whole)| !parts.contains(whole)) {
+            let size = self.functions[&part].1;
+            self.callees.remove(&part);
+            self.parts.entry(whole).or_default().push(part..part + size);
+        }
+        self.functions.retain(|address, _| self.callees.contains_key(address));
     }
 
     fn patch(&mut self, place: u64, value: u64) {
