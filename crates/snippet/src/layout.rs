@@ -13,7 +13,7 @@
 //! Slab 0 is never owned (its owner is all ones), and the last one is shared by all threads that
 //! found no other: values in it may be inexact, and its flag says so.
 //!
-//! The owner word is the thread's `fs` base xor the process's *salt*. The salt is `pid << 44 | 1`;
+//! The owner word is the thread's `fs` base xor the process's *salt*. The salt is `pid << 41 | 1`;
 //! it is in a page that the kernel zeroes in a forked child, so that a child never mistakes its
 //! parent's slab for its own.
 
@@ -110,9 +110,12 @@ impl Region {
     }
 }
 
+/// Where in a salt the process id is. It has 22 bits on Linux.
+pub const SALT_SHIFT: u8 = 41;
+
 /// The salt of a process.
 pub const fn salt(pid: u32) -> u64 {
-    (pid as u64) << 44 | 1
+    (pid as u64) << SALT_SHIFT | 1
 }
 
 /// Where a datum is in every slab. What a datum does not have (see [`Datum::state_size`]) is not

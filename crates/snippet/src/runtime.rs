@@ -6,7 +6,7 @@
 
 use crate::asm::{Alu, Asm, Cond, Label, Mem, Shift};
 use crate::layout::{
-    MAP_PROBES, MAP_WRITING, MARK_PROBES, MARK_REACH, RING_STALLED, RING_TAIL, header,
+    MAP_PROBES, MAP_WRITING, MARK_PROBES, MARK_REACH, RING_STALLED, RING_TAIL, SALT_SHIFT, header,
 };
 use crate::site::{Env, Routines, Source};
 use alloc::vec::Vec;
@@ -103,7 +103,7 @@ fn claim(asm: &mut Asm, env: &Env) -> Label {
     asm.jcc(Cond::NotEqual, have_salt);
     // A forked child, for the first time.
     system_call(asm, GETPID);
-    asm.shift_imm(Shift::Shl, RAX, 44);
+    asm.shift_imm(Shift::Shl, RAX, SALT_SHIFT);
     asm.inc(RAX);
     asm.store(Mem::Rip(env.salt), RAX);
     asm.bind(have_salt);
@@ -151,7 +151,9 @@ fn claim(asm: &mut Asm, env: &Env) -> Label {
     asm.bind(prepare);
     system_call(asm, GETTID);
     asm.store32(Mem::Base(RDI, header::TID as i32), RAX);
-    system_call(asm, GETPID);
+    // Not by `getpid`: what a vforked child measures is its parent's, whose memory it runs in.
+    asm.mov(RAX, Mem::Rip(env.salt));
+    asm.shift_imm(Shift::Shr, RAX, SALT_SHIFT);
     asm.store32(Mem::Base(RDI, header::PID as i32), RAX);
     asm.mov_imm(RCX, i64::from(header::CALLING));
     asm.mov_imm(RSI, 0);

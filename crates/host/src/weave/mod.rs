@@ -2,8 +2,9 @@
 //!
 //! `text` knows the code of modules, `points` where probes can be, `plan` (pure) where the jumps to
 //! them go, `trampoline` (pure) what they lead to, `arena` and `values` hold memory in the target,
-//! `edit` changes code, `weaver` brings them together.
+//! `edit` changes code, `weaver` prepares what is to be there, `apply` puts it there.
 
+mod apply;
 mod arena;
 mod clock;
 mod edit;
@@ -17,8 +18,9 @@ mod trampoline;
 mod values;
 mod weaver;
 
+pub use apply::Changes;
+pub(crate) use apply::addresses_in;
 pub(crate) use edit::{Edit, apply as apply_edits, outdated};
 pub use points::Point;
 pub use read::TimerValue;
-pub(crate) use weaver::addresses_in;
-pub use weaver::{Changes, Order, ProbeId, Refusal, Weaver};
+pub use weaver::{Order, ProbeId, Refusal, Weaver};

@@ -1,25 +1,24 @@
 //! All probes of one target.
 
+use super::apply::{Changes, Next};
 use super::arena::Arena;
 use super::clock::clock;
 use super::edit::{self, Edit};
-use super::family::relatives;
 use super::plan::{JUMP, Plan, Spot};
 use super::points::{self, Point};
 use super::text::{FunctionTerrain, Known, ModuleText};
 use super::trampoline::{self, Insertions, Trampoline};
 use super::values::{Needs, Values};
-use crate::agent::{Agent, take_out};
+use crate::agent::Agent;
 use crate::modules;
 use crate::proc::{self, Tid};
-use crate::stopped::{Caution, Stopped, outside_rseq};
+use crate::stopped::Stopped;
 use crate::{Error, ErrorKind, Result, TargetAddr, memory};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use weft_abi::Change;
 use weft_code::{Convention, FlagSet, Liveness, Moved, Program, RegisterSet, live_at_entry};
 use weft_snippet::layout::{Place, salt};
 use weft_snippet::{
@@ -53,17 +52,17 @@ pub struct Refusal {
 /// A snippet at its points.
 #[derive(Debug)]
 pub struct Probe {
-    weave: Arc<Weave>,
-    points: Vec<Point>,
+    pub(super) weave: Arc<Weave>,
+    pub(super) points: Vec<Point>,
     /// Which of the weaver's values it measures into.
-    values: usize,
+    pub(super) values: usize,
     /// The places of its data; those of a counter of each point are in `own`.
-    places: Vec<Place>,
+    pub(super) places: Vec<Place>,
     /// The places of each point's own counters, point by point.
-    own: Vec<Place>,
-    refused: Vec<Refusal>,
-    tactics: BTreeMap<&'static str, usize>,
-    enabled: bool,
+    pub(super) own: Vec<Place>,
+    pub(super) refused: Vec<Refusal>,
+    pub(super) tactics: BTreeMap<&'static str, usize>,
+    pub(super) enabled: bool,
 }
 
 impl Probe {
@@ -110,52 +109,52 @@ impl Probe {
 
 /// One probe at one point of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Strand {
-    probe: ProbeId,
-    point: usize,
+pub(super) struct Strand {
+    pub(super) probe: ProbeId,
+    pub(super) point: usize,
 }
 
 /// A function with probes.
 #[derive(Debug)]
-struct Woven {
-    text: usize,
-    known: Known,
-    strands: BTreeMap<Spot, Vec<Strand>>,
-    plan: Plan,
-    active: Active,
+pub(super) struct Woven {
+    pub(super) text: usize,
+    pub(super) known: Known,
+    pub(super) strands: BTreeMap<Spot, Vec<Strand>>,
+    pub(super) plan: Plan,
+    pub(super) active: Active,
 }
 
 /// What is in the target for a function.
 #[derive(Debug, Default)]
-struct Active {
+pub(super) struct Active {
     /// The changes to its code.
-    edits: Vec<Edit>,
+    pub(super) edits: Vec<Edit>,
     /// Where each of them is noted.
-    notes: Vec<u32>,
-    pieces: Vec<Piece>,
+    pub(super) notes: Vec<u32>,
+    pub(super) pieces: Vec<Piece>,
     /// The probes that it has.
-    strands: BTreeMap<Spot, Vec<Strand>>,
+    pub(super) strands: BTreeMap<Spot, Vec<Strand>>,
 }
 
 /// A trampoline in the target.
 #[derive(Clone, Debug)]
-struct Piece {
-    arena: usize,
-    at: TargetAddr,
-    length: usize,
+pub(super) struct Piece {
+    pub(super) arena: usize,
+    pub(super) at: TargetAddr,
+    pub(super) length: usize,
     /// The function, and the instructions that were copied.
-    function: u64,
-    window: Range<u64>,
-    moved: Vec<Moved>,
+    pub(super) function: u64,
+    pub(super) window: Range<u64>,
+    pub(super) moved: Vec<Moved>,
 }
 
 impl Piece {
-    fn contains(&self, at: TargetAddr) -> bool {
+    pub(super) fn contains(&self, at: TargetAddr) -> bool {
         self.at <= at && at < self.at + self.length as u64
     }
 
     /// The original of the place where a thread is; nothing if it is in a snippet.
-    fn home_of(&self, at: u64) -> Option<u64> {
+    pub(super) fn home_of(&self, at: u64) -> Option<u64> {
         const SYSTEM_CALL: u64 = 2;
         let of = |moved: &Moved| {
             let behind_call =
@@ -170,14 +169,6 @@ impl Piece {
         };
         self.moved.iter().find_map(of)
     }
-}
-
-/// A function that is about to change: what is to be there.
-#[derive(Debug)]
-struct Next {
-    function: u64,
-    active: Active,
-    plan: Plan,
 }
 
 /// A probe that is about to be woven.
@@ -206,25 +197,30 @@ impl Missing {
     }
 }
 
+/// The arena, the values, and whether `fs:0` holds the thread's `fs` base.
+type EnvironmentKey = (usize, usize, bool);
+
 /// All probes of one target.
 #[derive(Debug)]
 pub struct Weaver {
-    pid: Tid,
+    pub(super) pid: Tid,
     /// What the target itself calls its id.
-    own_pid: u32,
-    arenas: Vec<Arena>,
-    values: Vec<Values>,
+    pub(super) own_pid: u32,
+    pub(super) arenas: Vec<Arena>,
+    pub(super) values: Vec<Values>,
     /// The routines that snippets call, by arena and values.
-    environments: HashMap<(usize, usize), Env>,
-    texts: Vec<ModuleText>,
-    woven: HashMap<u64, Woven>,
-    probes: BTreeMap<ProbeId, Probe>,
-    next_probe: ProbeId,
+    pub(super) environments: HashMap<EnvironmentKey, Env>,
+    pub(super) texts: Vec<ModuleText>,
+    pub(super) woven: HashMap<u64, Woven>,
+    pub(super) probes: BTreeMap<ProbeId, Probe>,
+    pub(super) next_probe: ProbeId,
     /// Trampolines that nothing leads to any more, but that a thread may still be in.
-    limbo: Vec<Piece>,
-    bmi2: bool,
+    pub(super) limbo: Vec<Piece>,
+    pub(super) bmi2: bool,
+    /// Whether the word at each thread's `fs` base is the `fs` base, as where a C library runs.
+    pub(super) thread_pointer: bool,
     /// Whether there was a snippet that calls functions of the program.
-    calls_program: bool,
+    pub(super) calls_program: bool,
 }
 
 impl Weaver {
@@ -242,6 +238,7 @@ impl Weaver {
             next_probe: 1,
             limbo: Vec::new(),
             bmi2: std::arch::is_x86_feature_detected!("bmi2"),
+            thread_pointer: false,
             calls_program: false,
         }
     }
@@ -401,6 +398,7 @@ impl Weaver {
         pidfd: RawFd,
         missing: &Missing,
     ) -> Result<()> {
+        self.look_at_threads(stopped);
         for &near in &missing.arenas {
             let maps = proc::maps(self.pid)?;
             let salt = salt(self.own_pid);
@@ -420,6 +418,19 @@ impl Weaver {
             }
         }
         Ok(())
+    }
+
+    /// Finds out whether a thread can learn its `fs` base from memory, which is much faster than by the
+    /// instruction for it. The ABI of thread-local storage asks for that; Go does not follow it, and a
+    /// program that is just starting not yet.
+    pub(super) fn look_at_threads(&mut self, stopped: &Stopped) {
+        let mut bases = stopped.threads().values().map(|registers| registers.0.fs_base).peekable();
+        self.thread_pointer = bases.peek().is_some()
+            && !self.texts.iter().any(ModuleText::is_go)
+            && bases.all(|base| {
+                let word = memory::read(self.pid, TargetAddr(base), 8);
+                word.is_ok_and(|word| word == base.to_ne_bytes())
+            });
     }
 
     /// Prepares everything for a draft's probe, but changes nothing that runs.
@@ -487,7 +498,7 @@ impl Weaver {
     /// How the windows of a new probe's points were found.
     fn count_tactics(&mut self, id: ProbeId, changes: &Changes) {
         let mut tactics = BTreeMap::new();
-        for next in &changes.0 {
+        for next in &changes.functions {
             let strands = &self.woven[&next.function].strands;
             for (spot, _) in strands.iter().filter(|(_, all)| all.iter().any(|s| s.probe == id)) {
                 if let Some(window) = next.plan.window_of(spot.instruction()) {
@@ -508,7 +519,7 @@ impl Weaver {
         for function in functions {
             changes.push(self.reweave_one(function)?);
         }
-        Ok(Changes(changes))
+        self.compare(changes)
     }
 
     fn reweave_one(&mut self, function: u64) -> Result<Next> {
@@ -579,7 +590,7 @@ impl Weaver {
                 let values = self.probes[&strand.probe].values;
                 let env = environment(
                     &mut self.environments,
-                    (arena, values),
+                    (arena, values, self.thread_pointer),
                     &mut self.arenas[arena],
                     &self.values[values],
                     self.bmi2,
@@ -792,8 +803,8 @@ fn edits(plan: &Plan, trampolines: &BTreeMap<u64, Trampoline>, text: &ModuleText
 
 /// The environment of snippets in one arena that measure into certain values; made when first used.
 fn environment(
-    known: &mut HashMap<(usize, usize), Env>,
-    key: (usize, usize),
+    known: &mut HashMap<EnvironmentKey, Env>,
+    key: EnvironmentKey,
     arena: &mut Arena,
     values: &Values,
     bmi2: bool,
@@ -808,6 +819,7 @@ fn environment(
         salt: arena.salt().0,
         region: values.region,
         routines: weft_snippet::Routines::default(),
+        thread_pointer: key.2,
         bmi2,
         clock: clock(),
         xsave_mask: 0,

@@ -1,0 +1,334 @@
+//! Putting prepared changes into the held target, and freeing what nobody runs any more.
+
+use super::arena::Arena;
+use super::edit::{self, Edit};
+use super::family::relatives;
+use super::plan::Plan;
+use super::weaver::{Active, Piece, Refusal, Weaver};
+use crate::agent::take_out;
+use crate::proc::{self, Tid};
+use crate::stopped::{Caution, Stopped, outside_rseq};
+use crate::{Error, ErrorKind, Result, TargetAddr, memory};
+use std::collections::BTreeSet;
+use std::ops::Range;
+use weft_abi::Change;
+
+/// A function that is about to change: what is to be there.
+#[derive(Debug)]
+pub(super) struct Next {
+    pub(super) function: u64,
+    pub(super) active: Active,
+    pub(super) plan: Plan,
+}
+
+/// What is about to change.
+#[derive(Debug, Default)]
+pub struct Changes {
+    pub(super) functions: Vec<Next>,
+    /// In the order of their addresses, as all edits here.
+    undo: Vec<Edit>,
+    /// Made after the former, each with the index of its function.
+    make: Vec<(Edit, usize)>,
+}
+
+impl Changes {
+    /// Whether nothing is.
+    pub fn is_empty(&self) -> bool {
+        self.functions.is_empty()
+    }
+}
+
+impl Weaver {
+    /// The edits that lead from what is in the target to what is to be there.
+    pub(super) fn compare(&mut self, functions: Vec<Next>) -> Result<Changes> {
+        let mut changes = Changes { functions, ..Changes::default() };
+        for (index, next) in changes.functions.iter_mut().enumerate() {
+            let old = &self.woven[&next.function].active.edits;
+            let same_place = |a: &Edit, b: &Edit| a.at == b.at && a.old.len() == b.old.len();
+            for edit in old.iter().filter(|o| !next.active.edits.iter().any(|n| same_place(n, o))) {
+                changes.undo.push(edit.clone().reversed());
+            }
+            for edit in &next.active.edits {
+                let there = old.iter().find(|o| same_place(o, edit));
+                if there != Some(edit) {
+                    let now = there.map_or(&edit.old, |there| &there.new);
+                    changes.make.push((Edit { old: now.clone(), ..edit.clone() }, index));
+                }
+            }
+            // Before it is done, so that whoever comes after a killed weft knows of it.
+            for edit in &next.active.edits {
+                let change = Change::new(edit.at.0, &edit.old, &edit.new)
+                    .ok_or_else(|| Error::new(ErrorKind::Internal, "a change is too long"))?;
+                next.active.notes.push(self.arenas[0].note(change)?);
+            }
+        }
+        changes.undo.sort_unstable_by_key(|edit| edit.at);
+        changes.make.sort_unstable_by_key(|(edit, _)| edit.at);
+        Ok(changes)
+    }
+
+    /// Makes the changes in the held target.
+    pub fn apply(&mut self, stopped: &mut Stopped, mut changes: Changes) -> Result<()> {
+        if !self.thread_pointer {
+            // A program that has been started meanwhile may have its C library by now.
+            self.look_at_threads(stopped);
+        }
+        self.drop_stale(&mut changes)?;
+        let make: Vec<Edit> = changes.make.into_iter().map(|(edit, _)| edit).collect();
+        let mut kin = self.stop_kin()?;
+        for held in std::iter::once(&mut *stopped).chain(&mut kin) {
+            for edits in [&changes.undo, &make] {
+                edit::apply(held, &still_right(held.pid(), edits)?)?;
+            }
+            move_threads(held, changes.functions.iter().flat_map(|next| &next.active.pieces))?;
+        }
+        for next in changes.functions {
+            let Some(woven) = self.woven.get_mut(&next.function) else { continue };
+            let old = std::mem::replace(&mut woven.active, next.active);
+            woven.plan = next.plan;
+            for note in old.notes {
+                self.arenas[0].strike(note);
+            }
+            self.limbo.extend(old.pieces);
+            if woven.strands.is_empty() {
+                self.woven.remove(&next.function);
+            }
+        }
+        let outcome = self.free_limbo(std::iter::once(&*stopped).chain(&kin));
+        for held in &mut kin {
+            held.release();
+        }
+        outcome
+    }
+
+    /// Leaves functions alone whose code was unloaded, or changed by others, since weft has read it.
+    fn drop_stale(&mut self, changes: &mut Changes) -> Result<()> {
+        let expected: Vec<Edit> =
+            changes.make.iter().map(|(edit, _)| edit.before(&changes.undo)).collect();
+        let outdated = edit::outdated(self.pid, &expected)?;
+        if outdated.is_empty() {
+            return Ok(());
+        }
+        let stale: BTreeSet<usize> = outdated.into_iter().map(|at| changes.make[at].1).collect();
+        let functions = std::mem::take(&mut changes.functions);
+        let mut kept = Vec::with_capacity(functions.len());
+        for (index, next) in functions.into_iter().enumerate() {
+            if stale.contains(&index) {
+                self.give_up(&next);
+            } else {
+                for &note in &next.active.notes {
+                    self.arenas[0].strike(note);
+                }
+                kept.push(Next { active: Active { notes: Vec::new(), ..next.active }, ..next });
+            }
+        }
+        *changes = self.compare(kept)?;
+        Ok(())
+    }
+
+    /// Takes back what was prepared for a function: it stays as it is.
+    fn give_up(&mut self, next: &Next) {
+        let Some(woven) = self.woven.get_mut(&next.function) else { return };
+        for piece in &next.active.pieces {
+            self.arenas[piece.arena].release(piece.at, piece.length);
+        }
+        for &note in &next.active.notes {
+            self.arenas[0].strike(note);
+        }
+        self.texts[woven.text].claim(next.function, &next.plan.claims(), woven.plan.claims());
+        let kept = &woven.active.strands;
+        for (spot, strands) in &mut woven.strands {
+            strands.retain(|strand| {
+                let probe = self.probes.get_mut(&strand.probe).filter(|probe| probe.enabled);
+                let is_kept = kept.get(spot).is_some_and(|all| all.contains(strand));
+                if let (Some(probe), false) = (probe, is_kept) {
+                    let point = probe.points[strand.point];
+                    let why = "the code has changed since weft has read it".into();
+                    probe.refused.push(Refusal { point, why });
+                    return false;
+                }
+                true
+            });
+        }
+        woven.strands.retain(|_, strands| !strands.is_empty());
+    }
+
+    /// Stops the children that the target has forked since it has probes.
+    fn stop_kin(&self) -> Result<Vec<Stopped>> {
+        let mut kin: Vec<Stopped> = Vec::new();
+        let Some(arena) = self.arenas.first() else { return Ok(kin) };
+        // One may fork before it is stopped.
+        loop {
+            let mut fresh = relatives(self.pid, arena.inode(), arena.since());
+            fresh.retain(|&child| kin.iter().all(|held| held.pid() != child));
+            if fresh.is_empty() {
+                return Ok(kin);
+            }
+            for child in fresh {
+                match Stopped::stop_all(child, Caution::SpareSleepers) {
+                    Ok(held) => kin.push(held),
+                    // One that has ended meanwhile is in nobody's way.
+                    Err(_) if !proc::is_alive(child) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+    }
+
+    /// Takes the memory of the probes out of the target's children.
+    pub fn leave_kin(&self) -> Result<()> {
+        for mut held in self.stop_kin()? {
+            if held.threads().is_empty() {
+                let pid = held.pid();
+                held = Stopped::stop_least_noticed(pid)?;
+            }
+            let outcome = take_out(&held, &self.memory());
+            held.release();
+            outcome?;
+        }
+        Ok(())
+    }
+
+    /// Frees trampolines that nothing leads to and no thread is in any more.
+    pub fn clear_limbo(&mut self, stopped: &Stopped) -> Result<()> {
+        let mut kin = self.stop_kin()?;
+        let outcome = self.free_limbo(std::iter::once(stopped).chain(&kin));
+        for held in &mut kin {
+            held.release();
+        }
+        outcome
+    }
+
+    fn free_limbo<'a>(&mut self, held: impl Iterator<Item = &'a Stopped>) -> Result<()> {
+        if self.limbo.is_empty() {
+            return Ok(());
+        }
+        let code: Vec<Range<TargetAddr>> = self.arenas.iter().map(Arena::code).collect();
+        let mut busy = Vec::new();
+        for held in held {
+            busy.extend(addresses_in(held, &code, self.calls_program)?);
+        }
+        let arenas = &mut self.arenas;
+        self.limbo.retain(|piece| {
+            let is_busy = busy.iter().any(|&at| piece.contains(at));
+            if !is_busy {
+                arenas[piece.arena].release(piece.at, piece.length);
+            }
+            is_busy
+        });
+        Ok(())
+    }
+
+    /// Whether a thread may still be in code that is no longer led to.
+    pub fn is_anyone_inside(&self) -> bool {
+        !self.limbo.is_empty()
+    }
+
+    /// Takes threads out of trampolines that sleep there in a system call which was copied.
+    pub fn evict_sleepers(&mut self, stopped: &mut Stopped) -> Result<()> {
+        for piece in &self.limbo {
+            for (tid, mut registers) in stopped.threads().clone() {
+                let at = registers.instruction();
+                if !piece.contains(at) {
+                    continue;
+                }
+                let home = piece.home_of(at.0).ok_or_else(|| still_inside(tid))?;
+                registers.0.rip = home;
+                stopped.redirect(tid, registers)?;
+            }
+        }
+        self.clear_limbo(stopped)?;
+        match self.limbo.first() {
+            None => Ok(()),
+            Some(_) => Err(still_inside(self.pid)),
+        }
+    }
+}
+
+/// The edits that find what they expect.
+fn still_right(pid: Tid, edits: &[Edit]) -> Result<Vec<Edit>> {
+    let outdated: BTreeSet<usize> = edit::outdated(pid, edits)?.into_iter().collect();
+    let right = edits.iter().enumerate().filter(|(index, _)| !outdated.contains(index));
+    Ok(right.map(|(_, edit)| edit.clone()).collect())
+}
+
+/// Moves threads that stand in the middle of code that was just overwritten to its copy.
+fn move_threads<'a>(stopped: &mut Stopped, pieces: impl Iterator<Item = &'a Piece>) -> Result<()> {
+    let mut by_start: Vec<&Piece> = pieces.collect();
+    by_start.sort_unstable_by_key(|piece| piece.window.start);
+    let pid = stopped.pid();
+    let threads: Vec<_> = stopped.threads().iter().map(|(&tid, &r)| (tid, r)).collect();
+    for (tid, registers) in threads {
+        let at = registers.instruction().0;
+        let after = by_start.partition_point(|piece| piece.window.start < at);
+        let Some(piece) = after.checked_sub(1).map(|index| by_start[index]) else { continue };
+        let Some(moved) = piece.moved.iter().find(|moved| moved.original == at) else { continue };
+        let mut registers = outside_rseq(pid, tid, registers);
+        if registers.instruction().0 == at {
+            registers.0.rip = moved.before;
+        }
+        stopped.redirect(tid, registers)?;
+    }
+    Ok(())
+}
+
+/// The addresses within ranges of weft's code that threads are at, or will come back to.
+///
+/// Stacks are full of addresses that mean nothing any more. So those on a thread's stack count only when
+/// it is in weft's code, or was when a signal interrupted it: otherwise nothing of weft's is on it.
+pub(crate) fn addresses_in(
+    stopped: &Stopped,
+    ranges: &[Range<TargetAddr>],
+    always: bool,
+) -> Result<Vec<TargetAddr>> {
+    let pid = stopped.pid();
+    let maps = proc::maps(pid)?;
+    let is_ours = |at: &TargetAddr| ranges.iter().any(|range| range.contains(at));
+    let running = stopped.threads().values().map(|r| (r.instruction(), TargetAddr(r.0.rsp)));
+    let sleeping = stopped.sleepers().filter_map(proc::sleeping_at);
+    let mut found = Vec::new();
+    for (at, stack) in running.chain(sleeping) {
+        let Some(mapping) = maps.iter().find(|m| m.contains(stack)) else {
+            found.extend(is_ours(&at).then_some(at));
+            continue;
+        };
+        let bytes = memory::read(pid, stack, (mapping.end - stack) as usize).unwrap_or_default();
+        let words: Vec<u64> = bytes
+            .chunks_exact(8)
+            .map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()))
+            .collect();
+        let on_stack = words.iter().enumerate().filter(|&(_, &word)| is_ours(&TargetAddr(word)));
+        let was_interrupted = |index: usize| {
+            let frame = index.checked_sub(INTERRUPTED_AT);
+            frame.is_some_and(|frame| is_signal_return(pid, TargetAddr(words[frame])))
+        };
+        let is_inside =
+            always || is_ours(&at) || on_stack.clone().any(|(index, _)| was_interrupted(index));
+        if is_inside {
+            found.extend(is_ours(&at).then_some(at));
+            found.extend(on_stack.map(|(_, &word)| TargetAddr(word)));
+        }
+    }
+    Ok(found)
+}
+
+/// Where in the frame that the kernel puts on the stack for a signal handler the interrupted address
+/// is, in words; the first word is where the handler returns to.
+const INTERRUPTED_AT: usize = 22;
+
+/// Whether the code at an address ends the handling of a signal.
+fn is_signal_return(pid: Tid, at: TargetAddr) -> bool {
+    const SYSTEM_CALL: [u8; 2] = [0x0f, 0x05];
+    // `mov $15, %rax` and `mov $15, %eax`: the number of `rt_sigreturn`.
+    const NUMBERS: [&[u8]; 2] = [&[0x48, 0xc7, 0xc0, 15, 0, 0, 0], &[0xb8, 15, 0, 0, 0]];
+    let Ok(bytes) = memory::read(pid, at, 16) else { return false };
+    NUMBERS.iter().any(|number| {
+        bytes.strip_prefix(*number).is_some_and(|rest| rest.starts_with(&SYSTEM_CALL))
+    })
+}
+
+fn still_inside(tid: Tid) -> Error {
+    Error::new(ErrorKind::Timeout, format!("thread {tid} does not leave the code of a probe"))
+        .why("it sleeps there, or a signal handler that interrupted it does not return")
+        .advice("let the process run for a moment and try again")
+}
