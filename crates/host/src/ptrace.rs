@@ -80,6 +80,11 @@ pub fn resume_to_call(tid: Tid, signal: c_int) -> io::Result<()> {
     request(libc::PTRACE_SYSCALL, tid, 0, signal as usize).map(drop)
 }
 
+/// Lets a stopped thread execute one instruction.
+pub fn step(tid: Tid) -> io::Result<()> {
+    request(libc::PTRACE_SINGLESTEP, tid, 0, 0).map(drop)
+}
+
 /// What a thread that is stopped at an event has to say: for one that has started another, its id.
 pub fn event_message(tid: Tid) -> io::Result<u64> {
     let mut message = 0u64;

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 /// How long a thread may take to stop. One that is in the kernel cannot before it comes out.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long one of several threads may take to stop that would all do.
+const IMPATIENCE: Duration = Duration::from_millis(20);
 /// How long to sleep when no thread has anything to report.
 const NAP: Duration = Duration::from_micros(20);
 
@@ -92,12 +94,12 @@ impl Stopped {
                 // A failure means that the thread is gone; waiting will tell.
                 let _ = ptrace::interrupt(tid);
             }
-            stopped.await_stops(fresh)?;
+            stopped.await_stops(fresh, PATIENCE)?;
             // What a stop does to these is repaired as soon as they have stopped; so one at a time,
             // and when the others leave the processors to them.
             for tid in delicate {
                 let _ = ptrace::interrupt(tid);
-                stopped.await_stops(vec![tid])?;
+                stopped.await_stops(vec![tid], PATIENCE)?;
             }
         }
         Ok(stopped)
@@ -113,9 +115,12 @@ impl Stopped {
             candidates.retain(|&(noticed, _)| noticed < Disturbance::ShortReturn);
             candidates.sort_unstable();
             for (_, tid) in candidates {
-                let stopped = Self::stop_one(pid, tid)?;
-                if !stopped.threads.is_empty() {
-                    return Ok(stopped);
+                match Self::stop_within(pid, tid, IMPATIENCE) {
+                    Ok(stopped) if !stopped.threads.is_empty() => return Ok(stopped),
+                    // Another may be quicker.
+                    Ok(_) => {}
+                    Err(error) if error.kind == ErrorKind::Timeout => {}
+                    Err(error) => return Err(error),
                 }
             }
             if Instant::now() > deadline {
@@ -127,18 +132,22 @@ impl Stopped {
 
     /// Stops one thread; none if it has ended, or sleeps where nothing can interrupt it.
     pub fn stop_one(pid: Tid, tid: Tid) -> Result<Self> {
+        Self::stop_within(pid, tid, PATIENCE)
+    }
+
+    fn stop_within(pid: Tid, tid: Tid, patience: Duration) -> Result<Self> {
         let mut stopped = Self { pid, ..Self::default() };
         if proc::is_alive(tid) && seize(pid, tid)? {
             stopped.since = Some(Instant::now());
             let _ = ptrace::interrupt(tid);
-            stopped.await_stops(vec![tid])?;
+            stopped.await_stops(vec![tid], patience)?;
         }
         Ok(stopped)
     }
 
     /// Waits until these seized and interrupted threads are stopped.
-    fn await_stops(&mut self, mut waiting: Vec<Tid>) -> Result<()> {
-        let deadline = Instant::now() + PATIENCE;
+    fn await_stops(&mut self, mut waiting: Vec<Tid>, patience: Duration) -> Result<()> {
+        let deadline = Instant::now() + patience;
         while !waiting.is_empty() {
             let mut progress = false;
             let mut still = Vec::with_capacity(waiting.len());
@@ -298,6 +307,34 @@ impl Stopped {
     /// Has a stopped thread go on with other registers.
     pub fn redirect(&mut self, tid: Tid, registers: Registers) -> Result<()> {
         ptrace::set_registers(tid, &registers).map_err(|e| ptrace::failed("move", tid, &e))?;
+        self.threads.insert(tid, registers);
+        Ok(())
+    }
+
+    /// Lets a stopped thread execute instructions for as long as `go_on` holds of where it is. No signal
+    /// reaches it meanwhile.
+    pub fn step_while(&mut self, tid: Tid, go_on: impl Fn(TargetAddr) -> bool) -> Result<()> {
+        /// A snippet with all that it calls has far fewer.
+        const MOST: usize = 20_000;
+        const NO_SIGNAL: u64 = u64::MAX;
+        let failed = |e: std::io::Error| ptrace::failed("step", tid, &e);
+        let mask = ptrace::signal_mask(tid).map_err(failed)?;
+        ptrace::set_signal_mask(tid, NO_SIGNAL).map_err(failed)?;
+        let mut steps = 0;
+        let registers = loop {
+            let registers = ptrace::registers(tid).map_err(failed)?;
+            if steps == MOST || !go_on(registers.instruction()) {
+                break registers;
+            }
+            steps += 1;
+            ptrace::step(tid).map_err(failed)?;
+            match ptrace::wait(tid).map_err(failed)? {
+                Event::Gone => return Ok(()),
+                // Where it can be stopped, it has been: by the step, or on its way out of the kernel.
+                _ => {}
+            }
+        };
+        ptrace::set_signal_mask(tid, mask).map_err(failed)?;
         self.threads.insert(tid, registers);
         Ok(())
     }

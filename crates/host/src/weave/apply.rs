@@ -73,10 +73,15 @@ impl Weaver {
             // A program that has been started meanwhile may have its C library by now.
             self.look_at_threads(stopped);
         }
-        self.drop_stale(&mut changes)?;
-        let make: Vec<Edit> = changes.make.into_iter().map(|(edit, _)| edit).collect();
         let mut kin = self.stop_kin()?;
         for held in std::iter::once(&mut *stopped).chain(&mut kin) {
+            self.step_out(held, &changes)?;
+        }
+        let busy = self.interrupted_in(std::iter::once(&*stopped).chain(&kin), &changes)?;
+        self.drop_stale(&mut changes, &busy)?;
+        let make: Vec<Edit> = changes.make.iter().map(|(edit, _)| edit.clone()).collect();
+        for held in std::iter::once(&mut *stopped).chain(&mut kin) {
+            self.follow(held, &changes)?;
             for edits in [&changes.undo, &make] {
                 edit::apply(held, &still_right(held.pid(), edits)?)?;
             }
@@ -101,20 +106,120 @@ impl Weaver {
         outcome
     }
 
-    /// Leaves functions alone whose code was unloaded, or changed by others, since weft has read it.
-    fn drop_stale(&mut self, changes: &mut Changes) -> Result<()> {
+    /// The trampolines of a function that threads may be in.
+    fn pieces_of(&self, function: u64) -> impl Iterator<Item = &Piece> {
+        let active = self.woven.get(&function).into_iter().flat_map(|woven| &woven.active.pieces);
+        active.chain(self.limbo.iter().filter(move |piece| piece.function == function))
+    }
+
+    /// Has threads leave trampolines of functions that change: from there they would go on as the code
+    /// around was. A thread in a snippet first ends it.
+    fn step_out(&self, held: &mut Stopped, changes: &Changes) -> Result<()> {
+        let code: Vec<Range<TargetAddr>> = self.arenas.iter().map(Arena::code).collect();
+        let is_ours = |at: TargetAddr| code.iter().any(|range| range.contains(&at));
+        let stones: BTreeSet<u64> = changes
+            .functions
+            .iter()
+            .filter_map(|next| self.woven.get(&next.function))
+            .flat_map(|woven| woven.plan.stepping_stones())
+            .collect();
+        let inside: Vec<Tid> = held
+            .threads()
+            .iter()
+            .filter(|(_, registers)| {
+                let at = registers.instruction();
+                is_ours(at) || stones.contains(&at.0)
+            })
+            .map(|(&tid, _)| tid)
+            .collect();
+        if inside.is_empty() {
+            return Ok(());
+        }
+        let pieces: Vec<&Piece> =
+            changes.functions.iter().flat_map(|next| self.pieces_of(next.function)).collect();
+        let piece_at = |at: TargetAddr| pieces.iter().find(|piece| piece.contains(at));
+        let is_runtime = |at: TargetAddr| {
+            let mut all = self.woven.values().flat_map(|woven| &woven.active.pieces);
+            is_ours(at)
+                && !all.any(|piece| piece.contains(at))
+                && !self.limbo.iter().any(|piece| piece.contains(at))
+        };
+        for tid in inside {
+            held.step_while(tid, |at| match piece_at(at) {
+                Some(piece) => piece.original_of(at.0).is_none(),
+                None => stones.contains(&at.0) || is_runtime(at),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Moves threads from copies of instructions to where these will be.
+    fn follow(&self, held: &mut Stopped, changes: &Changes) -> Result<()> {
+        for (tid, mut registers) in held.threads().clone() {
+            let at = registers.instruction();
+            let from = |next: &&Next| self.pieces_of(next.function).any(|p| p.contains(at));
+            let Some(next) = changes.functions.iter().find(from) else { continue };
+            let original = self.pieces_of(next.function).find_map(|p| p.original_of(at.0));
+            let Some(original) = original else { continue };
+            let mut moved = next.active.pieces.iter().flat_map(|piece| &piece.moved);
+            let moved = moved.find(|moved| moved.original == original);
+            registers.0.rip = moved.map_or(original, |moved| moved.copy);
+            held.redirect(tid, registers)?;
+        }
+        Ok(())
+    }
+
+    /// Functions that get new windows while a signal handler runs that has interrupted one of their
+    /// trampolines: by their index.
+    fn interrupted_in<'a>(
+        &self,
+        held: impl Iterator<Item = &'a Stopped>,
+        changes: &Changes,
+    ) -> Result<BTreeSet<usize>> {
+        let widened: Vec<usize> = (0..changes.functions.len())
+            .filter(|&index| {
+                let next = &changes.functions[index];
+                let before = self.woven.get(&next.function).map(|woven| &woven.plan.windows);
+                let is_new = |start| before.is_none_or(|before| !before.contains_key(start));
+                next.plan.windows.keys().any(is_new)
+                    && self.pieces_of(next.function).next().is_some()
+            })
+            .collect();
+        let mut busy = BTreeSet::new();
+        if widened.is_empty() {
+            return Ok(busy);
+        }
+        let code: Vec<Range<TargetAddr>> = self.arenas.iter().map(Arena::code).collect();
+        for held in held {
+            for at in addresses_in(held, &code, self.calls_program)? {
+                let is_in = |index: &&usize| {
+                    self.pieces_of(changes.functions[**index].function).any(|p| p.contains(at))
+                };
+                busy.extend(widened.iter().filter(is_in));
+            }
+        }
+        Ok(busy)
+    }
+
+    /// Leaves functions alone whose code was unloaded, or changed by others, since weft has read it, and
+    /// those that are busy.
+    fn drop_stale(&mut self, changes: &mut Changes, busy: &BTreeSet<usize>) -> Result<()> {
         let expected: Vec<Edit> =
             changes.make.iter().map(|(edit, _)| edit.before(&changes.undo)).collect();
         let outdated = edit::outdated(self.pid, &expected)?;
-        if outdated.is_empty() {
+        let mut stale: BTreeSet<usize> =
+            outdated.into_iter().map(|at| changes.make[at].1).collect();
+        stale.extend(busy);
+        if stale.is_empty() {
             return Ok(());
         }
-        let stale: BTreeSet<usize> = outdated.into_iter().map(|at| changes.make[at].1).collect();
         let functions = std::mem::take(&mut changes.functions);
         let mut kept = Vec::with_capacity(functions.len());
         for (index, next) in functions.into_iter().enumerate() {
-            if stale.contains(&index) {
-                self.give_up(&next);
+            if busy.contains(&index) {
+                self.give_up(&next, "a signal handler runs that has interrupted an earlier probe");
+            } else if stale.contains(&index) {
+                self.give_up(&next, "the code has changed since weft has read it");
             } else {
                 for &note in &next.active.notes {
                     self.arenas[0].strike(note);
@@ -127,7 +232,7 @@ impl Weaver {
     }
 
     /// Takes back what was prepared for a function: it stays as it is.
-    fn give_up(&mut self, next: &Next) {
+    fn give_up(&mut self, next: &Next, why: &str) {
         let Some(woven) = self.woven.get_mut(&next.function) else { return };
         for piece in &next.active.pieces {
             self.arenas[piece.arena].release(piece.at, piece.length);
@@ -143,8 +248,7 @@ impl Weaver {
                 let is_kept = kept.get(spot).is_some_and(|all| all.contains(strand));
                 if let (Some(probe), false) = (probe, is_kept) {
                     let point = probe.points[strand.point];
-                    let why = "the code has changed since weft has read it".into();
-                    probe.refused.push(Refusal { point, why });
+                    probe.refused.push(Refusal { point, why: why.into() });
                     return false;
                 }
                 true
@@ -292,7 +396,11 @@ pub(crate) fn addresses_in(
             found.extend(is_ours(&at).then_some(at));
             continue;
         };
-        let bytes = memory::read(pid, stack, (mapping.end - stack) as usize).unwrap_or_default();
+        let mut length = mapping.end - stack;
+        if length > LARGEST_STACK {
+            length = NEAR_END;
+        }
+        let bytes = memory::read(pid, stack, length as usize).unwrap_or_default();
         let words: Vec<u64> = bytes
             .chunks_exact(8)
             .map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()))
@@ -311,6 +419,11 @@ pub(crate) fn addresses_in(
     }
     Ok(found)
 }
+
+/// What is longer than this is not a stack alone: Go's are in its heap. There the frame of a signal is
+/// near the stack pointer, since handlers have a small stack of their own.
+const LARGEST_STACK: u64 = 16 << 20;
+const NEAR_END: u64 = 64 << 10;
 
 /// Where in the frame that the kernel puts on the stack for a signal handler the interrupted address
 /// is, in words; the first word is where the handler returns to.

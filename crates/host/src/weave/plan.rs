@@ -199,6 +199,12 @@ impl Plan {
         windows.chain(self.reaims.iter().filter_map(|r| self.padding_of(r))).collect()
     }
 
+    /// Where jumps stand that only weft's own jumps lead to.
+    pub fn stepping_stones(&self) -> Vec<u64> {
+        let second = self.windows.values().filter(|w| w.second.is_some()).map(|w| w.start + JUMP);
+        self.holes().into_iter().chain(second).collect()
+    }
+
     /// The padding that a re-aimed jump goes through; nothing if it goes through a window.
     pub fn padding_of(&self, reaim: &Reaim) -> Option<u64> {
         let is_second = |hole: &u64| {
@@ -418,6 +424,11 @@ fn settle(
             // There may be room for another jump behind the first.
             let covered = window.start..window.end();
             let mut wider = self::window(terrain, plan, covered, 2 * JUMP, window.tactic)?;
+            // Whatever its target: its bytes are taken.
+            wider.second = Some(wider.start);
+            if plan.overlaps(&wider.claim()) || terrain.is_foreign(wider.claim()) {
+                return Err(NO_PADDING);
+            }
             let mut second = None;
             let found = reaims(terrain, plan, &wider, is_entry, Some(&mut second))?;
             wider.second = second;
@@ -704,6 +715,24 @@ mod tests {
         assert_eq!(plan.windows[&BASE].overwritten(), BASE..BASE + 10);
         assert_eq!(plan.reaims[0].hole, Some(BASE + 5));
         assert_eq!(plan.claims().len(), 2);
+    }
+
+    #[test]
+    fn a_second_jump_and_a_hole_share_no_padding() {
+        let field = Field::new(9, |a| {
+            let mut start = a.create_label();
+            a.set_label(&mut start)?;
+            a.dec(edi)?;
+            a.jne(start)?;
+            a.dec(esi)?;
+            a.jne(start)?;
+            a.ret()
+        });
+        let plan = field.plan(&[Spot::Entry(BASE)]);
+        let claims = plan.claims();
+        for (index, claim) in claims.iter().enumerate() {
+            assert!(!claims[..index].iter().any(|other| overlap(other, claim)), "{plan:x?}");
+        }
     }
 
     #[test]

@@ -231,13 +231,12 @@ impl ModuleText {
         self.claims.extend(now.into_iter().map(|range| (range.start, (range.end, function))));
     }
 
-    /// The first claim that overlaps a range; they do not overlap each other.
-    fn claimed(&self, range: Range<u64>) -> Option<(Range<u64>, u64)> {
-        let (&start, &(end, function)) = self.claims.range(..range.end).next_back()?;
-        let before = self.claims.range(range.start..range.end).next();
-        let (start, end, function) =
-            before.map_or((start, end, function), |(&s, &(e, f))| (s, e, f));
-        (end > range.start).then_some((start..end, function))
+    /// The claims that overlap a range, and their functions. They do not overlap each other.
+    fn claims_in(&self, range: Range<u64>) -> impl Iterator<Item = (Range<u64>, u64)> {
+        let before = self.claims.range(..range.start).next_back();
+        let before = before.filter(move |(_, claim)| claim.0 > range.start);
+        let inside = self.claims.range(range.start..range.end);
+        before.into_iter().chain(inside).map(|(&start, &(end, function))| (start..end, function))
     }
 
     /// The free padding that begins at an address, where no code runs to.
@@ -248,7 +247,8 @@ impl ModuleText {
             return 0;
         };
         let limit = limit.min(segment.range().end);
-        let limit = self.claimed(at..limit).map_or(limit, |(claim, _)| claim.start.max(at));
+        let claim = self.claims_in(at..limit.max(at)).next();
+        let limit = claim.map_or(limit, |(claim, _)| claim.start.max(at));
         let bytes = &segment.bytes[(at - segment.start) as usize..(limit - segment.start) as usize];
         padding_length(bytes)
     }
@@ -257,7 +257,7 @@ impl ModuleText {
     fn hole(&self, within: Range<u64>, also_taken: &[Range<u64>]) -> Option<u64> {
         let is_free = |&at: &u64| {
             within.contains(&at)
-                && self.claimed(at..at + JUMP).is_none()
+                && self.claims_in(at..at + JUMP).next().is_none()
                 && also_taken.iter().all(|taken| taken.end <= at || at + JUMP <= taken.start)
         };
         // From its end: what is at its start may serve the function before.
@@ -439,8 +439,7 @@ impl plan::Terrain for FunctionTerrain<'_> {
     }
 
     fn is_foreign(&self, range: Range<u64>) -> bool {
-        let claim = self.text.claimed(range);
-        claim.is_some_and(|(_, function)| function != self.whole.entry())
+        self.text.claims_in(range).any(|(_, function)| function != self.whole.entry())
     }
 }
 

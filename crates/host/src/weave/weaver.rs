@@ -153,6 +153,11 @@ impl Piece {
         self.at <= at && at < self.at + self.length as u64
     }
 
+    /// The instruction whose copy begins at an address.
+    pub(super) fn original_of(&self, at: u64) -> Option<u64> {
+        self.moved.iter().find(|moved| moved.copy == at).map(|moved| moved.original)
+    }
+
     /// The original of the place where a thread is; nothing if it is in a snippet.
     pub(super) fn home_of(&self, at: u64) -> Option<u64> {
         const SYSTEM_CALL: u64 = 2;
