@@ -2,6 +2,20 @@
 
 from weft import errors
 from weft._native import __version__
+from weft.probes import Bucket, Histogram, Point, PointKind, Probe, Refusal, Timer
 from weft.session import Session, attach, run
 
-__all__ = ["Session", "__version__", "attach", "errors", "run"]
+__all__ = [
+    "Bucket",
+    "Histogram",
+    "Point",
+    "PointKind",
+    "Probe",
+    "Refusal",
+    "Session",
+    "Timer",
+    "__version__",
+    "attach",
+    "errors",
+    "run",
+]

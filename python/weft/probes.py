@@ -1,7 +1,7 @@
 """Probes: snippets that run inside the target at points of its code.
 
 A :class:`Probe` is made by :meth:`weft.Session.insert`. It measures into memory that weft reads
-without stopping anything.
+without stopping anything. What a snippet can say is in the reference of the snippet language.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ start of a basic block; a way from one block to another; any instruction."""
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A place in the code of the target.
+    """A place in the code of the target: a kind, an address, and whose code it is.
 
-    ``target`` is where an edge leads, and 0 for all other kinds.
+    ``target`` is where an edge leads, and 0 for all other kinds. Points can be compared, hashed and
+    kept, but addresses mean nothing in another process.
     """
 
     kind: PointKind
@@ -40,7 +41,10 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A point at which a probe could not be woven, and why."""
+    """A point at which a probe could not be woven, and why.
+
+    The code there is untouched; the other points of the probe are woven.
+    """
 
     point: Point
     reason: str
@@ -60,7 +64,10 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """A distribution: the buckets that are not empty, how many values, and their sum."""
+    """A distribution: the buckets that are not empty, how many values, and their sum.
+
+    The sum is exact, the buckets are as wide as the snippet declared them.
+    """
 
     buckets: tuple[Bucket, ...]
     count: int
@@ -74,7 +81,10 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class Timer:
-    """How long, in nanoseconds, and how often."""
+    """How long, in nanoseconds, and how often it was stopped.
+
+    The time of wall timers that run right now is included.
+    """
 
     ns: int
     count: int
@@ -89,9 +99,11 @@ MapValue: TypeAlias = "dict[int, int] | dict[tuple[int, int], int]"
 
 
 class Probe:
-    """A snippet in the target, at its points.
+    """A snippet in the target, at its points; made by :meth:`weft.Session.insert`.
 
-    ``refused`` are the points where it could not be woven, each with the reason.
+    ``refused`` are the points where it could not be woven, each with the reason. Values can be read
+    at any time while the session lasts, and reading them stops nothing. They are those of the
+    target itself: what its forked children measure is kept apart.
     """
 
     def __init__(self, target: _native.Target, number: int, points: Sequence[Point]) -> None:
@@ -112,18 +124,20 @@ class Probe:
 
     @property
     def tactics(self) -> dict[str, int]:
-        """How many points were woven in which way."""
+        """How many points were woven in which way: ``jump``, ``neighbours`` or ``hop``."""
         return self._target.probe_tactics(self._number)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of what the snippet measures into."""
+        """The names of what the snippet declares, in its order."""
         return tuple(name for name, _ in self._target.probe_data(self._number))
 
     def value(self, name: str | None = None) -> int | Timer | Histogram | MapValue:
-        """Return a value as it is now; without a name the only or the first one.
+        """Return a value as it is now; without a name that of the first declaration.
 
-        A counter is a number, summed over all threads and points.
+        A counter is a number, summed over all threads and points; a timer is a :class:`Timer`, a
+        histogram a :class:`Histogram`, and a map a dictionary from its keys to sums. Rings are read
+        with :meth:`records`.
         """
         name, kind = self._datum(name)
         if kind == "counter":
@@ -140,7 +154,10 @@ class Probe:
         raise _wrong_kind(name, kind)
 
     def values(self, name: str | None = None) -> dict[Point, int]:
-        """Return a counter of each point. Points where it could not be woven are left out."""
+        """Return a counter of each point. Points where it could not be woven are left out.
+
+        A ``shared`` counter has no such values: read it with :meth:`value`.
+        """
         name, kind = self._datum(name)
         if kind != "counter":
             raise _wrong_kind(name, kind)
@@ -150,14 +167,18 @@ class Probe:
         return {point: count for point, count in pairs if point not in missing}
 
     def records(self, name: str | None = None) -> list[tuple[int, ...]]:
-        """Take the records out of a ring that have been written since the last time."""
+        """Take the records out of a ring that have been written since the last time.
+
+        A record is a tuple of numbers, one for each field. The records of one thread come in their
+        order; those of different threads one thread after the other.
+        """
         name, kind = self._datum(name, "ring")
         if kind != "ring":
             raise _wrong_kind(name, kind)
         return self._target.probe_records(self._number, name)
 
     def lost(self, name: str | None = None) -> int:
-        """Return how much a ring or a map has lost for want of room."""
+        """Return how many records a ring, or additions a map, has lost for want of room."""
         name, _ = self._datum(name)
         return self._target.probe_lost(self._number, name)
 
@@ -170,7 +191,7 @@ class Probe:
         self._target.set_probe_enabled(self._number, True)
 
     def remove(self) -> None:
-        """Take the probe out for good. Its last values can still be read."""
+        """Take the probe out for good. Its last values can be read until the session ends."""
         if not self._removed:
             self._target.remove_probe(self._number)
             self._removed = True

@@ -33,6 +33,29 @@ with weft.attach(4711) as session:
     with session.stopped():
         pass
 
+    points = session.points("/Code/libc.so.6/*", "exit")
+    assert_type(points, list[weft.Point])
+    assert_type(points[0].address, int)
+    probe = session.insert("/Code/*/main", "counter calls; calls += 1", order="prepend")
+    assert_type(probe, weft.Probe)
+    assert_type(session.insert(["/Code/*/main", *points], "counter n; n += 1"), weft.Probe)
+    assert_type(probe.points, tuple[weft.Point, ...])
+    assert_type(probe.refused, tuple[weft.Refusal, ...])
+    assert_type(probe.refused[0].reason, str)
+    assert_type(probe.tactics, dict[str, int])
+    assert_type(probe.values("calls"), dict[weft.Point, int])
+    assert_type(probe.records(), list[tuple[int, ...]])
+    assert_type(probe.lost("seen"), int)
+    value = probe.value()
+    if isinstance(value, weft.Timer):
+        assert_type(value.seconds, float)
+    elif isinstance(value, weft.Histogram):
+        assert_type(value.buckets, tuple[weft.Bucket, ...])
+        assert_type(value.mean, float)
+    session.points("/Code/*/main", "loop")  # type: ignore[arg-type]
+    session.insert("/Code/*/main", "counter n", order="first")  # type: ignore[arg-type]
+    probe.count = 1  # type: ignore[attr-defined]
+
 assert_type(weft.run(["ls", "-l"], cwd="/").wait(timeout=1.0), int | None)
 weft.attach("4711")  # type: ignore[arg-type]
 weft.run("ls -l", stdin=1.5)  # type: ignore[arg-type]
