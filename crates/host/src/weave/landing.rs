@@ -1,4 +1,7 @@
-//! Where the unwinder enters functions: the landing pads of C++ and Rust exception handling.
+//! What the unwind tables tell of code that is entered in unusual ways: landing pads of C++ and Rust
+//! exception handling, which the unwinder enters, and code that signal handlers return to.
+
+use std::ops::Range;
 
 use gimli::{
     BaseAddresses, CieOrFde, EhFrame, EhFrameHdr, EndianSlice, LittleEndian, Pointer, Reader,
@@ -7,21 +10,31 @@ use gimli::{
 
 type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 
-/// All landing pads of a module, sorted. `header` is where its `PT_GNU_EH_FRAME` segment is; `bytes`
-/// gives what is mapped from an address on.
-pub fn landing_pads<'a>(header: u64, bytes: impl Fn(u64) -> &'a [u8]) -> Vec<u64> {
-    let mut pads = Vec::new();
+/// Code that is entered in unusual ways.
+#[derive(Debug, Default)]
+pub struct Unusual {
+    /// The landing pads, sorted.
+    pub pads: Vec<u64>,
+    /// Code that signal handlers return to. By custom it is said to begin a byte before its first
+    /// instruction, so nobody can tell from here where it is entered.
+    pub signal_returns: Vec<Range<u64>>,
+}
+
+/// Reads them for a module. `header` is where its `PT_GNU_EH_FRAME` segment is; `bytes` gives what is
+/// mapped from an address on.
+pub fn unusual<'a>(header: u64, bytes: impl Fn(u64) -> &'a [u8]) -> Unusual {
+    let mut found = Unusual::default();
     // What cannot be read has no handlers that could run either.
-    let _ = collect(header, &bytes, &mut pads);
-    pads.sort_unstable();
-    pads.dedup();
-    pads
+    let _ = collect(header, &bytes, &mut found);
+    found.pads.sort_unstable();
+    found.pads.dedup();
+    found
 }
 
 fn collect<'a>(
     header: u64,
     bytes: &impl Fn(u64) -> &'a [u8],
-    pads: &mut Vec<u64>,
+    found: &mut Unusual,
 ) -> gimli::Result<()> {
     let bases = BaseAddresses::default().set_eh_frame_hdr(header);
     let parsed = EhFrameHdr::<Bytes<'_>>::new(bytes(header), LittleEndian).parse(&bases, 8)?;
@@ -32,9 +45,13 @@ fn collect<'a>(
     while let Some(entry) = entries.next()? {
         let CieOrFde::Fde(partial) = entry else { continue };
         let Ok(entry) = partial.parse(EhFrame::cie_from_offset) else { continue };
+        let start = entry.initial_address();
+        if entry.is_signal_trampoline() {
+            found.signal_returns.push(start..start + entry.len());
+        }
         if let Some(Pointer::Direct(table)) = entry.lsda() {
             // Each table on its own: one that makes no sense hides no other.
-            let _ = read_table(table, bytes(table), entry.initial_address(), pads);
+            let _ = read_table(table, bytes(table), start, &mut found.pads);
         }
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! The code of one module of the target, as it was before anything was woven into it.
 
-use super::landing::landing_pads;
+use super::landing::{Unusual, unusual};
 use super::plan::{self, JUMP, Jump};
 use crate::modules::{self, Module};
 use crate::proc::{self, Tid};
@@ -114,7 +114,7 @@ pub struct ModuleText {
     /// The parts of functions that were placed elsewhere, by the function's start.
     cold_parts: HashMap<u64, Vec<Range<u64>>>,
     sweeps: Vec<OnceCell<Sweep>>,
-    pads: OnceCell<Vec<u64>>,
+    unusual: OnceCell<Unusual>,
     unwind_header: Option<u64>,
     /// Code and padding that functions have changed for their probes: by its start, the end and the
     /// function.
@@ -140,7 +140,7 @@ impl ModuleText {
             deferreturn,
             cold_parts,
             sweeps,
-            pads: OnceCell::new(),
+            unusual: OnceCell::new(),
             unwind_header,
             claims: BTreeMap::new(),
         })
@@ -216,11 +216,17 @@ impl ModuleText {
         (!instruction.is_invalid()).then_some(instruction)
     }
 
-    fn pads(&self) -> &[u64] {
-        self.pads.get_or_init(|| {
-            self.unwind_header
-                .map_or(Vec::new(), |header| landing_pads(header, |address| self.bytes(address)))
+    fn unusual(&self) -> &Unusual {
+        self.unusual.get_or_init(|| {
+            self.unwind_header.map_or_else(Unusual::default, |header| {
+                unusual(header, |address| self.bytes(address))
+            })
         })
+    }
+
+    /// Whether signal handlers return to code around an address.
+    pub fn is_signal_return(&self, at: u64) -> bool {
+        self.unusual().signal_returns.iter().any(|range| range.contains(&at))
     }
 
     /// Notes what a function changes for its probes, in place of what it changed before.
@@ -342,7 +348,7 @@ impl Program for ModuleText {
     }
 
     fn landing_pads(&self, function: &Function) -> Vec<u64> {
-        let pads = self.pads();
+        let pads = &self.unusual().pads;
         let mut found = Vec::new();
         for range in &function.ranges {
             let from = pads.partition_point(|&pad| pad < range.start);
@@ -417,7 +423,7 @@ impl plan::Terrain for FunctionTerrain<'_> {
         };
         self.text.callee(at).is_some()
             || self.whole.extra_entries.contains(&at)
-            || self.text.pads().binary_search(&at).is_ok()
+            || self.text.unusual().pads.binary_search(&at).is_ok()
             || self.text.sweep(at).is_some_and(called)
             || self.graph.is_some_and(|g| g.tables.iter().any(|t| t.targets.contains(&at)))
     }

@@ -367,6 +367,9 @@ impl Weaver {
         if point.kind == PointKind::Entry && (known.is_cold || known.start != point.address) {
             return Err("it is a part of another function, not a function");
         }
+        if module.is_signal_return(point.address) {
+            return Err("signal handlers return there");
+        }
         if module.module.path == "[vdso]" {
             return Err("the kernel shares this code with all processes");
         }
