@@ -46,6 +46,11 @@ pub(super) fn ranges(elf: &Elf) -> (Vec<(u64, u64)>, Option<String>) {
     (ranges, problem)
 }
 
+/// The address of `.eh_frame`.
+pub(super) fn address(elf: &Elf) -> Option<u64> {
+    eh_frame(elf).map(|(address, _)| address)
+}
+
 /// The address and the bytes of `.eh_frame`.
 fn eh_frame(elf: &Elf) -> Option<(u64, Cow<'_, [u8]>)> {
     if let Some(section) = elf.section(".eh_frame") {

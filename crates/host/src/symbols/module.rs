@@ -15,7 +15,7 @@ use super::elf::{Elf, Layout};
 use super::glob::Glob;
 use super::sources::{self, Sources};
 use super::table::{Function, FunctionTable};
-use super::{hex, json, parallel};
+use super::{frames, hex, json, parallel};
 use crate::{Error, ErrorKind, Result};
 
 /// The two kinds of entries in the cache.
@@ -214,6 +214,11 @@ impl ModuleSymbols {
     /// All functions, sorted by offset.
     pub fn functions(&self) -> &FunctionTable {
         &self.functions
+    }
+
+    /// Where its unwind tables are (`.eh_frame`), as the file states it.
+    pub fn frames_address(&self) -> Option<u64> {
+        frames::address(&self.place.open().ok()?.elf)
     }
 
     /// What could not be read, in words.

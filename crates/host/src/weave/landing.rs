@@ -4,8 +4,7 @@
 use std::ops::Range;
 
 use gimli::{
-    BaseAddresses, CieOrFde, EhFrame, EhFrameHdr, EndianSlice, LittleEndian, Pointer, Reader,
-    UnwindSection,
+    BaseAddresses, CieOrFde, EhFrame, EndianSlice, LittleEndian, Pointer, Reader, UnwindSection,
 };
 
 type Bytes<'a> = EndianSlice<'a, LittleEndian>;
@@ -20,26 +19,23 @@ pub struct Unusual {
     pub signal_returns: Vec<Range<u64>>,
 }
 
-/// Reads them for a module. `header` is where its `PT_GNU_EH_FRAME` segment is; `bytes` gives what is
-/// mapped from an address on.
-pub fn unusual<'a>(header: u64, bytes: impl Fn(u64) -> &'a [u8]) -> Unusual {
+/// Reads them for a module. `frames` is where its `.eh_frame` is; `bytes` gives what is mapped from an
+/// address on.
+pub fn unusual<'a>(frames: u64, bytes: impl Fn(u64) -> &'a [u8]) -> Unusual {
     let mut found = Unusual::default();
     // What cannot be read has no handlers that could run either.
-    let _ = collect(header, &bytes, &mut found);
+    let _ = collect(frames, &bytes, &mut found);
     found.pads.sort_unstable();
     found.pads.dedup();
     found
 }
 
 fn collect<'a>(
-    header: u64,
+    frames: u64,
     bytes: &impl Fn(u64) -> &'a [u8],
     found: &mut Unusual,
 ) -> gimli::Result<()> {
-    let bases = BaseAddresses::default().set_eh_frame_hdr(header);
-    let parsed = EhFrameHdr::<Bytes<'_>>::new(bytes(header), LittleEndian).parse(&bases, 8)?;
-    let frames = parsed.eh_frame_ptr().direct()?;
-    let bases = bases.set_eh_frame(frames);
+    let bases = BaseAddresses::default().set_eh_frame(frames);
     let section = EhFrame::new(bytes(frames), LittleEndian);
     let mut entries = section.entries(&bases);
     while let Some(entry) = entries.next()? {

@@ -9,8 +9,6 @@ use crate::symbols::{
 };
 use crate::{Result, TargetAddr, memory};
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
-use object::elf;
-use object::read::elf::ProgramHeader;
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -63,6 +61,10 @@ const NEVER_RETURN: [&str; 34] = [
 /// Beginnings of such names: the C++ library's throwing helpers and Rust's panics.
 const NEVER_RETURN_PREFIXES: [&str; 3] = ["_ZSt17__throw_", "_ZSt20__throw_", "_ZN4core9panicking"];
 
+/// Functions that are entered elsewhere than at their start: a goroutine returns to the second byte of
+/// this one when it ends.
+const ENTERED_INSIDE: [&str; 2] = ["runtime.goexit", "runtime.goexit.abi0"];
+
 /// A piece of a module's memory that the program itself cannot write to.
 #[derive(Debug)]
 struct Segment {
@@ -88,6 +90,8 @@ pub struct Known {
     pub end: u64,
     /// Whether it is a part of another function that was placed elsewhere.
     pub is_cold: bool,
+    /// Whether it is entered elsewhere than at its start.
+    pub is_entered_inside: bool,
     returns: bool,
     is_stub: bool,
     is_go: bool,
@@ -115,7 +119,8 @@ pub struct ModuleText {
     cold_parts: HashMap<u64, Vec<Range<u64>>>,
     sweeps: Vec<OnceCell<Sweep>>,
     unusual: OnceCell<Unusual>,
-    unwind_header: Option<u64>,
+    /// Where the unwind tables are.
+    frames: Option<u64>,
     /// Code and padding that functions have changed for their probes: by its start, the end and the
     /// function.
     claims: BTreeMap<u64, (u64, u64)>,
@@ -126,7 +131,7 @@ impl ModuleText {
     pub fn read(pid: Tid, module: Module) -> Result<Self> {
         let symbols = symbols_of(pid, &module)?;
         let segments = read_segments(pid, &module)?;
-        let unwind_header = unwind_header(pid, &module);
+        let frames = symbols.frames_address().map(|frames| module.bias.wrapping_add(frames));
         let (functions, cold_parts) = known_functions(symbols.functions(), module.bias, &segments);
         let deferreturn = symbols.find("runtime.deferreturn").first().copied();
         let deferreturn = deferreturn.and_then(|index| symbols.functions().get(index as usize));
@@ -141,7 +146,7 @@ impl ModuleText {
             cold_parts,
             sweeps,
             unusual: OnceCell::new(),
-            unwind_header,
+            frames,
             claims: BTreeMap::new(),
         })
     }
@@ -218,8 +223,8 @@ impl ModuleText {
 
     fn unusual(&self) -> &Unusual {
         self.unusual.get_or_init(|| {
-            self.unwind_header.map_or_else(Unusual::default, |header| {
-                unusual(header, |address| self.bytes(address))
+            self.frames.map_or_else(Unusual::default, |frames| {
+                unusual(frames, |address| self.bytes(address))
             })
         })
     }
@@ -494,14 +499,6 @@ fn read_segments(pid: Tid, module: &Module) -> Result<Vec<Segment>> {
     Ok(segments)
 }
 
-fn unwind_header(pid: Tid, module: &Module) -> Option<u64> {
-    let maps = proc::maps(pid).ok()?;
-    let head = maps.iter().find(|m| m.start == module.start)?;
-    let (endian, segments) = modules::program_headers(pid, head)?;
-    let header = segments.iter().find(|s| s.p_type(endian) == elf::PT_GNU_EH_FRAME)?;
-    Some(module.bias.wrapping_add(header.p_vaddr(endian)))
-}
-
 type Functions = (Vec<Known>, HashMap<u64, Vec<Range<u64>>>);
 
 fn known_functions(table: &FunctionTable, bias: u64, segments: &[Segment]) -> Functions {
@@ -533,6 +530,7 @@ fn known_functions(table: &FunctionTable, bias: u64, segments: &[Segment]) -> Fu
             start,
             end: end.min(segment.range().end),
             is_cold,
+            is_entered_inside: ENTERED_INSIDE.contains(&name),
             returns: !never,
             is_stub,
             is_go: function.origin() == Origin::GoTable,

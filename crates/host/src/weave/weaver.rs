@@ -367,6 +367,9 @@ impl Weaver {
         if point.kind == PointKind::Entry && (known.is_cold || known.start != point.address) {
             return Err("it is a part of another function, not a function");
         }
+        if known.is_entered_inside {
+            return Err("it is entered elsewhere than at its start");
+        }
         if module.is_signal_return(point.address) {
             return Err("signal handlers return there");
         }
