@@ -77,16 +77,24 @@ class Target:
         """How many points were woven in which way."""
     def probe_data(self, probe: int) -> list[tuple[str, str]]:
         """The name and the kind of everything that a probe measures into."""
-    def probe_counters(self, probe: int, name: str) -> list[int]:
+    def probe_counters(self, probe: int, name: str, process: int | None) -> list[int]:
         """A counter of each point; one value if they share it."""
-    def probe_timer(self, probe: int, name: str) -> tuple[int, int]:
+    def probe_timer(self, probe: int, name: str, process: int | None) -> tuple[int, int]:
         """The nanoseconds of a timer, and how often it was stopped."""
-    def probe_histogram(self, probe: int, name: str) -> tuple[list[tuple[int, int, int]], int]:
+    def probe_histogram(
+        self, probe: int, name: str, process: int | None
+    ) -> tuple[list[tuple[int, int, int]], int]:
         """The buckets that are not empty (lowest, highest, how many), and the sum of all values."""
     def probe_map(
-        self, probe: int, name: str
-    ) -> tuple[list[tuple[int, int]] | list[tuple[tuple[int, int], int]], int]:
+        self, probe: int, name: str, process: int | None
+    ) -> tuple[list[tuple[int | tuple[int, int], int]], int]:
         """The sums of a map by key, and how many additions found no room."""
+    def probe_processes(self) -> list[int]:
+        """The processes that have measured something, by the id that each has for itself."""
+    def is_current(self) -> bool:
+        """Whether the target still runs the program that weft is in."""
+    def leave_children(self) -> None:
+        """Take the probes out of the children that the target has forked."""
     def probe_records(self, probe: int, name: str) -> list[tuple[int, ...]]:
         """The records of a ring since the last time."""
     def probe_lost(self, probe: int, name: str) -> int:

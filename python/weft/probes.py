@@ -6,6 +6,7 @@ without stopping anything. What a snippet can say is in the reference of the sni
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -95,65 +96,113 @@ class Timer:
         return self.ns / 1e9
 
 
-MapValue: TypeAlias = "dict[int, int] | dict[tuple[int, int], int]"
+MapValue: TypeAlias = "dict[int | tuple[int, int], int]"
+"""Sums by key: a number, or a pair of numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What was woven in one go: a probe grows when modules are loaded."""
+
+    target: _native.Target
+    number: int
+    points: tuple[Point, ...]
+    refused: tuple[Refusal, ...]
 
 
 class Probe:
     """A snippet in the target, at its points; made by :meth:`weft.Session.insert`.
 
-    ``refused`` are the points where it could not be woven, each with the reason. Values can be read
-    at any time while the session lasts, and reading them stops nothing. They are those of the
-    target itself: what its forked children measure is kept apart.
+    Values can be read at any time, also when the probe is removed or the target has ended, and
+    reading them stops nothing. They are those of the target itself: what its forked children
+    measure is kept apart, see :meth:`processes`.
     """
 
     def __init__(self, target: _native.Target, number: int, points: Sequence[Point]) -> None:
-        self._target = target
-        self._number = number
-        self._points = tuple(points)
+        self._parts: list[_Part] = []
         self._removed = False
-        refused = target.probe_refused(number)
+        self._grow(target, number, points)
+
+    def _grow(self, target: _native.Target, number: int, points: Sequence[Point]) -> None:
         by_place = {(point.kind, point.address, point.target): point for point in points}
-        self.refused: tuple[Refusal, ...] = tuple(
-            Refusal(by_place[place], reason) for place, reason in refused
-        )
+        refused = target.probe_refused(number)
+        refusals = tuple(Refusal(by_place[place], reason) for place, reason in refused)
+        self._parts.append(_Part(target, number, tuple(points), refusals))
 
     @property
     def points(self) -> tuple[Point, ...]:
         """The points that were asked for, the refused ones included."""
-        return self._points
+        return tuple(point for part in self._parts for point in part.points)
+
+    @property
+    def refused(self) -> tuple[Refusal, ...]:
+        """The points where it could not be woven, each with the reason."""
+        return tuple(refusal for part in self._parts for refusal in part.refused)
 
     @property
     def tactics(self) -> dict[str, int]:
         """How many points were woven in which way: ``jump``, ``neighbours`` or ``hop``."""
-        return self._target.probe_tactics(self._number)
+        total: Counter[str] = Counter()
+        for part in self._parts:
+            total.update(part.target.probe_tactics(part.number))
+        return dict(total)
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of what the snippet declares, in its order."""
-        return tuple(name for name, _ in self._target.probe_data(self._number))
+        return tuple(name for name, _ in self._data())
 
-    def value(self, name: str | None = None) -> int | Timer | Histogram | MapValue:
+    @property
+    def is_removed(self) -> bool:
+        """Whether it was taken out for good."""
+        return self._removed
+
+    def processes(self) -> list[int]:
+        """Return the processes that have measured something: the target, and children it forked.
+
+        A child is named by the id that it has in its own PID namespace.
+        """
+        return sorted({pid for part in self._parts for pid in part.target.probe_processes()})
+
+    def value(
+        self, name: str | None = None, *, process: int | None = None
+    ) -> int | Timer | Histogram | MapValue:
         """Return a value as it is now; without a name that of the first declaration.
 
         A counter is a number, summed over all threads and points; a timer is a :class:`Timer`, a
         histogram a :class:`Histogram`, and a map a dictionary from its keys to sums. Rings are read
-        with :meth:`records`.
+        with :meth:`records`. ``process`` asks for the value of a forked child.
         """
         name, kind = self._datum(name)
         if kind == "counter":
-            return sum(self._target.probe_counters(self._number, name))
+            return sum(
+                sum(part.target.probe_counters(part.number, name, process)) for part in self._parts
+            )
         if kind == "timer":
-            return Timer(*self._target.probe_timer(self._number, name))
+            times = [part.target.probe_timer(part.number, name, process) for part in self._parts]
+            return Timer(sum(ns for ns, _ in times), sum(count for _, count in times))
         if kind == "histogram":
-            buckets, total = self._target.probe_histogram(self._number, name)
-            filled = tuple(Bucket(*bucket) for bucket in buckets)
-            return Histogram(filled, sum(bucket.count for bucket in filled), total)
+            return self._histogram(name, process)
         if kind == "map":
-            entries, _ = self._target.probe_map(self._number, name)
-            return dict(entries)
+            sums: Counter[int | tuple[int, int]] = Counter()
+            for part in self._parts:
+                entries, _ = part.target.probe_map(part.number, name, process)
+                sums.update(dict(entries))
+            return dict(sums)
         raise _wrong_kind(name, kind)
 
-    def values(self, name: str | None = None) -> dict[Point, int]:
+    def _histogram(self, name: str, process: int | None) -> Histogram:
+        counts: Counter[tuple[int, int]] = Counter()
+        total = 0
+        for part in self._parts:
+            buckets, part_sum = part.target.probe_histogram(part.number, name, process)
+            total += part_sum
+            for low, high, count in buckets:
+                counts[low, high] += count
+        filled = tuple(Bucket(low, high, count) for (low, high), count in sorted(counts.items()))
+        return Histogram(filled, sum(bucket.count for bucket in filled), total)
+
+    def values(self, name: str | None = None, *, process: int | None = None) -> dict[Point, int]:
         """Return a counter of each point. Points where it could not be woven are left out.
 
         A ``shared`` counter has no such values: read it with :meth:`value`.
@@ -161,10 +210,17 @@ class Probe:
         name, kind = self._datum(name)
         if kind != "counter":
             raise _wrong_kind(name, kind)
-        counts = self._target.probe_counters(self._number, name)
-        missing = {refusal.point for refusal in self.refused}
-        pairs = zip(self._points, counts, strict=True)
-        return {point: count for point, count in pairs if point not in missing}
+        values: dict[Point, int] = {}
+        for part in self._parts:
+            counts = part.target.probe_counters(part.number, name, process)
+            if len(counts) != len(part.points):
+                raise InvalidArgument(
+                    f"{name} is shared by all points", advice="read it with value()"
+                )
+            missing = {refusal.point for refusal in part.refused}
+            pairs = zip(part.points, counts, strict=True)
+            values.update({point: count for point, count in pairs if point not in missing})
+        return values
 
     def records(self, name: str | None = None) -> list[tuple[int, ...]]:
         """Take the records out of a ring that have been written since the last time.
@@ -175,34 +231,42 @@ class Probe:
         name, kind = self._datum(name, "ring")
         if kind != "ring":
             raise _wrong_kind(name, kind)
-        return self._target.probe_records(self._number, name)
+        parts = (part.target.probe_records(part.number, name) for part in self._parts)
+        return [record for records in parts for record in records]
 
     def lost(self, name: str | None = None) -> int:
         """Return how many records a ring, or additions a map, has lost for want of room."""
         name, _ = self._datum(name)
-        return self._target.probe_lost(self._number, name)
+        return sum(part.target.probe_lost(part.number, name) for part in self._parts)
 
     def disable(self) -> None:
         """Take the probe out of the code for a while. Its values stay."""
-        self._target.set_probe_enabled(self._number, False)
+        for part in self._parts:
+            part.target.set_probe_enabled(part.number, False)
 
     def enable(self) -> None:
         """Put a disabled probe back."""
-        self._target.set_probe_enabled(self._number, True)
+        for part in self._parts:
+            part.target.set_probe_enabled(part.number, True)
 
     def remove(self) -> None:
-        """Take the probe out for good. Its last values can be read until the session ends."""
+        """Take the probe out for good. Its last values can still be read."""
         if not self._removed:
-            self._target.remove_probe(self._number)
+            for part in self._parts:
+                part.target.remove_probe(part.number)
             self._removed = True
 
     def __repr__(self) -> str:
-        woven = len(self._points) - len(self.refused)
+        woven = len(self.points) - len(self.refused)
         state = " removed" if self._removed else ""
         return f"<weft.Probe {', '.join(self.names)} at {woven} points{state}>"
 
+    def _data(self) -> list[tuple[str, str]]:
+        first = self._parts[0]
+        return first.target.probe_data(first.number)
+
     def _datum(self, name: str | None, kind: str | None = None) -> tuple[str, str]:
-        data = self._target.probe_data(self._number)
+        data = self._data()
         for datum in data:
             if name in (None, datum[0]) and kind in (None, datum[1]):
                 return datum

@@ -6,7 +6,8 @@ import os
 import platform
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Mapping as MappingType
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Literal, TypeAlias
@@ -71,6 +72,17 @@ def run(
     return Session(_native.Target.launch(words, environment, directory, streams))
 
 
+@dataclass
+class _Followed:
+    """A probe that was inserted by paths, and where it is."""
+
+    probe: Probe
+    paths: list[str]
+    snippet: str
+    order: str
+    known: set[Point]
+
+
 class Session:
     """One target with weft in it; made by :func:`attach` and :func:`run`.
 
@@ -81,6 +93,8 @@ class Session:
     def __init__(self, target: _native.Target) -> None:
         self._target = target
         self._detached = False
+        self._followed: list[_Followed] = []
+        self._loaded: set[tuple[str, int]] = set()
 
     @property
     def pid(self) -> int:
@@ -128,9 +142,7 @@ class Session:
             machine=platform.node(),
         )
 
-    def points(
-        self, where: str | Iterable[str], kind: PointKind = "entry"
-    ) -> list[Point]:
+    def points(self, where: str | Iterable[str], kind: PointKind = "entry") -> list[Point]:
         """Return the points of one kind that functions have.
 
         ``where`` is a path of the resource tree, or several: ``/Code/libc.so.6/malloc``,
@@ -172,14 +184,58 @@ class Session:
                 points.extend(self.points(paths, kind))
         if not points:
             raise InvalidArgument("there is nothing to weave the snippet into", f"{where!r}")
-        number = self._target.insert(
+        probe = Probe(self._target, self._weave(points, snippet, order), points)
+        if paths:
+            self._followed.append(_Followed(probe, paths, snippet, order, set(points)))
+        return probe
+
+    def _weave(self, points: Sequence[Point], snippet: str, order: str) -> int:
+        return self._target.insert(
             snippet,
             [point.kind for point in points],
             [point.address for point in points],
             [point.target for point in points],
             order == "prepend",
         )
-        return Probe(self._target, number, points)
+
+    def refresh(self) -> list[Point]:
+        """Weave probes into code that has come since they were inserted, and return the new points.
+
+        Probes that were inserted by paths are woven into the functions that the paths name now: in
+        libraries that were loaded meanwhile, and, when the target has replaced its program by
+        ``execve``, in the new program. Their values go on. Where nothing new matches, nothing
+        happens.
+        """
+        if not self._target.is_current():
+            self._target = _native.Target.attach(self.pid)
+        here = {(module.name, module.bias) for module in self.modules()}
+        fresh: list[Point] = []
+        for followed in self._followed:
+            # What was unloaded may come back at the same place.
+            gone = self._loaded - here
+            names = {name for name, _ in gone}
+            followed.known -= {point for point in followed.known if point.module in names}
+            found: list[Point] = []
+            for kind in _native.snippet_points(followed.snippet) or ["entry"]:
+                for path in followed.paths:
+                    with suppress(InvalidArgument):
+                        found.extend(self.points(path, kind))
+            new = [point for point in found if point not in followed.known]
+            if new and not followed.probe.is_removed:
+                number = self._weave(new, followed.snippet, followed.order)
+                followed.probe._grow(self._target, number, new)
+                followed.known.update(new)
+                fresh.extend(new)
+        self._loaded = here
+        return fresh
+
+    def leave_children(self) -> None:
+        """Take the probes out of the children that the target has forked.
+
+        A child goes on with the probes of its parent and measures into values of its own, see
+        :meth:`weft.Probe.processes`. This takes weft out of all children that exist now.
+        """
+        self._target.leave_children()
 
     def _functions(self, paths: Iterable[str]) -> dict[int, tuple[str, str]]:
         """The addresses of functions, each with its name and that of its module."""

@@ -194,6 +194,33 @@ impl Target {
         self.apply(changes)
     }
 
+    /// Takes the probes out of the children that the target has forked.
+    pub fn leave_children(&mut self) -> Result<()> {
+        let weaver = self.weaver.clone();
+        // Children are held by a worker of their own: the target runs on.
+        let worker = Worker::<()>::new();
+        worker.run(move |()| {
+            let weaver = weaver.lock().map_err(poisoned)?;
+            for _ in 0..STRAGGLER_TRIES {
+                if weaver.restore_kin()? {
+                    return weaver.leave_kin();
+                }
+                std::thread::sleep(STRAGGLER_REST);
+            }
+            Err(Error::new(ErrorKind::Timeout, "a child does not leave the code of a probe")
+                .advice("let it run for a moment and try again"))
+        })
+    }
+
+    /// Whether the target still runs the program that weft was brought into.
+    pub fn is_current(&self) -> bool {
+        let maps = proc::maps(self.pid);
+        let is_in = |agent: &Arc<Mutex<Agent>>| {
+            maps.is_ok_and(|maps| agent.lock().is_ok_and(|agent| agent.is_in(&maps)))
+        };
+        self.agent.as_ref().is_some_and(is_in)
+    }
+
     /// The probes; reading their values stops nothing.
     pub fn weaver(&self) -> Result<MutexGuard<'_, Weaver>> {
         self.weaver.lock().map_err(poisoned)

@@ -109,17 +109,32 @@ impl Target {
         })
     }
 
-    fn probe_counters(&self, probe: ProbeId, name: &str) -> PyResult<Vec<i64>> {
-        self.weaver(|weaver| weaver.counters(probe, name))
+    fn probe_counters(
+        &self,
+        probe: ProbeId,
+        name: &str,
+        process: Option<u32>,
+    ) -> PyResult<Vec<i64>> {
+        self.weaver(|weaver| weaver.counters(probe, name, process))
     }
 
-    fn probe_timer(&self, probe: ProbeId, name: &str) -> PyResult<(u64, u64)> {
-        let timer = self.weaver(|weaver| weaver.timer(probe, name))?;
+    fn probe_timer(
+        &self,
+        probe: ProbeId,
+        name: &str,
+        process: Option<u32>,
+    ) -> PyResult<(u64, u64)> {
+        let timer = self.weaver(|weaver| weaver.timer(probe, name, process))?;
         Ok((timer.nanoseconds, timer.count))
     }
 
-    fn probe_histogram(&self, probe: ProbeId, name: &str) -> PyResult<(Vec<BucketRow>, i64)> {
-        let histogram = self.weaver(|weaver| weaver.histogram(probe, name))?;
+    fn probe_histogram(
+        &self,
+        probe: ProbeId,
+        name: &str,
+        process: Option<u32>,
+    ) -> PyResult<(Vec<BucketRow>, i64)> {
+        let histogram = self.weaver(|weaver| weaver.histogram(probe, name, process))?;
         let lows = histogram.buckets.iter().map(|bucket| bucket.0);
         let highs = lows.clone().skip(1).map(|next| next.wrapping_sub(1)).chain([i64::MAX]);
         let rows = lows.zip(highs).zip(&histogram.buckets);
@@ -132,8 +147,9 @@ impl Target {
         py: Python<'py>,
         probe: ProbeId,
         name: &str,
+        process: Option<u32>,
     ) -> PyResult<(Vec<(Bound<'py, PyAny>, i64)>, u64)> {
-        let (map, keys) = self.weaver(|weaver| weaver.map(probe, name))?;
+        let (map, keys) = self.weaver(|weaver| weaver.map(probe, name, process))?;
         let entries = map
             .entries
             .into_iter()
@@ -156,6 +172,18 @@ impl Target {
     ) -> PyResult<Vec<Bound<'py, PyTuple>>> {
         let records = self.weaver(|weaver| weaver.records(probe, name))?;
         records.into_iter().map(|record| PyTuple::new(py, record)).collect()
+    }
+
+    fn probe_processes(&self) -> PyResult<Vec<u32>> {
+        self.weaver(|weaver| Ok(weaver.processes()))
+    }
+
+    fn is_current(&self) -> PyResult<bool> {
+        Ok(self.lock()?.is_current())
+    }
+
+    fn leave_children(&self, py: Python<'_>) -> PyResult<()> {
+        self.with(py, weft_host::Target::leave_children)
     }
 
     fn probe_lost(&self, probe: ProbeId, name: &str) -> PyResult<u64> {

@@ -279,6 +279,26 @@ impl Weaver {
         }
     }
 
+    /// Takes the probes out of the code of the target's children; says whether no thread is in them.
+    pub fn restore_kin(&self) -> Result<bool> {
+        let mut undo: Vec<Edit> = self
+            .woven
+            .values()
+            .flat_map(|woven| woven.active.edits.iter().cloned().map(Edit::reversed))
+            .collect();
+        undo.sort_unstable_by_key(|edit| edit.at);
+        let code: Vec<Range<TargetAddr>> = self.arenas.iter().map(Arena::code).collect();
+        let mut all_out = true;
+        for mut held in self.stop_kin()? {
+            let outcome = still_right(held.pid(), &undo)
+                .and_then(|edits| edit::apply(&mut held, &edits))
+                .and_then(|()| addresses_in(&held, &code, self.calls_program));
+            held.release();
+            all_out &= outcome?.is_empty();
+        }
+        Ok(all_out)
+    }
+
     /// Takes the memory of the probes out of the target's children.
     pub fn leave_kin(&self) -> Result<()> {
         for mut held in self.stop_kin()? {

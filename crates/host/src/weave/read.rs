@@ -4,6 +4,7 @@ use super::clock::clock;
 use super::values::Values;
 use super::weaver::{Probe, ProbeId, Weaver};
 use crate::{Error, ErrorKind, Result};
+use std::collections::BTreeSet;
 use weft_snippet::layout::Place;
 use weft_snippet::read::{
     HistogramSum, MapSum, Ring, Slab, sum_counter, sum_histogram, sum_map, sum_timer,
@@ -20,13 +21,23 @@ pub struct TimerValue {
 }
 
 impl Weaver {
-    /// A counter of each of a probe's points; one value when they share it.
-    pub fn counters(&self, id: ProbeId, name: &str) -> Result<Vec<i64>> {
+    /// The processes that have measured something: the target, and children that it has forked. Each by
+    /// the id that it has for itself.
+    pub fn processes(&self) -> Vec<u32> {
+        let slabs = self.values.iter().flat_map(Values::all_slabs);
+        let pids: BTreeSet<u32> =
+            slabs.map(|slab| slab.thread().1).filter(|&pid| pid != 0).collect();
+        pids.into_iter().collect()
+    }
+
+    /// A counter of each of a probe's points; one value when they share it. Like all values, that of the
+    /// target, or of a child that it has forked.
+    pub fn counters(&self, id: ProbeId, name: &str, process: Option<u32>) -> Result<Vec<i64>> {
         let (probe, values, index) = self.find(id, name)?;
         let DatumKind::Counter(scope) = probe.data()[index].kind else {
             return Err(wrong_kind(name, "counter"));
         };
-        let slabs: Vec<Slab<'_>> = values.slabs(self.own_pid()).collect();
+        let slabs: Vec<Slab<'_>> = values.slabs(process.unwrap_or(self.own_pid)).collect();
         let sum = |place: Place| sum_counter(slabs.iter().copied(), place);
         if scope == Scope::Shared {
             return Ok(vec![sum(probe.place(index, 0))]);
@@ -35,14 +46,19 @@ impl Weaver {
     }
 
     /// A timer.
-    pub fn timer(&self, id: ProbeId, name: &str) -> Result<TimerValue> {
+    pub fn timer(&self, id: ProbeId, name: &str, process: Option<u32>) -> Result<TimerValue> {
         let (probe, values, index) = self.find(id, name)?;
         let DatumKind::Timer(kind) = probe.data()[index].kind else {
             return Err(wrong_kind(name, "timer"));
         };
         // SAFETY: the instruction only reads the counter, and every x86-64 processor has it.
         let now = unsafe { core::arch::x86_64::_rdtsc() };
-        let sum = sum_timer(values.slabs(self.own_pid()), probe.place(index, 0), kind, now);
+        let sum = sum_timer(
+            values.slabs(process.unwrap_or(self.own_pid)),
+            probe.place(index, 0),
+            kind,
+            now,
+        );
         let nanoseconds = match kind {
             TimerClock::Wall => clock().nanoseconds(sum.total + sum.so_far),
             TimerClock::Cpu => sum.total,
@@ -51,21 +67,33 @@ impl Weaver {
     }
 
     /// A histogram.
-    pub fn histogram(&self, id: ProbeId, name: &str) -> Result<HistogramSum> {
+    pub fn histogram(&self, id: ProbeId, name: &str, process: Option<u32>) -> Result<HistogramSum> {
         let (probe, values, index) = self.find(id, name)?;
         let DatumKind::Histogram(buckets) = probe.data()[index].kind else {
             return Err(wrong_kind(name, "histogram"));
         };
-        Ok(sum_histogram(values.slabs(self.own_pid()), probe.place(index, 0), buckets))
+        Ok(sum_histogram(
+            values.slabs(process.unwrap_or(self.own_pid)),
+            probe.place(index, 0),
+            buckets,
+        ))
     }
 
     /// A map.
-    pub fn map(&self, id: ProbeId, name: &str) -> Result<(MapSum, u8)> {
+    pub fn map(&self, id: ProbeId, name: &str, process: Option<u32>) -> Result<(MapSum, u8)> {
         let (probe, values, index) = self.find(id, name)?;
         let DatumKind::Map { keys, capacity } = probe.data()[index].kind else {
             return Err(wrong_kind(name, "map"));
         };
-        Ok((sum_map(values.slabs(self.own_pid()), probe.place(index, 0), keys, capacity), keys))
+        Ok((
+            sum_map(
+                values.slabs(process.unwrap_or(self.own_pid)),
+                probe.place(index, 0),
+                keys,
+                capacity,
+            ),
+            keys,
+        ))
     }
 
     /// Takes the records of a ring out that were written since the last time.
@@ -81,7 +109,7 @@ impl Weaver {
     pub fn lost(&self, id: ProbeId, name: &str) -> Result<u64> {
         let (probe, _, index) = self.find(id, name)?;
         match probe.data()[index].kind {
-            DatumKind::Map { .. } => Ok(self.map(id, name)?.0.lost),
+            DatumKind::Map { .. } => Ok(self.map(id, name, None)?.0.lost),
             _ => {
                 let mut lost = 0;
                 self.each_ring(id, name, |ring| lost += ring.lost())?;
@@ -93,7 +121,7 @@ impl Weaver {
     fn each_ring(&self, id: ProbeId, name: &str, mut act: impl FnMut(Ring<'_>)) -> Result<()> {
         let (probe, values, index) = self.find(id, name)?;
         let datum: &Datum = &probe.data()[index];
-        for slab in values.slabs(self.own_pid()) {
+        for slab in values.slabs(self.own_pid) {
             let ring = Ring::new(slab, probe.place(index, 0), &datum.kind);
             act(ring.ok_or_else(|| wrong_kind(name, "ring"))?);
         }

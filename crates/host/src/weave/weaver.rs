@@ -711,21 +711,15 @@ impl Weaver {
         self.woven.iter().filter(|(_, woven)| has(woven)).map(|(&start, _)| start).collect()
     }
 
-    /// After what [`Weaver::memory`] names was taken out.
+    /// After what [`Weaver::memory`] names was taken out. What was measured stays readable.
     pub fn forget_memory(&mut self) {
         self.arenas.clear();
-        self.values.clear();
         self.environments.clear();
     }
 
     /// A probe.
     pub fn probe(&self, id: ProbeId) -> Result<&Probe> {
         self.probes.get(&id).ok_or_else(|| no_such_probe(id))
-    }
-
-    /// What the target itself calls its id.
-    pub(super) fn own_pid(&self) -> u32 {
-        self.own_pid
     }
 
     /// What a probe measures into.
@@ -738,8 +732,9 @@ impl Weaver {
 
     /// Everything that is mapped in the target for probes.
     pub fn memory(&self) -> Vec<(TargetAddr, u64)> {
-        let arenas = self.arenas.iter().map(Arena::all);
-        arenas.chain(self.values.iter().map(Values::all)).collect()
+        // Where there is no code, there are no values that it could write to.
+        let values = self.values.iter().filter(|_| !self.arenas.is_empty());
+        self.arenas.iter().map(Arena::all).chain(values.map(Values::all)).collect()
     }
 }
 
