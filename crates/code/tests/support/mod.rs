@@ -62,6 +62,13 @@ fn never_returns(name: &str) -> bool {
     NO_RETURN.contains(&name) || name.starts_with("_ZSt") && name.contains("__throw_")
 }
 
+/// The file with the symbols that were taken out of another, where distributions put it.
+fn debug_file(file: &ElfFile64<'_, object::Endianness>) -> Option<Vec<u8>> {
+    let name: String = file.build_id().ok()??.iter().map(|byte| format!("{byte:02x}")).collect();
+    let (folder, rest) = name.split_at_checked(2)?;
+    std::fs::read(format!("/usr/lib/debug/.build-id/{folder}/{rest}.debug")).ok()
+}
+
 impl File {
     pub fn open(path: &str) -> Option<Self> {
         let data = std::fs::read(path).ok()?;
@@ -112,8 +119,12 @@ impl File {
                 }
             }
         }
+        let debug = debug_file(&file);
+        let debug = debug.as_deref().and_then(|data| ElfFile64::parse(data).ok());
         let mut cold = Vec::new();
-        for symbol in file.symbols().chain(file.dynamic_symbols()) {
+        let more =
+            debug.iter().flat_map(|debug: &ElfFile64<'_, object::Endianness>| debug.symbols());
+        for symbol in file.symbols().chain(more).chain(file.dynamic_symbols()) {
             if symbol.kind() != SymbolKind::Text || symbol.address() == 0 || symbol.size() == 0 {
                 continue;
             }
@@ -130,6 +141,21 @@ impl File {
         this.add_frames(&file);
         this.join_parts();
         Some(this)
+    }
+
+    /// The address that the code has which begins at an offset into a file.
+    pub fn code_at(path: &str, offset: u64) -> Option<u64> {
+        const PAGE: u64 = 4096;
+        let data = std::fs::read(path).ok()?;
+        let file = ElfFile64::<object::Endianness>::parse(&*data).ok()?;
+        let code = file.segments().find(|segment| {
+            let (start, size) = segment.file_range();
+            segment.permissions().executable()
+                && offset >= start / PAGE * PAGE
+                && offset < start + size
+        })?;
+        let start = code.file_range().0 / PAGE * PAGE;
+        Some(code.address() / PAGE * PAGE + (offset - start))
     }
 
     /// Cold parts belong to the function whose name they extend; of several, to the one that jumps there.
