@@ -123,9 +123,6 @@ impl Module {
         for (address, bytes) in self.file.text() {
             for branch in weft_code::sweep(bytes, address, &starts).branches {
                 let sources = self.owners_of(branch.source);
-                if sources.is_empty() {
-                    continue;
-                }
                 for owner in self.owners_of(branch.target) {
                     if owner != branch.target && !sources.contains(&owner) {
                         found.entry(owner).or_default().push(branch.target);
@@ -297,7 +294,8 @@ fn moves(graph: &Graph, from: u64, to: u64, how: How) -> Verdict {
             let tail = graph.exits.iter().any(|exit| {
                 exit.address == from && matches!(exit.kind, ExitKind::TailJump { target: None, .. })
             });
-            is_last && (edge(&[EdgeKind::Table]) || tail && is_entry)
+            // Linkage stubs go on behind their jump until the dynamic linker has been asked.
+            is_last && (edge(&[EdgeKind::Table, EdgeKind::Jump]) || tail && is_entry)
         }
         // Asking where one is by calling the next instruction is no call.
         How::Call => to == instruction.next_ip() || is_last && is_entry,

@@ -24,6 +24,8 @@ struct Run {
     name: String,
     command: Command,
     from_start: bool,
+    /// Whether control may leave functions without returning. What runs on its own then would not be caught again.
+    leaps: bool,
 }
 
 fn folder() -> PathBuf {
@@ -39,7 +41,7 @@ fn installed(name: &str, program: &str, arguments: &[&str]) -> Run {
     command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("HOME", folder());
     // What interrupts a goroutine at any instruction does so only to slow ones; single steps make all slow.
     command.env("GODEBUG", "asyncpreemptoff=1").env("GOMAXPROCS", "2").env("LANG", "C.UTF-8");
-    Run { name: name.into(), command, from_start: false }
+    Run { name: name.into(), command, from_start: false, leaps: false }
 }
 
 fn with_input(mut run: Run, input: &str) -> Run {
@@ -53,6 +55,10 @@ fn from_start(run: Run) -> Run {
     Run { from_start: true, ..run }
 }
 
+fn leaps(run: Run) -> Run {
+    Run { leaps: true, ..run }
+}
+
 /// Compiles a program; the words come before the source.
 fn built(name: &str, words: &[&str], source: &str) -> Option<Run> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
@@ -64,16 +70,18 @@ fn built(name: &str, words: &[&str], source: &str) -> Option<Run> {
         println!("{name}: cannot be built, skipped");
         return None;
     }
-    Some(from_start(installed(name, binary.to_str().unwrap(), &[])))
+    Some(installed(name, binary.to_str().unwrap(), &[]))
 }
 
 /// Small programs that need nothing but a compiler, and a few that are everywhere.
 fn few() -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
-    runs.extend(built("flow.gcc.O2", &["gcc", "-O2"], "corpus/flow.c"));
-    runs.extend(built("throw.g++.O2", &["g++", "-O2"], "corpus/throw.cc"));
+    runs.extend(built("flow.gcc.O2", &["gcc", "-O2"], "corpus/flow.c").map(from_start));
+    runs.extend(built("throws.g++.O2", &["g++", "-O2"], "executed/throws.cc").map(leaps));
     runs.extend(built("flow.static", &["gcc", "-O3", "-static"], "corpus/flow.c"));
-    runs.extend(built("panics.rustc", &["rustc", "-Copt-level=2"], "executed/panics.rs"));
+    runs.extend(
+        built("panics.rustc", &["rustc", "-Copt-level=2"], "executed/panics.rs").map(leaps),
+    );
     runs.push(installed("bash", "bash", &["-c", BASH]));
     runs.push(installed("sed", "sed", &["-n", "s/^\\(r[a-z]*\\):x*/\\1/;/o/p", "/etc/passwd"]));
     runs
@@ -110,13 +118,17 @@ fn many() -> Vec<Run> {
         for level in ["-O0", "-O2", "-O3", "-Os"] {
             let name = |what: &str| format!("{what}.{compiler}{level}");
             runs.extend(built(&name("flow"), &[compiler, level], "corpus/flow.c"));
-            runs.extend(built(&name("throw"), &[compiler_of_cc, level], "corpus/throw.cc"));
+            runs.extend(
+                built(&name("throws"), &[compiler_of_cc, level], "executed/throws.cc").map(leaps),
+            );
         }
     }
     runs.extend(built("flow.musl", &["musl-gcc", "-O2", "-static"], "corpus/flow.c"));
-    runs.extend(built("leaps.gcc", &["gcc", "-O2"], "executed/leaps.c"));
-    runs.extend(built("leaps.musl", &["musl-gcc", "-O2", "-static"], "executed/leaps.c"));
-    runs.extend(built("defers.go", &["go", "build"], "executed/defers.go"));
+    runs.extend(built("leaps.gcc", &["gcc", "-O2"], "executed/leaps.c").map(leaps));
+    runs.extend(
+        built("leaps.musl", &["musl-gcc", "-O2", "-static"], "executed/leaps.c").map(leaps),
+    );
+    runs.extend(built("defers.go", &["go", "build"], "executed/defers.go").map(leaps));
     let own = |program: &str, arguments: &[&str]| {
         let name = Path::new(program).file_name().unwrap().to_str().unwrap();
         installed(name, program, arguments)
@@ -213,8 +225,12 @@ fn compare(runs: Vec<Run>, steps: u64) -> (usize, Vec<String>) {
     let mut total = check::Result::default();
     let (mut programs, mut all) = (0, 0);
     for mut run in runs {
-        let limits =
-            Limits { steps, time: Duration::from_secs(120), calls: 40, from_start: run.from_start };
+        let limits = Limits {
+            steps,
+            time: Duration::from_secs(120),
+            calls: if run.leaps { u32::MAX } else { 40 },
+            from_start: run.from_start,
+        };
         let trace = match trace(&mut run.command, limits) {
             Ok(trace) => trace,
             Err(error) => {
@@ -247,7 +263,7 @@ fn compare(runs: Vec<Run>, steps: u64) -> (usize, Vec<String>) {
 
 #[test]
 fn what_runs_is_in_the_graphs() {
-    let (programs, outside) = compare(few(), 100_000);
+    let (programs, outside) = compare(few(), 300_000);
     assert!(programs >= 4, "only {programs} programs could be watched");
     assert!(outside.is_empty(), "{outside:#?}");
 }
