@@ -59,18 +59,23 @@ fn leaps(run: Run) -> Run {
     Run { leaps: true, ..run }
 }
 
-/// Compiles a program; the words come before the source.
+/// Compiles a program of these tests; the words come before the source.
 fn built(name: &str, words: &[&str], source: &str) -> Option<Run> {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(source);
+    compiled(name, words, source.to_str().unwrap(), &[])
+}
+
+/// Compiles a program that is to get arguments.
+fn compiled(name: &str, words: &[&str], source: &str, arguments: &[&str]) -> Option<Run> {
     let binary = folder().join(name);
     let mut compiler = Command::new(words[0]);
-    compiler.args(&words[1..]).arg("-o").arg(&binary).arg(here.join(source));
+    compiler.args(&words[1..]).arg("-o").arg(&binary).arg(source);
     compiler.stdout(Stdio::null()).stderr(Stdio::null()).current_dir(folder());
     if !compiler.status().is_ok_and(|status| status.success()) {
         println!("{name}: cannot be built, skipped");
         return None;
     }
-    Some(installed(name, binary.to_str().unwrap(), &[]))
+    Some(installed(name, binary.to_str().unwrap(), arguments))
 }
 
 /// Small programs that need nothing but a compiler, and a few that are everywhere.
@@ -150,7 +155,11 @@ fn many() -> Vec<Run> {
     runs.push(own("nginx", &["-V"]));
     runs.push(own("node", &["--version"]));
     runs.push(own("gdb", &["--version"]));
-    runs.push(own("go", &["version"]));
+    // What distributions install of Go has no symbols.
+    let source = folder.join("tiny.go");
+    let tiny = "package  main\nfunc  main( ) {\n if x:=1;x>0 { println( x , \"a\"+`b` ) }\n}\n";
+    std::fs::write(&source, tiny).unwrap();
+    runs.extend(compiled("gofmt", &["go", "build"], "cmd/gofmt", &["-s", "tiny.go"]));
     runs.push(own("xz", &["-kc", "text"]));
     runs.push(own("gzip", &["-kc", "text"]));
     runs.push(own("grep", &["-En", "^[1-5]+ line (1|2).*of( words)*$", "text"]));
@@ -274,4 +283,29 @@ fn what_runs_in_many_programs_is_in_the_graphs() {
     let (programs, outside) = compare(many(), 1_000_000);
     assert!(programs >= 20 || std::env::var_os("WEFT_PROGRAMS").is_some());
     assert!(outside.is_empty(), "{outside:#?}");
+}
+
+/// What this test would say of graphs that are wrong: a program that throws, without its landing pads and with calls that
+/// are thought not to return.
+#[test]
+fn what_is_missing_is_found_out() {
+    let Some(mut run) = built("thrown", &["g++", "-O1"], "executed/throws.cc") else { return };
+    let limits = Limits {
+        steps: 100_000,
+        time: Duration::from_secs(60),
+        calls: u32::MAX,
+        from_start: false,
+    };
+    let trace = trace(&mut run.command, limits).unwrap();
+    let mut seen = BTreeMap::new();
+    check::by_file(&trace, &mut seen);
+    let seen = &seen[&trace.program];
+    let outside = |change: fn(&mut File)| {
+        let mut file = File::open(&trace.program).unwrap();
+        change(&mut file);
+        Module::new(file).check(seen).outside.len()
+    };
+    assert_eq!(outside(|_| ()), 0);
+    assert!(outside(File::forget_landing_pads) > 0);
+    assert!(outside(File::forget_returns) > 0);
 }
