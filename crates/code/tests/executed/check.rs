@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
-use weft_code::{EdgeKind, ExitKind, Function, Graph, Why, graph};
+use weft_code::{EdgeKind, ExitKind, Function, Graph, Sweep, Why, graph, sweep};
 
 use crate::support::File;
 use crate::tracer::{How, Trace};
@@ -99,8 +99,8 @@ pub struct Module {
     file: File,
     /// What belongs to which function, by start; parts may be shared.
     owners: Vec<(Range<u64>, u64)>,
-    /// Where functions are entered by jumps from others, besides their starts.
-    entries: HashMap<u64, Vec<u64>>,
+    /// All branches, for those from one function into the middle of another: assembly does that.
+    sweeps: Vec<Sweep>,
     graphs: HashMap<u64, Graph>,
 }
 
@@ -111,26 +111,9 @@ impl Module {
             owners.extend(file.function(address).ranges.into_iter().map(|range| (range, address)));
         }
         owners.sort_unstable_by_key(|(range, owner)| (range.start, *owner));
-        let mut this = Self { file, owners, entries: HashMap::new(), graphs: HashMap::new() };
-        this.find_entries();
-        this
-    }
-
-    /// Assembly jumps from function to function; that can be seen without following any.
-    fn find_entries(&mut self) {
-        let starts: Vec<u64> = self.file.functions.keys().copied().collect();
-        let mut found: HashMap<u64, Vec<u64>> = HashMap::new();
-        for (address, bytes) in self.file.text() {
-            for branch in weft_code::sweep(bytes, address, &starts).branches {
-                let sources = self.owners_of(branch.source);
-                for owner in self.owners_of(branch.target) {
-                    if owner != branch.target && !sources.contains(&owner) {
-                        found.entry(owner).or_default().push(branch.target);
-                    }
-                }
-            }
-        }
-        self.entries = found;
+        let starts: Vec<u64> = file.functions.keys().copied().collect();
+        let sweeps = file.text().map(|(address, bytes)| sweep(bytes, address, &starts)).collect();
+        Self { file, owners, sweeps, graphs: HashMap::new() }
     }
 
     fn owners_of(&self, at: u64) -> Vec<u64> {
@@ -142,7 +125,9 @@ impl Module {
     /// A function as far as it can be known before it runs.
     fn function(&self, owner: u64) -> Function {
         let mut function = self.file.function(owner);
-        function.extra_entries.extend(self.entries.get(&owner).into_iter().flatten());
+        let entries: Vec<u64> =
+            self.sweeps.iter().flat_map(|sweep| sweep.entries_into(&function)).collect();
+        function.extra_entries.extend(entries);
         function
     }
 

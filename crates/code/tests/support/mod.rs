@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use object::elf;
-use object::read::elf::ElfFile64;
+use object::read::elf::{ElfFile64, SectionHeader};
 use object::{
     Object, ObjectSection, ObjectSegment, ObjectSymbol, RelocationFlags, RelocationTarget,
     SectionKind, SymbolKind,
@@ -191,8 +191,13 @@ impl File {
         for name in [".plt", ".plt.sec", ".plt.got"] {
             let Some(section) = file.section_by_name(name) else { continue };
             let Ok(data) = section.data() else { continue };
-            for (index, stub) in data.chunks(16).enumerate() {
-                let address = section.address() + index as u64 * 16;
+            // Not all linkers say how long a stub is.
+            let size = match section.elf_section_header().sh_entsize(file.endian()) {
+                size @ (8 | 16) => size,
+                _ => 16,
+            };
+            for (index, stub) in data.chunks(size as usize).enumerate() {
+                let address = section.address() + index as u64 * size;
                 let mut decoder = weft_code::iced_x86::Decoder::with_ip(64, stub, address, 0);
                 for instruction in decoder.iter() {
                     if instruction.is_jmp_near_indirect() && instruction.is_ip_rel_memory_operand()
