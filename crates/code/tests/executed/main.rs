@@ -283,7 +283,7 @@ fn compare(runs: Vec<Run>, steps: u64) -> (usize, Vec<String>) {
 
 #[test]
 fn what_runs_is_in_the_graphs() {
-    let (programs, outside) = compare(few(), 200_000);
+    let (programs, outside) = compare(few(), 150_000);
     assert!(programs >= 4, "only {programs} programs could be watched");
     assert!(outside.is_empty(), "{outside:#?}");
 }
