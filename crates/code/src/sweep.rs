@@ -6,6 +6,8 @@ use core::ops::Range;
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, OpKind};
 
+use crate::Function;
+
 /// What kind of transfer a branch is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BranchKind {
@@ -93,6 +95,22 @@ impl Sweep {
         let first = self.branches.partition_point(|branch| branch.source < sources.start);
         let last = self.branches.partition_point(|branch| branch.source < sources.end);
         &self.branches[first..last.max(first)]
+    }
+
+    /// Where other code branches to inside of a function besides its entry, sorted. Assembly shares code like that; a
+    /// graph knows of it only through [`Function::extra_entries`].
+    pub fn entries_into(&self, function: &Function) -> Vec<u64> {
+        let mut entries: Vec<u64> = function
+            .ranges
+            .iter()
+            .flat_map(|range| self.branches_into(range.clone()))
+            .filter(|branch| !function.contains(branch.source))
+            .map(|branch| branch.target)
+            .filter(|&target| target != function.entry())
+            .collect();
+        entries.sort_unstable();
+        entries.dedup();
+        entries
     }
 
     fn target(&self, index: u32) -> u64 {
@@ -242,6 +260,19 @@ mod tests {
         assert_eq!(sources(0x8fff..0x9001), [0x100c]);
         assert!(sources(0x2000..0x9000).is_empty());
         assert_eq!(found.branches_from(0x1001..0x1008).len(), 2);
+    }
+
+    #[test]
+    fn finds_where_others_enter() {
+        // 0: jmp 5; 2: jmp 6; 4: nop; 5: nop; 6: je 4; 8: ret
+        let bytes = [0xeb, 3, 0xeb, 2, 0x90, 0x90, 0x74, 0xfc, 0xc3];
+        let found = sweep(&bytes, 0, &[]);
+        let convention = crate::Convention::SystemV;
+        assert_eq!(found.entries_into(&Function::new(4..9, convention)), [5, 6]);
+        assert_eq!(found.entries_into(&Function::new(5..9, convention)), [6]);
+        let mut parted = Function::new(4..9, convention);
+        parted.ranges.push(2..4);
+        assert_eq!(found.entries_into(&parted), [5]);
     }
 
     #[test]

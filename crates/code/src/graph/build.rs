@@ -52,8 +52,10 @@ pub fn graph(program: &dyn Program, function: &Function) -> Graph {
         }
         resolutions = again;
         for resolution in resolutions.values() {
-            if let Resolution::Table(table) = resolution {
-                explorer.follow(table.targets.iter().copied());
+            match resolution {
+                Resolution::Table(table) => explorer.follow(table.targets.iter().copied()),
+                Resolution::LazyStub(lazy) => explorer.follow([*lazy]),
+                Resolution::TailJump | Resolution::Unknown => {}
             }
         }
     }
@@ -136,6 +138,7 @@ impl Assembly<'_> {
                     let edges = targets.into_iter().map(|target| (target, EdgeKind::Table));
                     (edges.collect(), false)
                 }
+                Some(&Resolution::LazyStub(lazy)) => (vec![(lazy, EdgeKind::Jump)], false),
                 _ => (Vec::new(), false),
             },
         }
@@ -269,7 +272,7 @@ impl Assembly<'_> {
                         }
                         graph.tables.push(table.clone());
                     }
-                    Some(Resolution::TailJump) => {
+                    Some(Resolution::TailJump | Resolution::LazyStub(_)) => {
                         let jump = ExitKind::TailJump { target: None, conditional: false };
                         graph.exits.push(exit(jump, self.callee_through(index, graph)));
                     }

@@ -102,6 +102,14 @@ impl<'a> Explorer<'a> {
         true
     }
 
+    /// What a linkage stub does behind its jump until the dynamic linker has been asked: it pushes a number and jumps
+    /// on. Only if it is in the function.
+    pub(super) fn lazy_part(&self, address: u64) -> Option<u64> {
+        let push = self.decode(address).filter(|push| push.code() == Code::Pushq_imm32)?;
+        let jump = self.decode(push.next_ip())?;
+        matches!(self.flow(&jump), Flow::Jump(_)).then_some(address)
+    }
+
     /// Decodes everything that can be reached from some addresses without indirect jumps.
     pub(super) fn follow(&mut self, addresses: impl IntoIterator<Item = u64>) {
         let mut pending: Vec<u64> = addresses.into_iter().collect();

@@ -33,6 +33,8 @@ pub(super) enum Resolution {
     Table(JumpTable),
     /// It leaves the function.
     TailJump,
+    /// It leaves the function, but the first time it goes to what follows, which asks the dynamic linker where to.
+    LazyStub(u64),
     Unknown,
 }
 
@@ -107,7 +109,14 @@ pub(super) fn resolve(explorer: &Explorer<'_>, graph: &Graph) -> BTreeMap<u64, R
                 None => Resolution::Unknown,
             },
             Finding::Indexed => Resolution::Unknown,
-            Finding::Plain => leaves(is_through_constant(graph.last(block))),
+            Finding::Plain => {
+                let last = graph.last(block);
+                let is_stub = is_through_constant(last);
+                match is_stub.then(|| explorer.lazy_part(last.next_ip())).flatten() {
+                    Some(lazy) => Resolution::LazyStub(lazy),
+                    None => leaves(is_stub),
+                }
+            }
         };
         resolutions.insert(jump, resolution);
     }

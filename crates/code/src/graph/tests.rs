@@ -419,6 +419,24 @@ fn jumps_through_pointers() {
 }
 
 #[test]
+fn linkage_stubs_go_on_the_first_time() {
+    let lazy = BASE + 7;
+    let sample = Sample::new(|a| {
+        a.jmp(qword_ptr(TABLE))?;
+        // The assembler would push a byte; linkers write all four.
+        a.db(&[0x68, 7, 0, 0, 0])?;
+        a.jmp(OTHER)
+    });
+    let graph = sample.graph();
+    assert!(graph.is_complete());
+    assert!(graph.gaps.is_empty());
+    assert_eq!(edges(&graph), [(0, 1, Jump)]);
+    assert_eq!(graph.blocks[1].start, lazy);
+    let tail = |target| ExitKind::TailJump { target, conditional: false };
+    assert_eq!(exits(&graph), [tail(None), tail(Some(OTHER))]);
+}
+
+#[test]
 fn parts_elsewhere_and_landing_pads() {
     let mut sample = Sample::new(|a| {
         let (mut cold, mut back) = (a.create_label(), a.create_label());

@@ -1,10 +1,10 @@
 //! A program as its file describes it, loaded where it wants to be.
 #![allow(dead_code)]
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use object::elf;
-use object::read::elf::ElfFile64;
+use object::read::elf::{ElfFile64, SectionHeader};
 use object::{
     Object, ObjectSection, ObjectSegment, ObjectSymbol, RelocationFlags, RelocationTarget,
     SectionKind, SymbolKind,
@@ -62,6 +62,13 @@ fn never_returns(name: &str) -> bool {
     NO_RETURN.contains(&name) || name.starts_with("_ZSt") && name.contains("__throw_")
 }
 
+/// The file with the symbols that were taken out of another, where distributions put it.
+fn debug_file(file: &ElfFile64<'_, object::Endianness>) -> Option<Vec<u8>> {
+    let name: String = file.build_id().ok()??.iter().map(|byte| format!("{byte:02x}")).collect();
+    let (folder, rest) = name.split_at_checked(2)?;
+    std::fs::read(format!("/usr/lib/debug/.build-id/{folder}/{rest}.debug")).ok()
+}
+
 impl File {
     pub fn open(path: &str) -> Option<Self> {
         let data = std::fs::read(path).ok()?;
@@ -112,8 +119,12 @@ impl File {
                 }
             }
         }
+        let debug = debug_file(&file);
+        let debug = debug.as_deref().and_then(|data| ElfFile64::parse(data).ok());
         let mut cold = Vec::new();
-        for symbol in file.symbols().chain(file.dynamic_symbols()) {
+        let more =
+            debug.iter().flat_map(|debug: &ElfFile64<'_, object::Endianness>| debug.symbols());
+        for symbol in file.symbols().chain(more).chain(file.dynamic_symbols()) {
             if symbol.kind() != SymbolKind::Text || symbol.address() == 0 || symbol.size() == 0 {
                 continue;
             }
@@ -127,9 +138,24 @@ impl File {
         }
         this.add_cold(cold);
         this.add_stubs(&file);
-        this.add_frames(&file);
-        this.join_parts();
+        let odd = this.add_frames(&file);
+        this.join_parts(&odd);
         Some(this)
+    }
+
+    /// The address that the code has which begins at an offset into a file.
+    pub fn code_at(path: &str, offset: u64) -> Option<u64> {
+        const PAGE: u64 = 4096;
+        let data = std::fs::read(path).ok()?;
+        let file = ElfFile64::<object::Endianness>::parse(&*data).ok()?;
+        let code = file.segments().find(|segment| {
+            let (start, size) = segment.file_range();
+            segment.permissions().executable()
+                && offset >= start / PAGE * PAGE
+                && offset < start + size
+        })?;
+        let start = code.file_range().0 / PAGE * PAGE;
+        Some(code.address() / PAGE * PAGE + (offset - start))
     }
 
     /// Cold parts belong to the function whose name they extend; of several, to the one that jumps there.
@@ -165,8 +191,13 @@ impl File {
         for name in [".plt", ".plt.sec", ".plt.got"] {
             let Some(section) = file.section_by_name(name) else { continue };
             let Ok(data) = section.data() else { continue };
-            for (index, stub) in data.chunks(16).enumerate() {
-                let address = section.address() + index as u64 * 16;
+            // Not all linkers say how long a stub is.
+            let size = match section.elf_section_header().sh_entsize(file.endian()) {
+                size @ (8 | 16) => size,
+                _ => 16,
+            };
+            for (index, stub) in data.chunks(size as usize).enumerate() {
+                let address = section.address() + index as u64 * size;
                 let mut decoder = weft_code::iced_x86::Decoder::with_ip(64, stub, address, 0);
                 for instruction in decoder.iter() {
                     if instruction.is_jmp_near_indirect() && instruction.is_ip_rel_memory_operand()
@@ -178,6 +209,8 @@ impl File {
                             external: true,
                         });
                         self.callees.insert(address, callee);
+                        let stub = || (format!("stub_{address:x}"), stub.len() as u64);
+                        self.functions.entry(address).or_insert_with(stub);
                         break;
                     }
                 }
@@ -185,11 +218,16 @@ impl File {
         }
     }
 
-    /// Landing pads, from the unwind tables.
-    fn add_frames(&mut self, file: &ElfFile64<'_, object::Endianness>) {
-        use gimli::{BaseAddresses, CieOrFde, EhFrame, LittleEndian, Pointer, UnwindSection};
-        let Some(section) = file.section_by_name(".eh_frame") else { return };
-        let Ok(data) = section.uncompressed_data() else { return };
+    /// Functions without symbols and landing pads, from the unwind tables. Returns what begins unlike a function.
+    fn add_frames(&mut self, file: &ElfFile64<'_, object::Endianness>) -> HashSet<u64> {
+        use gimli::{
+            BaseAddresses, CfaRule, CieOrFde, EhFrame, LittleEndian, Pointer, UnwindContext,
+            UnwindSection, X86_64,
+        };
+        let mut odd = HashSet::new();
+        let Some(section) = file.section_by_name(".eh_frame") else { return odd };
+        let Ok(data) = section.uncompressed_data() else { return odd };
+        let mut context = UnwindContext::new();
         let eh_frame = EhFrame::new(&data, LittleEndian);
         let bases = BaseAddresses::default().set_eh_frame(section.address());
         let mut entries = eh_frame.entries(&bases);
@@ -200,6 +238,7 @@ impl File {
             let start = fde.initial_address();
             if !file.sections().any(|section| {
                 section.kind() == SectionKind::Text
+                    && !section.name().is_ok_and(|name| name.starts_with(".plt"))
                     && (section.address()..section.address() + section.size()).contains(&start)
             }) {
                 continue;
@@ -209,6 +248,11 @@ impl File {
                 _ => None,
             };
             frames.push((start, fde.len(), lsda));
+            let row = fde.unwind_info_for_address(&eh_frame, &bases, &mut context, start);
+            let usual = CfaRule::RegisterAndOffset { register: X86_64::RSP, offset: 8 };
+            if row.is_ok_and(|row| *row.cfa() != usual) {
+                odd.insert(start);
+            }
         }
         let parts: Vec<u64> = self.parts.values().flatten().map(|part| part.start).collect();
         for &(start, size, _) in &frames {
@@ -226,36 +270,52 @@ impl File {
                 self.pads.insert(start, pads);
             }
         }
+        odd
     }
 
-    /// Without symbols a part that was placed elsewhere looks like a function, but for its jumps into the middle of the
-    /// one that it belongs to.
-    fn join_parts(&mut self) {
+    /// Without symbols a part that was placed elsewhere looks like a function, but for the jumps from its middle to that
+    /// of the one that it belongs to, or back. A part is never called; where it begins the stack is often not as at an
+    /// entry, and linkers put parts first.
+    fn join_parts(&mut self, odd: &HashSet<u64>) {
         let starts: Vec<u64> = self.functions.keys().copied().collect();
         let owner = |address: u64| {
             let index = starts.partition_point(|&start| start <= address).checked_sub(1)?;
             let start = starts[index];
             (address < start + self.functions[&start].1).then_some(start)
         };
-        let mut joined: Vec<(u64, u64)> = Vec::new();
+        let mut called: HashSet<u64> = HashSet::new();
+        let mut pairs: Vec<(u64, u64)> = Vec::new();
         for (address, bytes) in self.text() {
             for branch in weft_code::sweep(bytes, address, &starts).branches {
                 if branch.kind == weft_code::BranchKind::Call {
-                    continue;
+                    called.insert(branch.target);
+                } else if let (Some(one), Some(other)) =
+                    (owner(branch.source), owner(branch.target))
+                    && one != other
+                    && (branch.target != other || odd.contains(&other))
+                {
+                    pairs.push((one, other));
                 }
-                if let (Some(part), Some(whole)) = (owner(branch.source), owner(branch.target))
-                    && part != whole
-                    && branch.target != whole
-                    && self.functions[&part].0.starts_with("sub_")
+            }
+        }
+        let may_be_part =
+            |each: u64| self.functions[&each].0.starts_with("sub_") && !called.contains(&each);
+        let mut joined: Vec<(u64, u64)> = Vec::new();
+        for (one, other) in pairs {
+            let (low, high) = (one.min(other), one.max(other));
+            for (part, whole) in [(low, high), (high, low)] {
+                if may_be_part(part)
+                    && (odd.contains(&part) || part < whole && !odd.contains(&whole))
                 {
                     joined.push((part, whole));
+                    break;
                 }
             }
         }
         joined.sort_unstable();
         joined.dedup();
         // Functions with equal parts may share them.
-        let parts: Vec<u64> = joined.iter().map(|(part, _)| *part).collect();
+        let parts: HashSet<u64> = joined.iter().map(|(part, _)| *part).collect();
         for (part, whole) in joined.into_iter().filter(|(_, whole)| !parts.contains(whole)) {
             let size = self.functions[&part].1;
             self.callees.remove(&part);
@@ -277,7 +337,36 @@ impl File {
         let size = self.functions[&address].1;
         let mut function = Function::new(address..address + size, self.convention);
         function.ranges.extend(self.parts.get(&address).cloned().unwrap_or_default());
+        if self.convention == Convention::Go {
+            function.extra_entries = self.go_entries(address, size);
+        }
         function
+    }
+
+    /// From now on the unwinder enters nothing.
+    pub fn forget_landing_pads(&mut self) {
+        self.pads.clear();
+    }
+
+    /// From now on no call comes back.
+    pub fn forget_returns(&mut self) {
+        for callee in self.callees.values_mut().chain(self.slots.values_mut()) {
+            callee.returns = false;
+        }
+    }
+
+    /// Where Go's runtime enters a function besides its start: at the call of what runs deferred functions, once one of
+    /// them has recovered; and behind the first byte of what the bottom of each stack returns to.
+    fn go_entries(&self, address: u64, size: u64) -> Vec<u64> {
+        if self.functions[&address].0.starts_with("runtime.goexit") {
+            return vec![address + 1];
+        }
+        let bytes = &self.bytes(address)[..size as usize];
+        let calls = weft_code::sweep(bytes, address, &[]).branches.into_iter().filter(|branch| {
+            let target = self.functions.get(&branch.target);
+            target.is_some_and(|(name, _)| name == "runtime.deferreturn")
+        });
+        calls.map(|call| call.source).collect()
     }
 
     pub fn text(&self) -> impl Iterator<Item = (u64, &[u8])> {
