@@ -3,13 +3,13 @@
 use super::arena::Arena;
 use super::edit::{self, Edit};
 use super::family::relatives;
-use super::plan::Plan;
+use super::plan::{JUMP, Plan};
 use super::weaver::{Active, Piece, Refusal, Weaver};
 use crate::agent::take_out;
 use crate::proc::{self, Tid};
 use crate::stopped::{Caution, Stopped, outside_rseq};
 use crate::{Error, ErrorKind, Result, TargetAddr, memory};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use weft_abi::Change;
 
@@ -74,18 +74,16 @@ impl Weaver {
             self.look_at_threads(stopped);
         }
         let mut kin = self.stop_kin()?;
-        for held in std::iter::once(&mut *stopped).chain(&mut kin) {
-            self.step_out(held, &changes)?;
+        self.step_out(stopped, &changes)?;
+        for held in &mut kin {
+            unless_ended(held.pid(), self.step_out(held, &changes))?;
         }
         let busy = self.interrupted_in(std::iter::once(&*stopped).chain(&kin), &changes)?;
         self.drop_stale(&mut changes, &busy)?;
         let make: Vec<Edit> = changes.make.iter().map(|(edit, _)| edit.clone()).collect();
-        for held in std::iter::once(&mut *stopped).chain(&mut kin) {
-            self.follow(held, &changes)?;
-            for edits in [&changes.undo, &make] {
-                edit::apply(held, &still_right(held.pid(), edits)?)?;
-            }
-            move_threads(held, changes.functions.iter().flat_map(|next| &next.active.pieces))?;
+        self.change(stopped, &changes, &make)?;
+        for held in &mut kin {
+            unless_ended(held.pid(), self.change(held, &changes, &make))?;
         }
         for next in changes.functions {
             let Some(woven) = self.woven.get_mut(&next.function) else { continue };
@@ -106,6 +104,44 @@ impl Weaver {
         outcome
     }
 
+    /// Makes the changes in one of the processes.
+    fn change(&self, held: &mut Stopped, changes: &Changes, make: &[Edit]) -> Result<()> {
+        self.follow(held, changes)?;
+        for edits in [&changes.undo[..], make] {
+            edit::apply(held, &still_right(held.pid(), edits)?)?;
+        }
+        // A thread that woke meanwhile may have got as far as one of weft's jumps, or behind it.
+        let stones = self.stepping_stones(changes);
+        for (tid, mut registers) in held.threads().clone() {
+            if let Some(&target) = stones.get(&registers.0.rip) {
+                registers.0.rip = target;
+                held.redirect(tid, registers)?;
+            }
+        }
+        self.step_out(held, changes)?;
+        self.follow(held, changes)?;
+        move_threads(held, changes.functions.iter().flat_map(|next| &next.active.pieces))
+    }
+
+    /// Where jumps stand, in functions that change, that only weft's own jumps lead to, and where they
+    /// lead.
+    fn stepping_stones(&self, changes: &Changes) -> BTreeMap<u64, u64> {
+        let mut stones = BTreeMap::new();
+        for woven in changes.functions.iter().filter_map(|next| self.woven.get(&next.function)) {
+            for stone in woven.plan.stepping_stones() {
+                let jump = woven.active.edits.iter().find_map(|edit| {
+                    let offset = stone.checked_sub(edit.at.0)? as usize;
+                    edit.new.get(offset..offset + JUMP as usize)
+                });
+                if let Some([_, distance @ ..]) = jump {
+                    let distance = i32::from_le_bytes(distance.try_into().unwrap_or_default());
+                    stones.insert(stone, (stone + JUMP).wrapping_add_signed(distance.into()));
+                }
+            }
+        }
+        stones
+    }
+
     /// The trampolines of a function that threads may be in.
     fn pieces_of(&self, function: u64) -> impl Iterator<Item = &Piece> {
         let active = self.woven.get(&function).into_iter().flat_map(|woven| &woven.active.pieces);
@@ -117,18 +153,13 @@ impl Weaver {
     fn step_out(&self, held: &mut Stopped, changes: &Changes) -> Result<()> {
         let code: Vec<Range<TargetAddr>> = self.arenas.iter().map(Arena::code).collect();
         let is_ours = |at: TargetAddr| code.iter().any(|range| range.contains(&at));
-        let stones: BTreeSet<u64> = changes
-            .functions
-            .iter()
-            .filter_map(|next| self.woven.get(&next.function))
-            .flat_map(|woven| woven.plan.stepping_stones())
-            .collect();
+        let stones = self.stepping_stones(changes);
         let inside: Vec<Tid> = held
             .threads()
             .iter()
             .filter(|(_, registers)| {
                 let at = registers.instruction();
-                is_ours(at) || stones.contains(&at.0)
+                is_ours(at) || stones.contains_key(&at.0)
             })
             .map(|(&tid, _)| tid)
             .collect();
@@ -147,7 +178,7 @@ impl Weaver {
         for tid in inside {
             held.step_while(tid, |at| match piece_at(at) {
                 Some(piece) => piece.original_of(at.0).is_none(),
-                None => stones.contains(&at.0) || is_runtime(at),
+                None => stones.contains_key(&at.0) || is_runtime(at),
             })?;
         }
         Ok(())
@@ -191,7 +222,8 @@ impl Weaver {
         }
         let code: Vec<Range<TargetAddr>> = self.arenas.iter().map(Arena::code).collect();
         for held in held {
-            for at in addresses_in(held, &code, self.calls_program)? {
+            let found = addresses_in(held, &code, self.calls_program);
+            for at in unless_ended(held.pid(), found)?.unwrap_or_default() {
                 let is_in = |index: &&usize| {
                     self.pieces_of(changes.functions[**index].function).any(|p| p.contains(at))
                 };
@@ -294,7 +326,7 @@ impl Weaver {
                 .and_then(|edits| edit::apply(&mut held, &edits))
                 .and_then(|()| addresses_in(&held, &code, self.calls_program));
             held.release();
-            all_out &= outcome?.is_empty();
+            all_out &= unless_ended(held.pid(), outcome)?.is_none_or(|inside| inside.is_empty());
         }
         Ok(all_out)
     }
@@ -302,13 +334,16 @@ impl Weaver {
     /// Takes the memory of the probes out of the target's children.
     pub fn leave_kin(&self) -> Result<()> {
         for mut held in self.stop_kin()? {
+            let child = held.pid();
             if held.threads().is_empty() {
-                let pid = held.pid();
-                held = Stopped::stop_least_noticed(pid)?;
+                match unless_ended(child, Stopped::stop_least_noticed(child))? {
+                    Some(one) => held = one,
+                    None => continue,
+                }
             }
             let outcome = take_out(&held, &self.memory());
             held.release();
-            outcome?;
+            unless_ended(child, outcome)?;
         }
         Ok(())
     }
@@ -330,7 +365,8 @@ impl Weaver {
         let code: Vec<Range<TargetAddr>> = self.arenas.iter().map(Arena::code).collect();
         let mut busy = Vec::new();
         for held in held {
-            busy.extend(addresses_in(held, &code, self.calls_program)?);
+            let found = addresses_in(held, &code, self.calls_program);
+            busy.extend(unless_ended(held.pid(), found)?.unwrap_or_default());
         }
         let arenas = &mut self.arenas;
         self.limbo.retain(|piece| {
@@ -366,6 +402,19 @@ impl Weaver {
             None => Ok(()),
             Some(_) => Err(still_inside(self.pid)),
         }
+    }
+}
+
+/// What was done to a child; nothing if it has ended, or runs another program: then it has nothing of
+/// weft's any more.
+fn unless_ended<T>(child: Tid, outcome: Result<T>) -> Result<Option<T>> {
+    match outcome {
+        Ok(done) => Ok(Some(done)),
+        Err(_) if !proc::is_alive(child) => Ok(None),
+        Err(error) if matches!(error.kind, ErrorKind::TargetGone | ErrorKind::NoSuchProcess) => {
+            Ok(None)
+        }
+        Err(error) => Err(error),
     }
 }
 
@@ -416,10 +465,7 @@ pub(crate) fn addresses_in(
             found.extend(is_ours(&at).then_some(at));
             continue;
         };
-        let mut length = mapping.end - stack;
-        if length > LARGEST_STACK {
-            length = NEAR_END;
-        }
+        let length = (mapping.end - stack).min(LARGEST_STACK);
         let bytes = memory::read(pid, stack, length as usize).unwrap_or_default();
         let words: Vec<u64> = bytes
             .chunks_exact(8)
@@ -427,8 +473,13 @@ pub(crate) fn addresses_in(
             .collect();
         let on_stack = words.iter().enumerate().filter(|&(_, &word)| is_ours(&TargetAddr(word)));
         let was_interrupted = |index: usize| {
-            let frame = index.checked_sub(INTERRUPTED_AT);
-            frame.is_some_and(|frame| is_signal_return(pid, TargetAddr(words[frame])))
+            let Some(frame) = index.checked_sub(INTERRUPTED_AT) else { return false };
+            let start = words[frame + ALTERNATE_START];
+            let alternate = start..start.saturating_add(words[frame + ALTERNATE_SIZE]);
+            // A frame on an alternate stack is left over from earlier, unless the thread is there now.
+            let is_current =
+                !alternate.contains(&(stack.0 + 8 * frame as u64)) || alternate.contains(&stack.0);
+            is_current && is_signal_return(pid, TargetAddr(words[frame]))
         };
         let is_inside =
             always || is_ours(&at) || on_stack.clone().any(|(index, _)| was_interrupted(index));
@@ -440,14 +491,15 @@ pub(crate) fn addresses_in(
     Ok(found)
 }
 
-/// What is longer than this is not a stack alone: Go's are in its heap. There the frame of a signal is
-/// near the stack pointer, since handlers have a small stack of their own.
+/// What is further away than this from the stack pointer is not looked at.
 const LARGEST_STACK: u64 = 16 << 20;
-const NEAR_END: u64 = 64 << 10;
 
 /// Where in the frame that the kernel puts on the stack for a signal handler the interrupted address
 /// is, in words; the first word is where the handler returns to.
 const INTERRUPTED_AT: usize = 22;
+/// Where in it the alternate stack is described that the thread had then.
+const ALTERNATE_START: usize = 3;
+const ALTERNATE_SIZE: usize = 5;
 
 /// Whether the code at an address ends the handling of a signal.
 fn is_signal_return(pid: Tid, at: TargetAddr) -> bool {

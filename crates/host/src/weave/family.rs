@@ -3,6 +3,7 @@
 //! A child has a copy of the woven code, and shares the memory of the probes: it measures into slabs of
 //! its own there. So whatever is done to the code of the target is done to its children's too.
 
+use crate::agent::is_wefts;
 use crate::proc::{self, Tid};
 use std::fs;
 
@@ -18,7 +19,9 @@ pub fn relatives(pid: Tid, inode: u64, since: u64) -> Vec<Tid> {
         .filter(|&other| proc::stat(other).is_ok_and(|stat| stat.start_time >= since))
         .filter(|&other| {
             proc::maps(other).is_ok_and(|maps| {
-                maps.iter().any(|m| m.shared && m.inode == inode && m.path.contains("memfd:weft"))
+                // One that has weft's agent has not been forked with a copy of the target's memory: it
+                // runs in the target's own, as a vforked child does until it starts its program.
+                maps.iter().any(|m| m.shared && m.inode == inode) && !maps.iter().any(is_wefts)
             })
         })
         .collect()

@@ -189,12 +189,14 @@ impl ModuleText {
     pub fn whole(&self, known: &Known) -> Function {
         let mut function = Function::new(known.start..known.end, known.convention());
         function.ranges.extend(self.cold_parts.get(&known.start).into_iter().flatten().cloned());
-        if let Some(deferreturn) = self.deferreturn
-            && let Some(sweep) = self.sweep(known.start)
-        {
-            let calls = sweep.branches_from(known.start..known.end).iter();
-            let calls = calls.filter(|call| call.target == deferreturn);
-            function.extra_entries = calls.map(|call| call.source).collect();
+        if let Some(sweep) = self.sweep(known.start) {
+            // Assembler code jumps from one function into the middle of another.
+            function.extra_entries = sweep.entries_into(&function);
+            if let Some(deferreturn) = self.deferreturn {
+                let calls = sweep.branches_from(known.start..known.end).iter();
+                let calls = calls.filter(|call| call.target == deferreturn);
+                function.extra_entries.extend(calls.map(|call| call.source));
+            }
         }
         function
     }
