@@ -9,7 +9,7 @@ use crate::proc::{self, Mapping, Tid};
 use crate::ptrace;
 use crate::room::Room;
 use crate::stopped::{Caution, Pause, Stopped};
-use crate::weave::{Changes, Order, Point, ProbeId, Weaver, addresses_in, apply_edits, outdated};
+use crate::weave::{Changes, Order, Point, ProbeId, Weaver, addresses_in, apply_edits};
 use crate::worker::Worker;
 use crate::{Error, ErrorKind, Result};
 use std::io;
@@ -231,9 +231,11 @@ impl Target {
             return Ok(());
         }
         let weaver = self.weaver.clone();
-        self.held(Reach::Awake, move |stopped| {
+        let done = self.held(Reach::Awake, move |stopped| {
             weaver.lock().map_err(poisoned)?.apply(stopped, changes)
-        })
+        })?;
+        self.weaver()?.finish(done);
+        Ok(())
     }
 
     /// Takes all probes out, and then their memory.
@@ -365,12 +367,7 @@ impl Drop for Target {
 
 /// Takes the probes of a dead weft out of the code; says whether no thread is in them any more.
 fn restore(stopped: &mut Stopped, probes: &AbandonedProbes) -> Result<bool> {
-    let gone = outdated(stopped.pid(), &probes.edits)?;
-    let edits: Vec<_> = (0..probes.edits.len())
-        .filter(|index| !gone.contains(index))
-        .map(|index| probes.edits[index].clone())
-        .collect();
-    apply_edits(stopped, &edits)?;
+    apply_edits(stopped, &probes.edits)?;
     let inside = addresses_in(stopped, std::slice::from_ref(&probes.code), false)?;
     Ok(inside.is_empty())
 }

@@ -1,7 +1,7 @@
 //! Putting prepared changes into the held target, and freeing what nobody runs any more.
 
 use super::arena::Arena;
-use super::edit::{self, Edit};
+use super::edit::{self, Edit, Found};
 use super::family::relatives;
 use super::plan::{JUMP, Plan};
 use super::weaver::{Active, Piece, Refusal, Weaver};
@@ -27,8 +27,18 @@ pub struct Changes {
     pub(super) functions: Vec<Next>,
     /// In the order of their addresses, as all edits here.
     undo: Vec<Edit>,
-    /// Made after the former, each with the index of its function.
-    make: Vec<(Edit, usize)>,
+    /// Made after the former.
+    make: Vec<Edit>,
+    /// The index of the function of each of them.
+    owners: Vec<usize>,
+}
+
+/// What has changed, and what is still to be noted of it.
+#[derive(Debug, Default)]
+pub struct Done {
+    functions: Vec<Next>,
+    /// Where threads are in weft's code, or will come back to.
+    busy: Vec<TargetAddr>,
 }
 
 impl Changes {
@@ -42,6 +52,7 @@ impl Weaver {
     /// The edits that lead from what is in the target to what is to be there.
     pub(super) fn compare(&mut self, functions: Vec<Next>) -> Result<Changes> {
         let mut changes = Changes { functions, ..Changes::default() };
+        let mut make: Vec<(Edit, usize)> = Vec::new();
         for (index, next) in changes.functions.iter_mut().enumerate() {
             let old = &self.woven[&next.function].active.edits;
             let same_place = |a: &Edit, b: &Edit| a.at == b.at && a.old.len() == b.old.len();
@@ -52,7 +63,7 @@ impl Weaver {
                 let there = old.iter().find(|o| same_place(o, edit));
                 if there != Some(edit) {
                     let now = there.map_or(&edit.old, |there| &there.new);
-                    changes.make.push((Edit { old: now.clone(), ..edit.clone() }, index));
+                    make.push((Edit { old: now.clone(), ..edit.clone() }, index));
                 }
             }
             // Before it is done, so that whoever comes after a killed weft knows of it.
@@ -63,12 +74,13 @@ impl Weaver {
             }
         }
         changes.undo.sort_unstable_by_key(|edit| edit.at);
-        changes.make.sort_unstable_by_key(|(edit, _)| edit.at);
+        make.sort_unstable_by_key(|(edit, _)| edit.at);
+        (changes.make, changes.owners) = make.into_iter().unzip();
         Ok(changes)
     }
 
     /// Makes the changes in the held target.
-    pub fn apply(&mut self, stopped: &mut Stopped, mut changes: Changes) -> Result<()> {
+    pub fn apply(&mut self, stopped: &mut Stopped, mut changes: Changes) -> Result<Done> {
         if !self.thread_pointer {
             // A program that has been started meanwhile may have its C library by now.
             self.look_at_threads(stopped);
@@ -78,14 +90,25 @@ impl Weaver {
         for held in &mut kin {
             unless_ended(held.pid(), self.step_out(held, &changes))?;
         }
-        let busy = self.interrupted_in(std::iter::once(&*stopped).chain(&kin), &changes)?;
-        self.drop_stale(&mut changes, &busy)?;
-        let make: Vec<Edit> = changes.make.iter().map(|(edit, _)| edit.clone()).collect();
-        self.change(stopped, &changes, &make)?;
+        let interrupted = self.interrupted_in(std::iter::once(&*stopped).chain(&kin), &changes)?;
+        let found = self.drop_stale(&mut changes, &interrupted)?;
+        self.change(stopped, &changes, found)?;
         for held in &mut kin {
-            unless_ended(held.pid(), self.change(held, &changes, &make))?;
+            unless_ended(held.pid(), self.change(held, &changes, None))?;
         }
-        for next in changes.functions {
+        let has_old = |next: &Next| self.pieces_of(next.function).next().is_some();
+        let is_needed = !self.limbo.is_empty() || changes.functions.iter().any(has_old);
+        let busy =
+            if is_needed { self.busy(std::iter::once(&*stopped).chain(&kin))? } else { Vec::new() };
+        for held in &mut kin {
+            held.release();
+        }
+        Ok(Done { functions: changes.functions, busy })
+    }
+
+    /// Takes note of what has changed. The target may run again.
+    pub fn finish(&mut self, done: Done) {
+        for next in done.functions {
             let Some(woven) = self.woven.get_mut(&next.function) else { continue };
             let old = std::mem::replace(&mut woven.active, next.active);
             woven.plan = next.plan;
@@ -97,18 +120,16 @@ impl Weaver {
                 self.woven.remove(&next.function);
             }
         }
-        let outcome = self.free_limbo(std::iter::once(&*stopped).chain(&kin));
-        for held in &mut kin {
-            held.release();
-        }
-        outcome
+        self.free_limbo(&done.busy);
     }
 
     /// Makes the changes in one of the processes.
-    fn change(&self, held: &mut Stopped, changes: &Changes, make: &[Edit]) -> Result<()> {
+    fn change(&self, held: &mut Stopped, changes: &Changes, found: Option<Found>) -> Result<()> {
         self.follow(held, changes)?;
-        for edits in [&changes.undo[..], make] {
-            edit::apply(held, &still_right(held.pid(), edits)?)?;
+        edit::apply(held, &changes.undo)?;
+        match found {
+            Some(found) => edit::write(held, &changes.make, found)?,
+            None => edit::apply(held, &changes.make)?,
         }
         // A thread that woke meanwhile may have got as far as one of weft's jumps, or behind it.
         let stones = self.stepping_stones(changes);
@@ -234,16 +255,24 @@ impl Weaver {
     }
 
     /// Leaves functions alone whose code was unloaded, or changed by others, since weft has read it, and
-    /// those that are busy.
-    fn drop_stale(&mut self, changes: &mut Changes, busy: &BTreeSet<usize>) -> Result<()> {
-        let expected: Vec<Edit> =
-            changes.make.iter().map(|(edit, _)| edit.before(&changes.undo)).collect();
-        let outdated = edit::outdated(self.pid, &expected)?;
+    /// those that are busy. Gives the code that the rest is to be made to, if it is seen already.
+    fn drop_stale(
+        &mut self,
+        changes: &mut Changes,
+        busy: &BTreeSet<usize>,
+    ) -> Result<Option<Found>> {
+        let found = if changes.undo.is_empty() {
+            edit::look(self.pid, &changes.make)?
+        } else {
+            let before = |edit: &Edit| edit.before(&changes.undo);
+            let expected: Vec<Edit> = changes.make.iter().map(before).collect();
+            edit::look(self.pid, &expected)?
+        };
         let mut stale: BTreeSet<usize> =
-            outdated.into_iter().map(|at| changes.make[at].1).collect();
+            found.outdated.iter().map(|&at| changes.owners[at]).collect();
         stale.extend(busy);
         if stale.is_empty() {
-            return Ok(());
+            return Ok(changes.undo.is_empty().then_some(found));
         }
         let functions = std::mem::take(&mut changes.functions);
         let mut kept = Vec::with_capacity(functions.len());
@@ -260,7 +289,7 @@ impl Weaver {
             }
         }
         *changes = self.compare(kept)?;
-        Ok(())
+        Ok(None)
     }
 
     /// Takes back what was prepared for a function: it stays as it is.
@@ -322,8 +351,7 @@ impl Weaver {
         let code: Vec<Range<TargetAddr>> = self.arenas.iter().map(Arena::code).collect();
         let mut all_out = true;
         for mut held in self.stop_kin()? {
-            let outcome = still_right(held.pid(), &undo)
-                .and_then(|edits| edit::apply(&mut held, &edits))
+            let outcome = edit::apply(&mut held, &undo)
                 .and_then(|()| addresses_in(&held, &code, self.calls_program));
             held.release();
             all_out &= unless_ended(held.pid(), outcome)?.is_none_or(|inside| inside.is_empty());
@@ -351,23 +379,26 @@ impl Weaver {
     /// Frees trampolines that nothing leads to and no thread is in any more.
     pub fn clear_limbo(&mut self, stopped: &Stopped) -> Result<()> {
         let mut kin = self.stop_kin()?;
-        let outcome = self.free_limbo(std::iter::once(stopped).chain(&kin));
+        let busy = self.busy(std::iter::once(stopped).chain(&kin));
         for held in &mut kin {
             held.release();
         }
-        outcome
+        self.free_limbo(&busy?);
+        Ok(())
     }
 
-    fn free_limbo<'a>(&mut self, held: impl Iterator<Item = &'a Stopped>) -> Result<()> {
-        if self.limbo.is_empty() {
-            return Ok(());
-        }
+    /// Where threads are in weft's code, or will come back to.
+    fn busy<'a>(&self, held: impl Iterator<Item = &'a Stopped>) -> Result<Vec<TargetAddr>> {
         let code: Vec<Range<TargetAddr>> = self.arenas.iter().map(Arena::code).collect();
         let mut busy = Vec::new();
         for held in held {
             let found = addresses_in(held, &code, self.calls_program);
             busy.extend(unless_ended(held.pid(), found)?.unwrap_or_default());
         }
+        Ok(busy)
+    }
+
+    fn free_limbo(&mut self, busy: &[TargetAddr]) {
         let arenas = &mut self.arenas;
         self.limbo.retain(|piece| {
             let is_busy = busy.iter().any(|&at| piece.contains(at));
@@ -376,7 +407,6 @@ impl Weaver {
             }
             is_busy
         });
-        Ok(())
     }
 
     /// Whether a thread may still be in code that is no longer led to.
@@ -416,13 +446,6 @@ fn unless_ended<T>(child: Tid, outcome: Result<T>) -> Result<Option<T>> {
         }
         Err(error) => Err(error),
     }
-}
-
-/// The edits that find what they expect.
-fn still_right(pid: Tid, edits: &[Edit]) -> Result<Vec<Edit>> {
-    let outdated: BTreeSet<usize> = edit::outdated(pid, edits)?.into_iter().collect();
-    let right = edits.iter().enumerate().filter(|(index, _)| !outdated.contains(index));
-    Ok(right.map(|(_, edit)| edit.clone()).collect())
 }
 
 /// Moves threads that stand in the middle of code that was just overwritten to its copy.

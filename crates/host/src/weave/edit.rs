@@ -8,6 +8,7 @@
 use crate::proc::Tid;
 use crate::stopped::Stopped;
 use crate::{Error, ErrorKind, Result, TargetAddr, memory};
+use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 
@@ -56,6 +57,7 @@ impl Edit {
 }
 
 /// A run of memory that holds some of the changes.
+#[derive(Debug)]
 struct Span {
     start: TargetAddr,
     bytes: Vec<u8>,
@@ -110,44 +112,66 @@ impl CodeWriter {
     }
 }
 
-/// Which of the changes cannot be made because something else stands there now: their indexes. The
-/// changes must be in the order of their addresses.
-pub fn outdated(pid: Tid, edits: &[Edit]) -> Result<Vec<usize>> {
-    let spans = spans(edits);
+/// The code that changes are to be made to, as it is.
+#[derive(Debug)]
+pub struct Found {
+    spans: Vec<Span>,
+    /// The indexes of the changes that cannot be made because something else stands there.
+    pub outdated: Vec<usize>,
+}
+
+/// Looks at the code of a process that changes, in the order of their addresses, are to be made to.
+pub fn look(pid: Tid, edits: &[Edit]) -> Result<Found> {
+    let mut spans = spans(edits);
     let pieces: Vec<_> = spans.iter().map(|s| (s.start, s.bytes.len())).collect();
     let mut outdated = Vec::new();
-    for (span, read) in spans.iter().zip(memory::read_many(pid, &pieces)?) {
+    for (span, read) in spans.iter_mut().zip(memory::read_many(pid, &pieces)?) {
+        let is_whole = read.is_some();
+        span.bytes = read.unwrap_or_default();
         for index in span.edits.clone() {
             let edit = &edits[index];
             let offset = (edit.at - span.start) as usize;
-            let there = read.as_ref().is_some_and(|b| b[offset..].starts_with(&edit.old));
+            let there = span.bytes.get(offset..).is_some_and(|b| b.starts_with(&edit.old));
             // A span is read as a whole; what is left of an unmapped one may still be there.
             if !there
-                && memory::read(pid, edit.at, edit.old.len()).ok().as_deref() != Some(&edit.old[..])
+                && (is_whole
+                    || memory::read(pid, edit.at, edit.old.len()).ok().as_deref()
+                        != Some(&edit.old[..]))
             {
                 outdated.push(index);
             }
         }
     }
-    Ok(outdated)
+    Ok(Found { spans, outdated })
 }
 
-/// Makes changes to the code of a held process. They must be in the order of their addresses, must not
-/// overlap, and none may be outdated.
+/// Which of the changes cannot be made because something else stands there now: their indexes.
+pub fn outdated(pid: Tid, edits: &[Edit]) -> Result<Vec<usize>> {
+    Ok(look(pid, edits)?.outdated)
+}
+
+/// Makes changes to the code of a held process that are not outdated. They must be in the order of
+/// their addresses and must not overlap.
 pub fn apply(stopped: &mut Stopped, edits: &[Edit]) -> Result<()> {
+    let found = look(stopped.pid(), edits)?;
+    if found.outdated.is_empty() {
+        return write(stopped, edits, found);
+    }
+    let outdated: BTreeSet<usize> = found.outdated.into_iter().collect();
+    let right = edits.iter().enumerate().filter(|(index, _)| !outdated.contains(index));
+    let right: Vec<Edit> = right.map(|(_, edit)| edit.clone()).collect();
+    let found = look(stopped.pid(), &right)?;
+    write(stopped, &right, found)
+}
+
+/// Makes changes, none of which is outdated, to the code of a held process that was looked at.
+pub fn write(stopped: &mut Stopped, edits: &[Edit], found: Found) -> Result<()> {
     if edits.is_empty() {
         return Ok(());
     }
     let pid = stopped.pid();
     let writer = CodeWriter::open(pid)?;
-    let mut spans = spans(edits);
-    let pieces: Vec<_> = spans.iter().map(|s| (s.start, s.bytes.len())).collect();
-    for (span, read) in spans.iter_mut().zip(memory::read_many(pid, &pieces)?) {
-        span.bytes = read.ok_or_else(|| {
-            Error::new(ErrorKind::TargetGone, format!("code at {} is gone", span.start))
-                .why("the module was unloaded")
-        })?;
-    }
+    let mut spans = found.spans;
     let mut pass = |change: fn(&Edit, &mut [u8]), all: bool| -> Result<()> {
         for span in &mut spans {
             let mut first = usize::MAX;

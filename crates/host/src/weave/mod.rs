@@ -20,7 +20,7 @@ mod weaver;
 
 pub use apply::Changes;
 pub(crate) use apply::addresses_in;
-pub(crate) use edit::{Edit, apply as apply_edits, outdated};
+pub(crate) use edit::{Edit, apply as apply_edits};
 pub use points::Point;
 pub use read::TimerValue;
 pub use weaver::{Order, ProbeId, Refusal, Weaver};
