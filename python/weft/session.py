@@ -241,8 +241,8 @@ class Session:
         """The addresses of functions, each with its name and that of its module."""
         tree = self.resources()
         found: dict[int, tuple[str, str]] = {}
+        paths = list(paths)
         for path in paths:
-            before = len(found)
             for resource in tree.match(path):
                 is_whole = resource.kind in ("module", "source")
                 for inner in tree.children(resource) if is_whole else [resource]:
@@ -253,11 +253,11 @@ class Session:
                     ):
                         address = function.module.bias + function.offset
                         found[address] = (function.name, function.module.name)
-            if len(found) == before:
-                raise InvalidArgument(
-                    f"no function matches {path}",
-                    advice=f"`weft points {self.pid}` lists what there is",
-                )
+        if not found:
+            raise InvalidArgument(
+                f"no function matches {' or '.join(paths)}",
+                advice=f"`weft points {self.pid}` lists what there is",
+            )
         return found
 
     def maps(self) -> list[Mapping]:

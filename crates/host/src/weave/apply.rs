@@ -31,6 +31,13 @@ pub struct Changes {
     make: Vec<Edit>,
     /// The index of the function of each of them.
     owners: Vec<usize>,
+    /// Where jumps stand, in functions that change, that only weft's own jumps lead to, and where they
+    /// lead.
+    stones: BTreeMap<u64, u64>,
+    /// The indexes of functions that get new windows while they have others.
+    widened: Vec<usize>,
+    /// The starts of all windows, in their order, with the function and the piece of each.
+    windows: Vec<(u64, usize, usize)>,
 }
 
 /// What has changed, and what is still to be noted of it.
@@ -76,6 +83,19 @@ impl Weaver {
         changes.undo.sort_unstable_by_key(|edit| edit.at);
         make.sort_unstable_by_key(|(edit, _)| edit.at);
         (changes.make, changes.owners) = make.into_iter().unzip();
+        changes.stones = self.stepping_stones(&changes.functions);
+        for (index, next) in changes.functions.iter().enumerate() {
+            let before = self.woven.get(&next.function).map(|woven| &woven.plan.windows);
+            let is_new = |start| before.is_none_or(|before| !before.contains_key(start));
+            if next.plan.windows.keys().any(is_new)
+                && self.pieces_of(next.function).next().is_some()
+            {
+                changes.widened.push(index);
+            }
+            let pieces = next.active.pieces.iter().enumerate();
+            changes.windows.extend(pieces.map(|(piece, p)| (p.window.start, index, piece)));
+        }
+        changes.windows.sort_unstable();
         Ok(changes)
     }
 
@@ -132,23 +152,21 @@ impl Weaver {
             None => edit::apply(held, &changes.make)?,
         }
         // A thread that woke meanwhile may have got as far as one of weft's jumps, or behind it.
-        let stones = self.stepping_stones(changes);
         for (tid, mut registers) in held.threads().clone() {
-            if let Some(&target) = stones.get(&registers.0.rip) {
+            if let Some(&target) = changes.stones.get(&registers.0.rip) {
                 registers.0.rip = target;
                 held.redirect(tid, registers)?;
             }
         }
         self.step_out(held, changes)?;
         self.follow(held, changes)?;
-        move_threads(held, changes.functions.iter().flat_map(|next| &next.active.pieces))
+        move_threads(held, changes)
     }
 
-    /// Where jumps stand, in functions that change, that only weft's own jumps lead to, and where they
-    /// lead.
-    fn stepping_stones(&self, changes: &Changes) -> BTreeMap<u64, u64> {
+    /// See [`Changes`].
+    fn stepping_stones(&self, functions: &[Next]) -> BTreeMap<u64, u64> {
         let mut stones = BTreeMap::new();
-        for woven in changes.functions.iter().filter_map(|next| self.woven.get(&next.function)) {
+        for woven in functions.iter().filter_map(|next| self.woven.get(&next.function)) {
             for stone in woven.plan.stepping_stones() {
                 let jump = woven.active.edits.iter().find_map(|edit| {
                     let offset = stone.checked_sub(edit.at.0)? as usize;
@@ -174,7 +192,7 @@ impl Weaver {
     fn step_out(&self, held: &mut Stopped, changes: &Changes) -> Result<()> {
         let code: Vec<Range<TargetAddr>> = self.arenas.iter().map(Arena::code).collect();
         let is_ours = |at: TargetAddr| code.iter().any(|range| range.contains(&at));
-        let stones = self.stepping_stones(changes);
+        let stones = &changes.stones;
         let inside: Vec<Tid> = held
             .threads()
             .iter()
@@ -207,8 +225,12 @@ impl Weaver {
 
     /// Moves threads from copies of instructions to where these will be.
     fn follow(&self, held: &mut Stopped, changes: &Changes) -> Result<()> {
+        let is_ours = |at| self.arenas.iter().any(|arena| arena.code().contains(&at));
         for (tid, mut registers) in held.threads().clone() {
             let at = registers.instruction();
+            if !is_ours(at) {
+                continue;
+            }
             let from = |next: &&Next| self.pieces_of(next.function).any(|p| p.contains(at));
             let Some(next) = changes.functions.iter().find(from) else { continue };
             let original = self.pieces_of(next.function).find_map(|p| p.original_of(at.0));
@@ -228,15 +250,7 @@ impl Weaver {
         held: impl Iterator<Item = &'a Stopped>,
         changes: &Changes,
     ) -> Result<BTreeSet<usize>> {
-        let widened: Vec<usize> = (0..changes.functions.len())
-            .filter(|&index| {
-                let next = &changes.functions[index];
-                let before = self.woven.get(&next.function).map(|woven| &woven.plan.windows);
-                let is_new = |start| before.is_none_or(|before| !before.contains_key(start));
-                next.plan.windows.keys().any(is_new)
-                    && self.pieces_of(next.function).next().is_some()
-            })
-            .collect();
+        let widened = &changes.widened;
         let mut busy = BTreeSet::new();
         if widened.is_empty() {
             return Ok(busy);
@@ -449,15 +463,16 @@ fn unless_ended<T>(child: Tid, outcome: Result<T>) -> Result<Option<T>> {
 }
 
 /// Moves threads that stand in the middle of code that was just overwritten to its copy.
-fn move_threads<'a>(stopped: &mut Stopped, pieces: impl Iterator<Item = &'a Piece>) -> Result<()> {
-    let mut by_start: Vec<&Piece> = pieces.collect();
-    by_start.sort_unstable_by_key(|piece| piece.window.start);
+fn move_threads(stopped: &mut Stopped, changes: &Changes) -> Result<()> {
     let pid = stopped.pid();
     let threads: Vec<_> = stopped.threads().iter().map(|(&tid, &r)| (tid, r)).collect();
     for (tid, registers) in threads {
         let at = registers.instruction().0;
-        let after = by_start.partition_point(|piece| piece.window.start < at);
-        let Some(piece) = after.checked_sub(1).map(|index| by_start[index]) else { continue };
+        let after = changes.windows.partition_point(|window| window.0 < at);
+        let Some(&(_, function, piece)) = after.checked_sub(1).map(|i| &changes.windows[i]) else {
+            continue;
+        };
+        let piece = &changes.functions[function].active.pieces[piece];
         let Some(moved) = piece.moved.iter().find(|moved| moved.original == at) else { continue };
         let mut registers = outside_rseq(pid, tid, registers);
         if registers.instruction().0 == at {
