@@ -275,35 +275,38 @@ impl Weaver {
         changes: &mut Changes,
         busy: &BTreeSet<usize>,
     ) -> Result<Option<Found>> {
-        let found = if changes.undo.is_empty() {
-            edit::look(self.pid, &changes.make)?
-        } else {
-            let before = |edit: &Edit| edit.before(&changes.undo);
-            let expected: Vec<Edit> = changes.make.iter().map(before).collect();
-            edit::look(self.pid, &expected)?
-        };
-        let mut stale: BTreeSet<usize> =
-            found.outdated.iter().map(|&at| changes.owners[at]).collect();
-        stale.extend(busy);
-        if stale.is_empty() {
-            return Ok(changes.undo.is_empty().then_some(found));
-        }
-        let functions = std::mem::take(&mut changes.functions);
-        let mut kept = Vec::with_capacity(functions.len());
-        for (index, next) in functions.into_iter().enumerate() {
-            if busy.contains(&index) {
-                self.give_up(&next, "a signal handler runs that has interrupted an earlier probe");
-            } else if stale.contains(&index) {
-                self.give_up(&next, "the code has changed since weft has read it");
+        let busy: BTreeSet<u64> = busy.iter().map(|&at| changes.functions[at].function).collect();
+        loop {
+            let found = if changes.undo.is_empty() {
+                edit::look(self.pid, &changes.make)?
             } else {
-                for &note in &next.active.notes {
-                    self.arenas[0].strike(note);
-                }
-                kept.push(Next { active: Active { notes: Vec::new(), ..next.active }, ..next });
+                let before = |edit: &Edit| edit.before(&changes.undo);
+                let expected: Vec<Edit> = changes.make.iter().map(before).collect();
+                edit::look(self.pid, &expected)?
+            };
+            let stale: BTreeSet<usize> =
+                found.outdated.iter().map(|&at| changes.owners[at]).collect();
+            let is_busy = |next: &Next| busy.contains(&next.function);
+            if stale.is_empty() && !changes.functions.iter().any(is_busy) {
+                return Ok(changes.undo.is_empty().then_some(found));
             }
+            let functions = std::mem::take(&mut changes.functions);
+            let mut kept = Vec::with_capacity(functions.len());
+            for (index, next) in functions.into_iter().enumerate() {
+                if is_busy(&next) {
+                    self.give_up(&next, "a signal handler has interrupted an earlier probe there");
+                } else if stale.contains(&index) {
+                    self.give_up(&next, "the code has changed since weft has read it");
+                } else {
+                    for &note in &next.active.notes {
+                        self.arenas[0].strike(note);
+                    }
+                    kept.push(Next { active: Active { notes: Vec::new(), ..next.active }, ..next });
+                }
+            }
+            // What stays as it is may be in the way of others.
+            *changes = self.compare(kept)?;
         }
-        *changes = self.compare(kept)?;
-        Ok(None)
     }
 
     /// Takes back what was prepared for a function: it stays as it is.
