@@ -56,9 +56,13 @@ bench-scale: release  ## How long very many probes take to come and go
 	$(PY) benchmarks/scale.py
 
 .PHONY: soak
-soak: release  ## The long forms of slow tests: thousands of attaches, a thousand kills, fuzzing
+soak: release  ## The long forms of slow tests: thousands of attaches, kills, probes, fuzzing
 	$(PY) -m tests.soak.attach --long
 	$(PY) -m tests.soak.kill --long
+	$(PY) -m tests.soak.probes --long
+	$(PY) -m tests.cpython --long
+	WEFT_CASES=1000000 cargo test --locked --release -p weft-snippet --test differential
+	cargo test --locked --release -p weft-code --test executed -- --ignored --nocapture
 	fuzz/run 600
 
 .PHONY: docs

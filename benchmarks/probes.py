@@ -179,6 +179,10 @@ def weft_tools() -> list[Tool]:
         ),
         Tool(
             "weft, record",
+            by_weft("ring log(argument) 65536\nemit log(arg(0))", recorded),
+        ),
+        Tool(
+            "weft, record with the time",
             by_weft("ring log(argument, when) 65536\nemit log(arg(0), now)", recorded),
         ),
         Tool("weft, counter, 2 threads", by_weft(counter, calls), threads=2),
