@@ -328,10 +328,9 @@ impl Stopped {
             }
             steps += 1;
             ptrace::step(tid).map_err(failed)?;
-            match ptrace::wait(tid).map_err(failed)? {
-                Event::Gone => return Ok(()),
-                // Where it can be stopped, it has been: by the step, or on its way out of the kernel.
-                _ => {}
+            // Where it can be stopped, it has been: by the step, or on its way out of the kernel.
+            if ptrace::wait(tid).map_err(failed)? == Event::Gone {
+                return Ok(());
             }
         };
         ptrace::set_signal_mask(tid, mask).map_err(failed)?;

@@ -9,7 +9,9 @@ use crate::proc::{self, Mapping, Tid};
 use crate::ptrace;
 use crate::room::Room;
 use crate::stopped::{Caution, Pause, Stopped};
-use crate::weave::{Changes, Order, Point, ProbeId, Weaver, addresses_in, apply_edits};
+use crate::weave::{
+    Changes, FoundPoints, Order, Point, ProbeId, Weaver, addresses_in, apply_edits,
+};
 use crate::worker::Worker;
 use crate::{Error, ErrorKind, Result};
 use std::io;
@@ -18,9 +20,6 @@ use std::process::{Child, ExitStatus};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use weft_snippet::{PointKind, Weave};
-
-/// What [`Target::points`] gives.
-pub type FoundPoints = (Vec<(usize, Point)>, Vec<(usize, u64)>);
 
 /// A process with weft's agent in it.
 ///

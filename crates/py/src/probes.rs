@@ -13,6 +13,9 @@ use weft_snippet::{DatumKind, Diagnostic, PointKind, Weave};
 /// lowest, highest, how many.
 type BucketRow = (i64, i64, u64);
 
+/// key, sum.
+type EntryRow<'py> = (Bound<'py, PyAny>, i64);
+
 /// kind, address, target.
 type PlaceRow = (&'static str, u64, u64);
 
@@ -148,7 +151,7 @@ impl Target {
         probe: ProbeId,
         name: &str,
         process: Option<u32>,
-    ) -> PyResult<(Vec<(Bound<'py, PyAny>, i64)>, u64)> {
+    ) -> PyResult<(Vec<EntryRow<'py>>, u64)> {
         let (map, keys) = self.weaver(|weaver| weaver.map(probe, name, process))?;
         let entries = map
             .entries

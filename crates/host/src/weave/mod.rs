@@ -23,4 +23,4 @@ pub(crate) use apply::addresses_in;
 pub(crate) use edit::{Edit, apply as apply_edits};
 pub use points::Point;
 pub use read::TimerValue;
-pub use weaver::{Order, ProbeId, Refusal, Weaver};
+pub use weaver::{FoundPoints, Order, ProbeId, Refusal, Weaver};

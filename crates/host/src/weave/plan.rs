@@ -400,7 +400,8 @@ fn window(
     }
     let hole = if room == HOP {
         let reach = (start + HOP).saturating_sub(128)..start + HOP + 128;
-        let taken = [plan.claims(), vec![start..at]].concat();
+        let mut taken = plan.claims();
+        taken.push(start..at);
         Some(terrain.hole(reach, &taken).ok_or("there is no padding nearby")?)
     } else {
         None
@@ -817,8 +818,9 @@ mod tests {
         let plan = field.plan(&spots);
         assert_eq!(tactics(&plan), [(0, "jump"), (5, "jump")]);
         assert!(plan.refused.is_empty());
-        let reserved = [BASE + 3..BASE + 7];
-        let plan = Plan::default().extended(&field, &spots, &spots, &reserved);
+        let reserved = BASE + 3..BASE + 7;
+        let reserved = std::slice::from_ref(&reserved);
+        let plan = Plan::default().extended(&field, &spots, &spots, reserved);
         assert!(plan.refused.len() >= 2, "{plan:?}");
     }
 }

@@ -205,6 +205,10 @@ impl Missing {
 /// The arena, the values, and whether `fs:0` holds the thread's `fs` base.
 type EnvironmentKey = (usize, usize, bool);
 
+/// Points, each with the index of its function; and functions that may have more, by their index, each
+/// with the place where that is not known.
+pub type FoundPoints = (Vec<(usize, Point)>, Vec<(usize, u64)>);
+
 /// All probes of one target.
 #[derive(Debug)]
 pub struct Weaver {
@@ -269,11 +273,7 @@ impl Weaver {
 
     /// The points of one kind that these functions have, each with the index of its function, and
     /// functions that may have more: their index, and where that is not known.
-    pub fn points(
-        &mut self,
-        functions: &[u64],
-        kind: PointKind,
-    ) -> Result<(Vec<(usize, Point)>, Vec<(usize, u64)>)> {
+    pub fn points(&mut self, functions: &[u64], kind: PointKind) -> Result<FoundPoints> {
         let mut found = Vec::with_capacity(functions.len());
         let mut unknown = Vec::new();
         for (index, &start) in functions.iter().enumerate() {
