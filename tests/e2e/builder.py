@@ -60,6 +60,7 @@ RECIPES = {
     "forks": _compile("gcc", "forks.c"),
     "coroutines": _compile("gcc", "coroutines.c"),
     "churn": _compile("gcc", "churn.c"),
+    "naps": _compile("gcc", "naps.c"),
     "traces": _compile("gcc", "traces.c", "-rdynamic"),
     "plugging": Recipe(
         "plugging.c",

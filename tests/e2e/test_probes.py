@@ -46,7 +46,7 @@ CYCLES = 25
 """How often probes come and go under load; ``tests/soak/probes.py --long`` does it 500 times."""
 
 LANGUAGES = ["counts", "counts_static", "counts_musl", "counts_cpp", "counts_rs", "counts_go"]
-HARDSHIPS = ["signals", "coroutines", "churn", "forks"]
+HARDSHIPS = ["signals", "coroutines", "churn", "forks", "naps"]
 
 LEAPERS = {"leaper", "leaps_over"}
 NEVER_RETURN = {
@@ -59,6 +59,7 @@ NEVER_RETURN = {
     "coroutines": {"switch_body"},
     "forks": set[str](),
     "churn": set[str](),
+    "naps": set[str](),
     "signals": set[str](),
 }
 """Functions that are left by other ways than a return or a jump, some of the time or always."""

@@ -156,6 +156,17 @@ pub fn sleeping_at(tid: Tid) -> Option<(TargetAddr, TargetAddr)> {
     Some((at, stack))
 }
 
+/// Whether a signal waits for this very thread, which does not block it.
+pub fn is_about_to_get(tid: Tid, signal: i32) -> bool {
+    let Ok(status) = fs::read_to_string(format!("/proc/{tid}/status")) else { return false };
+    let holds = |name: &str| {
+        let set = status.lines().find_map(|line| line.strip_prefix(name));
+        let set = set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or(0);
+        set >> (signal - 1) & 1 == 1
+    };
+    holds("SigPnd:") && !holds("SigBlk:")
+}
+
 /// Now, in clock ticks since boot: what [`Stat::start_time`] of a process is that starts now.
 pub fn now() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -256,6 +256,13 @@ impl Stopped {
                         }
                         None => std::thread::sleep(NAP),
                         Some(Event::Stop(_)) => {
+                            // Stopped on its way from a breakpoint: the signal is yet to come.
+                            if before_breakpoint(tid, &is_ours).is_some()
+                                && proc::is_about_to_get(tid, libc::SIGTRAP)
+                            {
+                                let _ = ptrace::resume(tid, 0);
+                                continue;
+                            }
                             self.admit_any(tid)?;
                             break;
                         }

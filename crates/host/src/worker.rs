@@ -4,6 +4,7 @@
 //! from any. And when that thread ends, the kernel lets go of everything it held, stopped or not: so
 //! whatever goes wrong, ending the worker ends the hold.
 
+use crate::proc::Tid;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
@@ -14,23 +15,28 @@ type Job<S> = Box<dyn FnOnce(&mut S) + Send>;
 pub struct Worker<S> {
     jobs: Option<mpsc::Sender<Job<S>>>,
     thread: Option<JoinHandle<()>>,
+    tid: Tid,
 }
 
 impl<S: Default + 'static> Worker<S> {
     /// Starts the thread.
     pub fn new() -> Self {
         let (jobs, inbox) = mpsc::channel::<Job<S>>();
+        let (name, named) = mpsc::channel();
         let thread = thread::Builder::new()
             .name("weft-tracer".into())
             .spawn(move || {
                 hurry();
+                // SAFETY: a plain question.
+                let _ = name.send(unsafe { libc::gettid() });
                 let mut state = S::default();
                 while let Ok(job) = inbox.recv() {
                     job(&mut state);
                 }
             })
             .expect("a thread can be started");
-        Self { jobs: Some(jobs), thread: Some(thread) }
+        let tid = named.recv().expect("the thread says its id before anything else");
+        Self { jobs: Some(jobs), thread: Some(thread), tid }
     }
 
     /// Runs a function on the worker and waits for what it returns.
@@ -68,6 +74,16 @@ impl<S> Drop for Worker<S> {
         if let Some(thread) = self.thread.take() {
             // It can only have failed by a panic, which was passed on when it happened.
             let _ = thread.join();
+            // The kernel says that a thread has ended before it lets go of what the thread held.
+            while is_there(self.tid) {
+                thread::yield_now();
+            }
         }
     }
+}
+
+/// Whether the kernel still knows a thread of this process.
+fn is_there(tid: Tid) -> bool {
+    // SAFETY: no signal is sent, it is only looked whether one could be.
+    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, 0) == 0 }
 }
