@@ -6,7 +6,8 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -129,9 +130,12 @@ def user_for_postgres(data: Path) -> dict[str, Any]:
     return {"user": NOBODY, "group": NOBODY, "extra_groups": []}
 
 
-def test_postgres(port: int, public_folder: Path) -> None:
+@contextmanager
+def postgres(
+    data: Path, port: int, **popen: Any
+) -> Iterator[tuple[Callable[[], list[int]], Command]]:
+    """Run a server with data for pgbench: what tells its processes, and a client to add to."""
     programs = postgres_programs()
-    data = public_folder / "postgres"
     identity = user_for_postgres(data)
     address = ["-h", "127.0.0.1", "-p", str(port)]
     initdb: Command = [programs / "initdb", "-D", data, "-A", "trust", "-U", "weft", "--no-sync"]
@@ -141,7 +145,7 @@ def test_postgres(port: int, public_folder: Path) -> None:
     command: Command = [programs / "postgres", "-D", data, "-p", str(port), *options]
     ready: Command = [programs / "pg_isready", "-q", *address]
     with server(
-        command, lambda: subprocess.run(ready).returncode == 0, cwd="/", **identity
+        command, lambda: subprocess.run(ready).returncode == 0, cwd="/", **identity, **popen
     ) as postmaster:
         client: Command = [programs / "pgbench", *address, "-U", "weft"]
         subprocess.run([*client, "-q", "-i", "postgres"], check=True, stderr=subprocess.DEVNULL)
@@ -150,6 +154,11 @@ def test_postgres(port: int, public_folder: Path) -> None:
             """Return the postmaster and all backends that serve a client."""
             return [postmaster, *filter(serves_a_client, children(postmaster))]
 
+        yield targets, client
+
+
+def test_postgres(port: int, public_folder: Path) -> None:
+    with postgres(public_folder / "postgres", port) as (targets, client):
         output = benchmark([*client, "-c", "4", "-T", "3", "postgres"], targets)
     assert re.search(r"number of failed transactions: 0 ", output), output
 

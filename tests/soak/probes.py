@@ -24,10 +24,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import weft
+from tests.e2e import test_servers as servers
 from tests.e2e.builder import Builder
-from tests.e2e.harness import answers, children, free_port, server
+from tests.e2e.harness import answers, free_port, server
 from tests.e2e.test_probes import come_and_go, woven
-from tests.e2e.test_servers import Command, postgres_programs, serves_a_client, user_for_postgres
+from tests.e2e.test_servers import Command
 from tests.probing import HAS_WEAVER, Kind, Probe, weaver
 from tests.soak import how_many
 from weft import errors
@@ -36,7 +37,7 @@ SHORT, LONG = 20, 1500
 FEWEST, MOST = 25, 500
 
 COUNTING = ["counts", "counts_cpp", "counts_rs", "counts_go", "signals", "coroutines", "churn"]
-COUNTING += ["forks", "plugging"]
+COUNTING += ["forks", "naps", "plugging"]
 
 KINDS: list[Kind] = ["entry", "exit", "call", "after", "block", "edge", "insn"]
 COUNTERS = ["counter calls\ncalls += 1", "counter calls shared\ncalls += 1"]
@@ -171,34 +172,13 @@ def redis_rate(output: str) -> float:
 
 @contextmanager
 def postgres(folder: Path) -> Iterator[Service]:
-    programs, data, port = postgres_programs(), folder / "postgres", free_port()
-    identity = user_for_postgres(data)
-    address = ["-h", "127.0.0.1", "-p", str(port)]
-    initdb: Command = [programs / "initdb", "-D", data, "-A", "trust", "-U", "weft", "--no-sync"]
-    subprocess.run(initdb, check=True, stdout=subprocess.DEVNULL, cwd="/", **identity)
-    settings = ["listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off"]
-    options = [word for setting in settings for word in ("-c", setting)]
-    command: Command = [programs / "postgres", "-D", data, "-p", str(port), *options]
-    ready: Command = [programs / "pg_isready", "-q", *address]
-    log = (folder / "postgres.log").open("wb")
     with (
-        log,
-        server(
-            command,
-            lambda: subprocess.run(ready).returncode == 0,
-            cwd="/",
-            stdout=log,
-            stderr=log,
-            **identity,
-        ) as postmaster,
+        (folder / "postgres.log").open("wb") as log,
+        servers.postgres(folder / "postgres", free_port(), stdout=log, stderr=log) as (
+            targets,
+            client,
+        ),
     ):
-        client: Command = [programs / "pgbench", *address, "-U", "weft"]
-        subprocess.run([*client, "-q", "-i", "postgres"], check=True, stderr=subprocess.DEVNULL)
-
-        def targets() -> list[int]:
-            """Return the postmaster and all backends that serve a client."""
-            return [postmaster, *filter(serves_a_client, children(postmaster))]
-
         yield Service(targets, [*client, "-c", "4", "-T", "5", "postgres"], postgres_rate)
 
 

@@ -6,7 +6,7 @@ use crate::agent_image::{AgentImage, Layout};
 use crate::arch::{Step, Trip, Value, syscall_name};
 use crate::checks::seccomp;
 use crate::journey::{self, Outcome, Traveller};
-use crate::leftovers::Range;
+use crate::leftovers::{Range, sign};
 use crate::proc::{self, Mapping, Tid};
 use crate::room::Room;
 use crate::stopped::Stopped;
@@ -102,16 +102,13 @@ impl Agent {
         image: &AgentImage,
     ) -> Result<()> {
         image.place(&mut self.memory, self.base);
-        let me = std::process::id() as Tid;
         let control = self.control();
         control.version.store(VERSION, Relaxed);
         control.size.store(size_of::<ControlBlock>() as u32, Relaxed);
         control.slot_size.store(SLOT_SIZE as u32, Relaxed);
         let hwcap2 = proc::auxiliary_value(stopped.pid(), libc::AT_HWCAP2).unwrap_or(0);
         control.may_read_fs_base.store(u32::from(arch::cpu::enables_fsgsbase(hwcap2)), Relaxed);
-        control.owner.pid.store(me as u64, Relaxed);
-        control.owner.start_time.store(proc::stat(me)?.start_time, Relaxed);
-        control.owner.pid_namespace.store(proc::namespace(me, "pid").unwrap_or(0), Relaxed);
+        sign(&control.owner)?;
         // Last: a block with the magic number is complete, and can be asked whose it is.
         control.magic.store(MAGIC, Release);
 
@@ -235,8 +232,8 @@ impl Agent {
         })
     }
 
-    /// Has one of the stopped threads get memory that it shares with weft: `steps` begin with a
-    /// `memfd_create` and end with the `close` of what it made.
+    /// Has one of the stopped threads get memory that it shares with weft, by what [`making_shared`]
+    /// gives.
     pub fn share(&mut self, stopped: &Stopped, steps: &[Step], pidfd: RawFd) -> Result<MmapMut> {
         let traveller = permitted_traveller(stopped, steps)?;
         // The room of the visits, all of it: they are packed anew each time.
@@ -304,30 +301,43 @@ impl Agent {
     }
 }
 
-/// What a thread does to get weft its memory. Each call after one that failed fails as well and does
-/// nothing, so no test is needed in between.
+/// What a thread does to get weft its memory.
 fn loading(base: TargetAddr, layout: &Layout) -> Vec<Step> {
-    use Value::{Const, FirstResult, Text};
-    let mapped = (libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE) as u64;
     let map = |offset: u64, end: u64, protection: i32| {
-        let args = [base.0 + offset, end - offset, protection as u64, mapped].map(Const);
-        Step::Call(libc::SYS_mmap, [&args[..], &[FirstResult, Const(offset)]].concat())
+        map_shared(base + offset, end - offset, protection, offset)
     };
-    vec![
-        Step::Call(
-            libc::SYS_memfd_create,
-            vec![Text(MEMORY_NAME), Const(libc::MFD_CLOEXEC.into())],
-        ),
-        Step::Call(libc::SYS_ftruncate, vec![FirstResult, Const(layout.length)]),
+    let steps = vec![
         map(0, layout.executable, libc::PROT_READ | libc::PROT_EXEC),
         map(layout.executable, layout.length, libc::PROT_READ | libc::PROT_WRITE),
         // Children have no use for it, and nobody would take it out of them.
         Step::Call(
             libc::SYS_madvise,
-            [base.0, layout.length, libc::MADV_DONTFORK as u64].map(Const).to_vec(),
+            [base.0, layout.length, libc::MADV_DONTFORK as u64].map(Value::Const).to_vec(),
         ),
-        Step::Call(libc::SYS_close, vec![FirstResult]),
-    ]
+    ];
+    making_shared(MEMORY_NAME, layout.length, steps)
+}
+
+/// What a thread does to make memory that it shares with weft: `steps` map it. Each call after one that
+/// failed fails as well and does nothing, so no test is needed in between.
+pub fn making_shared(name: &'static str, length: u64, steps: Vec<Step>) -> Vec<Step> {
+    use Value::{Const, FirstResult, Text};
+    let create = vec![Text(name), Const(libc::MFD_CLOEXEC.into())];
+    let mut all = vec![
+        Step::Call(libc::SYS_memfd_create, create),
+        Step::Call(libc::SYS_ftruncate, vec![FirstResult, Const(length)]),
+    ];
+    all.extend(steps);
+    all.push(Step::Call(libc::SYS_close, vec![FirstResult]));
+    all
+}
+
+/// Maps part of the memory that [`making_shared`] makes.
+pub fn map_shared(at: TargetAddr, length: u64, protection: i32, offset: u64) -> Step {
+    let flags = (libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE) as u64;
+    let args = [at.0, length, protection as u64, flags].map(Value::Const);
+    let file = [Value::FirstResult, Value::Const(offset)];
+    Step::Call(libc::SYS_mmap, [&args[..], &file].concat())
 }
 
 /// Whether weft's memory is at this place of the target.

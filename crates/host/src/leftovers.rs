@@ -8,8 +8,9 @@ use crate::proc::{self, Mapping, Tid};
 use crate::room::{PAGE, Room};
 use crate::stopped::Stopped;
 use crate::weave::Edit;
-use crate::{TargetAddr, memory};
+use crate::{Result, TargetAddr, memory};
 use std::mem::offset_of;
+use std::sync::atomic::Ordering::Relaxed;
 use weft_abi::{
     CHANGE_COUNT, CHANGE_SIZE, CHANGES_OFFSET, Change, ControlBlock, MAGIC, Owner, PROBES_MAGIC,
     PROBES_NAME, PROBES_VERSION, Piece, ProbesHead, VALUES_COUNT, VERSION,
@@ -57,6 +58,15 @@ fn owner_lives(pid: Tid, data: &Mapping) -> bool {
         return true;
     }
     is_alive(pid, control + offset_of!(ControlBlock, owner) as u64)
+}
+
+/// Names this weft as the owner.
+pub fn sign(owner: &Owner) -> Result<()> {
+    let me = std::process::id() as Tid;
+    owner.pid.store(me as u64, Relaxed);
+    owner.start_time.store(proc::stat(me)?.start_time, Relaxed);
+    owner.pid_namespace.store(proc::namespace(me, "pid").unwrap_or(0), Relaxed);
+    Ok(())
 }
 
 /// Whether the owner that is named at an address of the target still runs, as far as can be known.

@@ -8,7 +8,7 @@ use pyo3::types::PyTuple;
 use std::collections::BTreeMap;
 use weft_host::weave::{Order, Point, ProbeId, Weaver};
 use weft_host::{Error, ErrorKind};
-use weft_snippet::{DatumKind, Diagnostic, PointKind, Weave};
+use weft_snippet::{Diagnostic, PointKind, Weave};
 
 /// lowest, highest, how many.
 type BucketRow = (i64, i64, u64);
@@ -108,7 +108,7 @@ impl Target {
     fn probe_data(&self, probe: ProbeId) -> PyResult<Vec<(String, &'static str)>> {
         self.weaver(|weaver| {
             let data = weaver.probe(probe)?.data().iter();
-            Ok(data.map(|datum| (datum.name.clone(), kind_name(&datum.kind))).collect())
+            Ok(data.map(|datum| (datum.name.clone(), datum.kind.name())).collect())
         })
     }
 
@@ -199,17 +199,5 @@ impl Target {
         let target = self.lock()?;
         let weaver = target.weaver().map_err(to_python)?;
         read(&weaver).map_err(to_python)
-    }
-}
-
-fn kind_name(kind: &DatumKind) -> &'static str {
-    match kind {
-        DatumKind::Counter(_) => "counter",
-        DatumKind::Timer(_) => "timer",
-        DatumKind::Histogram(_) => "histogram",
-        DatumKind::Map { .. } => "map",
-        DatumKind::Ring { .. } => "ring",
-        DatumKind::Local => "local",
-        DatumKind::Mark => "mark",
     }
 }

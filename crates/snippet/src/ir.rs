@@ -41,6 +41,13 @@ pub struct Datum {
     pub kind: DatumKind,
 }
 
+impl Datum {
+    /// Whether every point has one of its own.
+    pub fn is_per_point(&self) -> bool {
+        matches!(self.kind, DatumKind::Counter(Scope::Point))
+    }
+}
+
 /// What a datum is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DatumKind {
@@ -70,6 +77,21 @@ pub enum DatumKind {
     Local,
     /// Time stamps of each thread, by frame.
     Mark,
+}
+
+impl DatumKind {
+    /// The word for it in text.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Counter(_) => "counter",
+            Self::Timer(_) => "timer",
+            Self::Histogram(_) => "histogram",
+            Self::Map { .. } => "map",
+            Self::Ring { .. } => "ring",
+            Self::Local => "local",
+            Self::Mark => "mark",
+        }
+    }
 }
 
 /// Whether points share a counter.

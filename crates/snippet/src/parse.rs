@@ -5,7 +5,7 @@ use crate::ir::{
     Statement, TimerClock, Unary, Weave,
 };
 use crate::print::{BINARY, LOADS, Spelling, UNARY_FUNCTIONS, WORDS};
-use crate::verify::{self, At, Problem, kind_name};
+use crate::verify::{self, At, Problem};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -565,7 +565,7 @@ impl Parser {
             };
             return error(place, format!("there is no {kind} `{name}`"), hint);
         };
-        let is = kind_name(&self.weave.data[usize::from(id.0)].kind);
+        let is = self.weave.data[usize::from(id.0)].kind.name();
         if is != kind {
             let what = format!("`{name}` is a {is}");
             return error(place, what, format!("only a {kind} can be used so"));
@@ -663,7 +663,7 @@ impl Parser {
             return Ok(Expr::Let(*id));
         }
         if let Some(id) = self.find(word) {
-            let kind = kind_name(&self.weave.data[usize::from(id.0)].kind);
+            let kind = self.weave.data[usize::from(id.0)].kind.name();
             if kind == "local" {
                 return Ok(Expr::Local(id));
             }

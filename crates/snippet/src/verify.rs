@@ -181,7 +181,7 @@ impl Checker<'_> {
         if test(&datum.kind) {
             return Ok(());
         }
-        let (name, is) = (&datum.name, kind_name(&datum.kind));
+        let (name, is) = (&datum.name, datum.kind.name());
         problem(format!("`{name}` is a {is}"), format!("only a {what} can be used so"))
     }
 
@@ -383,19 +383,6 @@ impl Checker<'_> {
             }
             _ => problem("doubles cannot be combined so", "convert them with `int(...)`"),
         }
-    }
-}
-
-/// What a user calls a kind of datum.
-pub(crate) fn kind_name(kind: &DatumKind) -> &'static str {
-    match kind {
-        DatumKind::Counter(_) => "counter",
-        DatumKind::Timer(_) => "timer",
-        DatumKind::Histogram(_) => "histogram",
-        DatumKind::Map { .. } => "map",
-        DatumKind::Ring { .. } => "ring",
-        DatumKind::Local => "local",
-        DatumKind::Mark => "mark",
     }
 }
 

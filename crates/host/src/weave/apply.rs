@@ -1,10 +1,10 @@
 //! Putting prepared changes into the held target, and freeing what nobody runs any more.
 
-use super::arena::Arena;
 use super::edit::{self, Edit, Found};
 use super::family::relatives;
 use super::plan::{JUMP, Plan};
-use super::weaver::{Active, Piece, Refusal, Weaver};
+use super::weaver::Weaver;
+use super::woven::{Active, Piece};
 use crate::agent::take_out;
 use crate::proc::{self, Tid};
 use crate::stopped::{Caution, Stopped, outside_rseq};
@@ -190,7 +190,7 @@ impl Weaver {
     /// Has threads leave trampolines of functions that change: from there they would go on as the code
     /// around was. A thread in a snippet first ends it.
     fn step_out(&self, held: &mut Stopped, changes: &Changes) -> Result<()> {
-        let code: Vec<Range<TargetAddr>> = self.arenas.iter().map(Arena::code).collect();
+        let code = self.code();
         let is_ours = |at: TargetAddr| code.iter().any(|range| range.contains(&at));
         let stones = &changes.stones;
         let inside: Vec<Tid> = held
@@ -225,7 +225,8 @@ impl Weaver {
 
     /// Moves threads from copies of instructions to where these will be.
     fn follow(&self, held: &mut Stopped, changes: &Changes) -> Result<()> {
-        let is_ours = |at| self.arenas.iter().any(|arena| arena.code().contains(&at));
+        let code = self.code();
+        let is_ours = |at| code.iter().any(|range| range.contains(&at));
         for (tid, mut registers) in held.threads().clone() {
             let at = registers.instruction();
             if !is_ours(at) {
@@ -255,7 +256,7 @@ impl Weaver {
         if widened.is_empty() {
             return Ok(busy);
         }
-        let code: Vec<Range<TargetAddr>> = self.arenas.iter().map(Arena::code).collect();
+        let code = self.code();
         for held in held {
             let found = addresses_in(held, &code, self.calls_program);
             for at in unless_ended(held.pid(), found)?.unwrap_or_default() {
@@ -325,8 +326,7 @@ impl Weaver {
                 let probe = self.probes.get_mut(&strand.probe).filter(|probe| probe.enabled);
                 let is_kept = kept.get(spot).is_some_and(|all| all.contains(strand));
                 if let (Some(probe), false) = (probe, is_kept) {
-                    let point = probe.points[strand.point];
-                    probe.refused.push(Refusal { point, why: why.into() });
+                    probe.refuse(strand.point, why);
                     return false;
                 }
                 true
@@ -365,7 +365,7 @@ impl Weaver {
             .flat_map(|woven| woven.active.edits.iter().cloned().map(Edit::reversed))
             .collect();
         undo.sort_unstable_by_key(|edit| edit.at);
-        let code: Vec<Range<TargetAddr>> = self.arenas.iter().map(Arena::code).collect();
+        let code = self.code();
         let mut all_out = true;
         for mut held in self.stop_kin()? {
             let outcome = edit::apply(&mut held, &undo)
@@ -406,7 +406,7 @@ impl Weaver {
 
     /// Where threads are in weft's code, or will come back to.
     fn busy<'a>(&self, held: impl Iterator<Item = &'a Stopped>) -> Result<Vec<TargetAddr>> {
-        let code: Vec<Range<TargetAddr>> = self.arenas.iter().map(Arena::code).collect();
+        let code = self.code();
         let mut busy = Vec::new();
         for held in held {
             let found = addresses_in(held, &code, self.calls_program);

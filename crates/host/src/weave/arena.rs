@@ -7,9 +7,10 @@
 //!          code                executable in the target, writable only in weft's view
 //! ```
 
-use crate::agent::Agent;
+use crate::agent::{Agent, making_shared, map_shared};
 use crate::arch::{Step, Value};
-use crate::proc::{self, Mapping, Tid};
+use crate::leftovers::sign;
+use crate::proc::{self, Mapping};
 use crate::room::PAGE;
 use crate::stopped::Stopped;
 use crate::{Error, ErrorKind, Result, TargetAddr, memory, place};
@@ -77,13 +78,10 @@ impl Arena {
     }
 
     fn fill_head(&mut self) -> Result<()> {
-        let me = std::process::id() as Tid;
         let head = self.head();
         head.version.store(PROBES_VERSION, Relaxed);
         head.size.store(size_of::<ProbesHead>() as u32, Relaxed);
-        head.owner.pid.store(me as u64, Relaxed);
-        head.owner.start_time.store(proc::stat(me)?.start_time, Relaxed);
-        head.owner.pid_namespace.store(proc::namespace(me, "pid").unwrap_or(0), Relaxed);
+        sign(&head.owner)?;
         head.all.start.store(self.base.0, Relaxed);
         head.all.length.store(LENGTH, Relaxed);
         head.code.start.store(self.code().start.0, Relaxed);
@@ -212,30 +210,19 @@ impl Arena {
 }
 
 fn creating(base: TargetAddr) -> Vec<Step> {
-    use Value::{Const, FirstResult, Text};
-    let fixed = (libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE) as u64;
     let private = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE) as u64;
-    let map = |at: u64, length: u64, protection: i32, flags: u64, file: Value, offset: u64| {
-        let args = [at, length, protection as u64, flags].map(Const);
-        Step::Call(libc::SYS_mmap, [&args[..], &[file, Const(offset)]].concat())
+    let writable = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+    let call = |number: i64, args: &[u64]| {
+        Step::Call(number, args.iter().copied().map(Value::Const).collect())
     };
-    let (read, execute) = (libc::PROT_READ, libc::PROT_READ | libc::PROT_EXEC);
-    let shared = base.0 + PAGE;
-    vec![
-        Step::Call(
-            libc::SYS_memfd_create,
-            vec![Text(PROBES_NAME), Const(libc::MFD_CLOEXEC.into())],
-        ),
-        Step::Call(libc::SYS_ftruncate, vec![FirstResult, Const(HEAD + CODE)]),
-        map(base.0, PAGE, libc::PROT_READ | libc::PROT_WRITE, private, Const(u64::MAX), 0),
-        Step::Call(
-            libc::SYS_madvise,
-            [base.0, PAGE, libc::MADV_WIPEONFORK as u64].map(Const).to_vec(),
-        ),
-        map(shared, HEAD, read, fixed, FirstResult, 0),
-        map(shared + HEAD, CODE, execute, fixed, FirstResult, HEAD),
-        Step::Call(libc::SYS_close, vec![FirstResult]),
-    ]
+    let shared = base + PAGE;
+    let steps = vec![
+        call(libc::SYS_mmap, &[base.0, PAGE, writable, private, u64::MAX, 0]),
+        call(libc::SYS_madvise, &[base.0, PAGE, libc::MADV_WIPEONFORK as u64]),
+        map_shared(shared, HEAD, libc::PROT_READ, 0),
+        map_shared(shared + HEAD, CODE, libc::PROT_READ | libc::PROT_EXEC, HEAD),
+    ];
+    making_shared(PROBES_NAME, HEAD + CODE, steps)
 }
 
 #[cfg(test)]

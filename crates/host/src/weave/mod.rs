@@ -2,7 +2,7 @@
 //!
 //! `text` knows the code of modules, `points` where probes can be, `plan` (pure) where the jumps to
 //! them go, `trampoline` (pure) what they lead to, `arena` and `values` hold memory in the target,
-//! `edit` changes code, `weaver` prepares what is to be there, `apply` puts it there.
+//! `site` compiles snippets for their places, `edit` changes code, `weaver` prepares what is to be there, `apply` puts it there.
 
 mod apply;
 mod arena;
@@ -13,14 +13,17 @@ mod landing;
 mod plan;
 mod points;
 mod read;
+mod site;
 mod text;
 mod trampoline;
 mod values;
 mod weaver;
+mod woven;
 
 pub use apply::Changes;
 pub(crate) use apply::addresses_in;
 pub(crate) use edit::{Edit, apply as apply_edits};
 pub use points::Point;
 pub use read::TimerValue;
-pub use weaver::{FoundPoints, Order, ProbeId, Refusal, Weaver};
+pub use weaver::{FoundPoints, Order, Weaver};
+pub use woven::{ProbeId, Refusal};

@@ -13,6 +13,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use weft_code::{Branch, BranchKind, Width};
 
 /// The length of a jump that reaches a trampoline.
 pub const JUMP: u64 = 5;
@@ -75,6 +76,18 @@ pub struct Jump {
     pub is_long: bool,
     /// Whether it can be lengthened in place of being re-aimed: `jrcxz` and `loop` cannot.
     pub is_plain: bool,
+}
+
+impl From<&Branch> for Jump {
+    fn from(branch: &Branch) -> Self {
+        Self {
+            source: branch.source,
+            length: branch.length,
+            target: branch.target,
+            is_long: branch.width == Width::Rel32,
+            is_plain: branch.kind != BranchKind::Loop,
+        }
+    }
 }
 
 /// What the planner has to know of the code around.
@@ -522,7 +535,7 @@ mod tests {
     use super::*;
     use iced_x86::code_asm::*;
     use iced_x86::{Decoder, DecoderOptions, FlowControl, IcedError};
-    use weft_code::{BranchKind, Sweep, Width, sweep};
+    use weft_code::{Sweep, sweep};
 
     const BASE: u64 = 0x40_0000;
 
@@ -585,16 +598,7 @@ mod tests {
         }
 
         fn jumps_into(&self, range: Range<u64>) -> Vec<Jump> {
-            self.sweep
-                .branches_into(range)
-                .map(|b| Jump {
-                    source: b.source,
-                    length: b.length,
-                    target: b.target,
-                    is_long: b.width == Width::Rel32,
-                    is_plain: b.kind != BranchKind::Loop,
-                })
-                .collect()
+            self.sweep.branches_into(range).map(Jump::from).collect()
         }
 
         fn is_fixed(&self, at: u64) -> bool {

@@ -50,7 +50,7 @@ pub fn points(text: &ModuleText, known: &Known, kind: PointKind) -> (Vec<Point>,
     if kind == PointKind::Entry {
         return (vec![Point::new(kind, known.start)], Vec::new());
     }
-    let graph = text.graph(known);
+    let graph = text.graph(&text.whole(known));
     let unknown = graph.unknown.iter().map(|unknown| unknown.address).collect();
     let points = match kind {
         PointKind::Entry => Vec::new(),

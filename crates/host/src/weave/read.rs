@@ -2,7 +2,8 @@
 
 use super::clock::clock;
 use super::values::Values;
-use super::weaver::{Probe, ProbeId, Weaver};
+use super::weaver::Weaver;
+use super::woven::{Probe, ProbeId};
 use crate::{Error, ErrorKind, Result};
 use std::collections::BTreeSet;
 use weft_snippet::layout::Place;

@@ -13,9 +13,7 @@ use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
-use weft_code::{
-    BranchKind, Callee, Convention, Function, Graph, Program, Sweep, Width, graph, sweep,
-};
+use weft_code::{BranchKind, Callee, Convention, Function, Graph, Program, Sweep, graph, sweep};
 
 /// A function that nothing names longer than this is not believed.
 const LONGEST: u64 = 16 << 20;
@@ -82,8 +80,6 @@ impl Segment {
 /// What is known of a function without looking at its code.
 #[derive(Clone, Copy, Debug)]
 pub struct Known {
-    /// Its place in the table of symbols.
-    pub index: u32,
     /// Where it starts.
     pub start: u64,
     /// The address after its end.
@@ -160,12 +156,20 @@ impl ModuleText {
     pub fn function(&self, at: u64) -> Option<Known> {
         let after = self.functions.partition_point(|f| f.start <= at);
         let found = self.functions[..after].iter().rev().take(16).find(|f| at < f.end)?;
-        let is_part = |parts: &Vec<Range<u64>>| parts.iter().any(|part| part.start == found.start);
-        let owner = self.cold_parts.iter().find(|(_, parts)| found.is_cold && is_part(parts));
-        match owner {
-            Some((&start, _)) => self.functions.iter().find(|f| f.start == start).copied(),
-            None => Some(*found),
+        if !found.is_cold {
+            return Some(*found);
         }
+        let is_part = |parts: &Vec<Range<u64>>| parts.iter().any(|part| part.start == found.start);
+        let owner =
+            self.cold_parts.iter().find(|(_, parts)| is_part(parts)).map(|(&start, _)| start);
+        let owner = owner.and_then(|start| self.starting_at(start));
+        Some(*owner.unwrap_or(found))
+    }
+
+    /// The function that starts at an address.
+    fn starting_at(&self, start: u64) -> Option<&Known> {
+        let at = self.functions.partition_point(|f| f.start < start);
+        self.functions.get(at).filter(|f| f.start == start)
     }
 
     /// Whether it has code of Go's.
@@ -201,9 +205,9 @@ impl ModuleText {
         function
     }
 
-    /// The control flow of a function.
-    pub fn graph(&self, known: &Known) -> Graph {
-        graph(self, &self.whole(known))
+    /// The control flow of a whole function.
+    pub fn graph(&self, whole: &Function) -> Graph {
+        graph(self, whole)
     }
 
     /// Whether a function has jumps that only its control flow can tell the targets of.
@@ -345,8 +349,7 @@ impl Program for ModuleText {
     }
 
     fn callee(&self, address: u64) -> Option<Callee> {
-        let at = self.functions.partition_point(|f| f.start < address);
-        let known = self.functions.get(at).filter(|f| f.start == address && !f.is_cold)?;
+        let known = self.starting_at(address).filter(|f| !f.is_cold)?;
         Some(Callee {
             returns: known.returns,
             convention: known.convention(),
@@ -411,13 +414,7 @@ impl plan::Terrain for FunctionTerrain<'_> {
         sweep
             .branches_into(range)
             .filter(|branch| branch.kind != BranchKind::Call)
-            .map(|branch| Jump {
-                source: branch.source,
-                length: branch.length,
-                target: branch.target,
-                is_long: branch.width == Width::Rel32,
-                is_plain: branch.kind != BranchKind::Loop,
-            })
+            .map(Jump::from)
             .collect()
     }
 
@@ -528,7 +525,6 @@ fn known_functions(table: &FunctionTable, bias: u64, segments: &[Segment]) -> Fu
             by_name.insert(name, start);
         }
         functions.push(Known {
-            index: function.index() as u32,
             start,
             end: end.min(segment.range().end),
             is_cold,

@@ -1,7 +1,6 @@
 //! Memory in the target that probes measure into, and that weft reads while they do.
 
-use crate::agent::Agent;
-use crate::arch::{Step, Value};
+use crate::agent::{Agent, making_shared, map_shared};
 use crate::proc::Mapping;
 use crate::stopped::Stopped;
 use crate::{Result, TargetAddr, place};
@@ -54,7 +53,9 @@ impl Values {
         let region = needs.region(is_go);
         let length = region.size() as u64;
         let base = place::find(maps, length)?;
-        let mut memory = agent.share(stopped, &creating(base, length), pidfd)?;
+        let map = map_shared(base, length, libc::PROT_READ | libc::PROT_WRITE, 0);
+        let steps = making_shared(VALUES_NAME, length, vec![map]);
+        let mut memory = agent.share(stopped, &steps, pidfd)?;
         region.initialise(&mut memory);
         Ok(Self {
             base,
@@ -138,20 +139,4 @@ impl Needs {
             key_shift: if is_go { GO_KEY_SHIFT } else { KEY_SHIFT },
         }
     }
-}
-
-fn creating(base: TargetAddr, length: u64) -> Vec<Step> {
-    use Value::{Const, FirstResult, Text};
-    let fixed = (libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE) as u64;
-    let writable = (libc::PROT_READ | libc::PROT_WRITE) as u64;
-    let args = [base.0, length, writable, fixed].map(Const);
-    vec![
-        Step::Call(
-            libc::SYS_memfd_create,
-            vec![Text(VALUES_NAME), Const(libc::MFD_CLOEXEC.into())],
-        ),
-        Step::Call(libc::SYS_ftruncate, vec![FirstResult, Const(length)]),
-        Step::Call(libc::SYS_mmap, [&args[..], &[FirstResult, Const(0)]].concat()),
-        Step::Call(libc::SYS_close, vec![FirstResult]),
-    ]
 }

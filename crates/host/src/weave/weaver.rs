@@ -2,13 +2,14 @@
 
 use super::apply::{Changes, Next};
 use super::arena::Arena;
-use super::clock::clock;
 use super::edit::{self, Edit};
 use super::plan::{JUMP, Plan, Spot};
 use super::points::{self, Point};
+use super::site::{EnvironmentKey, compile_strand, environment};
 use super::text::{FunctionTerrain, Known, ModuleText};
 use super::trampoline::{self, Insertions, Trampoline};
 use super::values::{Needs, Values};
+use super::woven::{Active, Piece, Probe, ProbeId, Refusal, Strand, Woven};
 use crate::agent::Agent;
 use crate::modules;
 use crate::proc::{self, Tid};
@@ -19,17 +20,9 @@ use std::ops::Range;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use weft_code::{Convention, FlagSet, Liveness, Moved, Program, RegisterSet, live_at_entry};
+use weft_code::{Liveness, Program};
 use weft_snippet::layout::{Place, salt};
-use weft_snippet::{
-    Compiled, Datum, DatumKind, Env, PointKind, Scope, Site, Weave, compile, runtime, verify,
-};
-
-/// How many instructions from a function's entry on are looked at for registers that are free there.
-const LOOK_AHEAD: usize = 24;
-
-/// Names a probe of a [`Weaver`].
-pub type ProbeId = u64;
+use weft_snippet::{Env, PointKind, Weave, verify};
 
 /// Where among the probes of one point a new one goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,142 +31,6 @@ pub enum Order {
     Prepend,
     /// After them.
     Append,
-}
-
-/// Why a probe is not at one of its points.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
-    /// The point.
-    pub point: Point,
-    /// The reason.
-    pub why: String,
-}
-
-/// A snippet at its points.
-#[derive(Debug)]
-pub struct Probe {
-    pub(super) weave: Arc<Weave>,
-    pub(super) points: Vec<Point>,
-    /// Which of the weaver's values it measures into.
-    pub(super) values: usize,
-    /// The places of its data; those of a counter of each point are in `own`.
-    pub(super) places: Vec<Place>,
-    /// The places of each point's own counters, point by point.
-    pub(super) own: Vec<Place>,
-    pub(super) refused: Vec<Refusal>,
-    pub(super) tactics: BTreeMap<&'static str, usize>,
-    pub(super) enabled: bool,
-}
-
-impl Probe {
-    /// Its points, the refused ones included.
-    pub fn points(&self) -> &[Point] {
-        &self.points
-    }
-
-    /// Where it could not be woven.
-    pub fn refused(&self) -> &[Refusal] {
-        &self.refused
-    }
-
-    /// How many of its points were woven in which way.
-    pub fn tactics(&self) -> &BTreeMap<&'static str, usize> {
-        &self.tactics
-    }
-
-    /// What it measures into.
-    pub fn data(&self) -> &[Datum] {
-        &self.weave.data
-    }
-
-    /// Where one of its data is, for one of its points.
-    pub fn place(&self, datum: usize, point: usize) -> Place {
-        let is_own = |datum: &Datum| matches!(datum.kind, DatumKind::Counter(Scope::Point));
-        if !is_own(&self.weave.data[datum]) {
-            return self.places[datum];
-        }
-        let rank = self.weave.data[..datum].iter().filter(|d| is_own(d)).count();
-        self.own[point * Self::own_data(&self.weave).count() + rank]
-    }
-
-    /// The data that every point has for itself.
-    fn own_data(weave: &Weave) -> impl Iterator<Item = &Datum> {
-        weave.data.iter().filter(|d| matches!(d.kind, DatumKind::Counter(Scope::Point)))
-    }
-
-    /// The places of all data for one of the points.
-    fn places_of(&self, point: usize) -> Vec<Place> {
-        (0..self.weave.data.len()).map(|datum| self.place(datum, point)).collect()
-    }
-}
-
-/// One probe at one point of a function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Strand {
-    pub(super) probe: ProbeId,
-    pub(super) point: usize,
-}
-
-/// A function with probes.
-#[derive(Debug)]
-pub(super) struct Woven {
-    pub(super) text: usize,
-    pub(super) known: Known,
-    pub(super) strands: BTreeMap<Spot, Vec<Strand>>,
-    pub(super) plan: Plan,
-    pub(super) active: Active,
-}
-
-/// What is in the target for a function.
-#[derive(Debug, Default)]
-pub(super) struct Active {
-    /// The changes to its code.
-    pub(super) edits: Vec<Edit>,
-    /// Where each of them is noted.
-    pub(super) notes: Vec<u32>,
-    pub(super) pieces: Vec<Piece>,
-    /// The probes that it has.
-    pub(super) strands: BTreeMap<Spot, Vec<Strand>>,
-}
-
-/// A trampoline in the target.
-#[derive(Clone, Debug)]
-pub(super) struct Piece {
-    pub(super) arena: usize,
-    pub(super) at: TargetAddr,
-    pub(super) length: usize,
-    /// The function, and the instructions that were copied.
-    pub(super) function: u64,
-    pub(super) window: Range<u64>,
-    pub(super) moved: Vec<Moved>,
-}
-
-impl Piece {
-    pub(super) fn contains(&self, at: TargetAddr) -> bool {
-        self.at <= at && at < self.at + self.length as u64
-    }
-
-    /// The instruction whose copy begins at an address.
-    pub(super) fn original_of(&self, at: u64) -> Option<u64> {
-        self.moved.iter().find(|moved| moved.copy == at).map(|moved| moved.original)
-    }
-
-    /// The original of the place where a thread is; nothing if it is in a snippet.
-    pub(super) fn home_of(&self, at: u64) -> Option<u64> {
-        const SYSTEM_CALL: u64 = 2;
-        let of = |moved: &Moved| {
-            let behind_call =
-                moved.copy + SYSTEM_CALL == at && self.window.end == moved.original + SYSTEM_CALL;
-            if moved.copy == at {
-                Some(moved.original)
-            } else if behind_call {
-                Some(self.window.end)
-            } else {
-                None
-            }
-        };
-        self.moved.iter().find_map(of)
-    }
 }
 
 /// A probe that is about to be woven.
@@ -201,9 +58,6 @@ impl Missing {
         self.arenas.is_empty() && self.values.is_none()
     }
 }
-
-/// The arena, the values, and whether `fs:0` holds the thread's `fs` base.
-type EnvironmentKey = (usize, usize, bool);
 
 /// Points, each with the index of its function; and functions that may have more, by their index, each
 /// with the place where that is not known.
@@ -303,8 +157,7 @@ impl Weaver {
         self.forget_reloaded(homes.iter().flatten().map(|home| home.1.start).collect())?;
         let mut needs = Needs::default();
         for datum in &weave.data {
-            let is_own = matches!(datum.kind, DatumKind::Counter(Scope::Point));
-            for _ in 0..if is_own { points.len() } else { 1 } {
+            for _ in 0..if datum.is_per_point() { points.len() } else { 1 } {
                 needs.add(datum);
             }
         }
@@ -452,9 +305,11 @@ impl Weaver {
         let memory = &mut self.values[values];
         let mut places = Vec::with_capacity(weave.data.len());
         for datum in &weave.data {
-            let is_own = matches!(datum.kind, DatumKind::Counter(Scope::Point));
-            let place =
-                if is_own { Place::default() } else { memory.place(datum).ok_or_else(full)? };
+            let place = if datum.is_per_point() {
+                Place::default()
+            } else {
+                memory.place(datum).ok_or_else(full)?
+            };
             places.push(place);
         }
         let mut own = Vec::new();
@@ -544,8 +399,7 @@ impl Weaver {
             for (spot, why) in refusals {
                 for strand in woven.strands.remove(&spot).unwrap_or_default() {
                     if let Some(probe) = self.probes.get_mut(&strand.probe) {
-                        let point = probe.points[strand.point];
-                        probe.refused.push(Refusal { point, why: why.clone() });
+                        probe.refuse(strand.point, &why);
                     }
                 }
             }
@@ -566,11 +420,12 @@ impl Weaver {
         let spots: Vec<Spot> = enabled.iter().map(|(spot, _)| *spot).collect();
         let is_entry = |spot: &Spot| matches!(spot, Spot::Entry(_));
         let needs_graph = !spots.iter().all(is_entry) || text.jumps_indirectly(&woven.known);
-        let graph = needs_graph.then(|| text.graph(&woven.known));
+        let whole = text.whole(&woven.known);
+        let graph = needs_graph.then(|| text.graph(&whole));
         let liveness = graph.as_ref().filter(|_| !spots.iter().all(is_entry));
         let liveness = liveness.map(|graph| Liveness::of(graph, graph.function.convention));
         let graph = graph.as_ref();
-        let terrain = FunctionTerrain { text, whole: text.whole(&woven.known), graph };
+        let terrain = FunctionTerrain { text, whole, graph };
         let reserved: Vec<Range<u64>> = self
             .limbo
             .iter()
@@ -730,6 +585,11 @@ impl Weaver {
         })
     }
 
+    /// Where the code of probes is.
+    pub(super) fn code(&self) -> Vec<Range<TargetAddr>> {
+        self.arenas.iter().map(Arena::code).collect()
+    }
+
     /// Everything that is mapped in the target for probes.
     pub fn memory(&self) -> Vec<(TargetAddr, u64)> {
         // Where there is no code, there are no values that it could write to.
@@ -805,80 +665,6 @@ fn edits(plan: &Plan, trampolines: &BTreeMap<u64, Trampoline>, text: &ModuleText
         }
     }
     edits
-}
-
-/// The environment of snippets in one arena that measure into certain values; made when first used.
-fn environment(
-    known: &mut HashMap<EnvironmentKey, Env>,
-    key: EnvironmentKey,
-    arena: &mut Arena,
-    values: &Values,
-    bmi2: bool,
-) -> Result<Env> {
-    if let Some(env) = known.get(&key) {
-        return Ok(*env);
-    }
-    let base = arena.allocate(8)?;
-    arena.write(base, &values.base.0.to_le_bytes());
-    let mut env = Env {
-        base: base.0,
-        salt: arena.salt().0,
-        region: values.region,
-        routines: weft_snippet::Routines::default(),
-        thread_pointer: key.2,
-        bmi2,
-        clock: clock(),
-        xsave_mask: 0,
-        xsave_size: 0,
-    };
-    let room = runtime(&env, base.0).code.len();
-    let at = arena.allocate(room)?;
-    let runtime = runtime(&env, at.0);
-    arena.write(at, &runtime.code);
-    env.routines = runtime.routines;
-    known.insert(key, env);
-    Ok(env)
-}
-
-/// Compiles a probe's snippet for one of its points.
-fn compile_strand(
-    probe: &Probe,
-    strand: &Strand,
-    spot: Spot,
-    terrain: &FunctionTerrain<'_>,
-    liveness: Option<&Liveness<'_>>,
-    env: &Env,
-) -> Result<Compiled, String> {
-    let point = probe.points[strand.point];
-    let convention = terrain.whole.convention;
-    let body = probe.weave.body(point.kind).unwrap_or_default();
-    let (dead, live_flags) = match (spot, liveness) {
-        (Spot::Entry(at), _) => {
-            let live = live_at_entry(terrain.text.bytes(at), at, convention, LOOK_AHEAD);
-            (!live.registers, live.flags)
-        }
-        (_, Some(liveness)) => {
-            let live = match spot {
-                Spot::After(at) => liveness.after(at),
-                _ => liveness.before(spot.instruction()),
-            };
-            (!live.registers, live.flags)
-        }
-        (_, None) => (RegisterSet::NONE, FlagSet::ALL),
-    };
-    // Where a function begins or ends, nothing of it is below the stack pointer.
-    let at_its_edge = matches!(point.kind, PointKind::Entry | PointKind::Exit);
-    let site = Site {
-        kind: point.kind,
-        convention,
-        dead,
-        live_flags,
-        red_zone: !at_its_edge && convention != Convention::Go,
-        address: point.address,
-        stack_shift: 0,
-    };
-    compile(&probe.weave.data, body, &site, env, &probe.places_of(strand.point))
-        .map_err(|refusal| refusal.to_string())
 }
 
 /// Whether a snippet calls functions of the program. Its text is its canonical form.

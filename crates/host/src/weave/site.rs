@@ -1,0 +1,84 @@
+//! Snippets at their places: what they find there, and their code.
+
+use super::arena::Arena;
+use super::clock::clock;
+use super::plan::Spot;
+use super::text::FunctionTerrain;
+use super::values::Values;
+use super::woven::{Probe, Strand};
+use crate::Result;
+use std::collections::HashMap;
+use weft_code::{Convention, Live, Liveness, Program, live_at_entry};
+use weft_snippet::{Compiled, Env, PointKind, Site, compile, runtime};
+
+/// How many instructions from a function's entry on are looked at for registers that are free there.
+const LOOK_AHEAD: usize = 24;
+
+/// The arena, the values, and whether `fs:0` holds the thread's `fs` base.
+pub type EnvironmentKey = (usize, usize, bool);
+
+/// The environment of snippets in one arena that measure into certain values; made when first used.
+pub fn environment(
+    known: &mut HashMap<EnvironmentKey, Env>,
+    key: EnvironmentKey,
+    arena: &mut Arena,
+    values: &Values,
+    bmi2: bool,
+) -> Result<Env> {
+    if let Some(env) = known.get(&key) {
+        return Ok(*env);
+    }
+    let base = arena.allocate(8)?;
+    arena.write(base, &values.base.0.to_le_bytes());
+    let mut env = Env {
+        base: base.0,
+        salt: arena.salt().0,
+        region: values.region,
+        routines: weft_snippet::Routines::default(),
+        thread_pointer: key.2,
+        bmi2,
+        clock: clock(),
+        xsave_mask: 0,
+        xsave_size: 0,
+    };
+    let room = runtime(&env, base.0).code.len();
+    let at = arena.allocate(room)?;
+    let runtime = runtime(&env, at.0);
+    arena.write(at, &runtime.code);
+    env.routines = runtime.routines;
+    known.insert(key, env);
+    Ok(env)
+}
+
+/// Compiles a probe's snippet for one of its points.
+pub(super) fn compile_strand(
+    probe: &Probe,
+    strand: &Strand,
+    spot: Spot,
+    terrain: &FunctionTerrain<'_>,
+    liveness: Option<&Liveness<'_>>,
+    env: &Env,
+) -> Result<Compiled, String> {
+    let point = probe.points[strand.point];
+    let convention = terrain.whole.convention;
+    let body = probe.weave.body(point.kind).unwrap_or_default();
+    let live = match (spot, liveness) {
+        (Spot::Entry(at), _) => live_at_entry(terrain.text.bytes(at), at, convention, LOOK_AHEAD),
+        (Spot::After(at), Some(liveness)) => liveness.after(at),
+        (_, Some(liveness)) => liveness.before(spot.instruction()),
+        (_, None) => Live::ALL,
+    };
+    // Where a function begins or ends, nothing of it is below the stack pointer.
+    let at_its_edge = matches!(point.kind, PointKind::Entry | PointKind::Exit);
+    let site = Site {
+        kind: point.kind,
+        convention,
+        dead: !live.registers,
+        live_flags: live.flags,
+        red_zone: !at_its_edge && convention != Convention::Go,
+        address: point.address,
+        stack_shift: 0,
+    };
+    compile(&probe.weave.data, body, &site, env, &probe.places_of(strand.point))
+        .map_err(|refusal| refusal.to_string())
+}
