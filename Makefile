@@ -76,4 +76,4 @@ wheel: $(LOCKED)  ## Build the wheel into dist/
 .PHONY: lock
 lock:  ## Pin the newest versions of all development requirements
 	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.10 --no-header \
-		--group dev --output-file requirements/dev.lock pyproject.toml
+		--group dev --all-extras --output-file requirements/dev.lock pyproject.toml

@@ -1,0 +1,1 @@
+"""MDL, the language in which metrics are written: text in, what to weave where out."""

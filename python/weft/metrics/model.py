@@ -1,0 +1,112 @@
+"""What a measurement is, as data: what exporters, the live table and `weft top` show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias
+
+from weft.probes import Histogram
+
+__all__ = ["Interval", "Measured", "MetricKind", "Sample", "Shed", "TargetFacts", "Value"]
+
+MetricKind: TypeAlias = Literal["counter", "rate", "timer", "histogram", "map", "record"]
+"""A counter and a map count in their unit; a rate is a counter that one reads per second; a timer
+is in seconds; a histogram is of nanoseconds or of what its unit says; a record counts records."""
+
+Value: TypeAlias = "int | float | Histogram | dict[str, int]"
+"""Counters are whole numbers, timers seconds; the keys of maps are readable texts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A metric at one moment: what was measured since it was asked for."""
+
+    time: float
+    """Seconds since 1970."""
+    value: Value
+    change: float
+    """How much it has grown since the sample before: of histograms and maps, in how many values or
+    in sum."""
+    seconds: float
+    """How long ago that was."""
+
+    @property
+    def rate(self) -> float:
+        """How much it grows per second."""
+        return self.change / self.seconds if self.seconds > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Where the true value is, with the given confidence."""
+
+    low: float
+    high: float
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True)
+class Shed:
+    """What weft does not measure all the time, or no longer, to stay within the budget."""
+
+    metric: str
+    focus: str
+    how: Literal["sampled", "removed"]
+    since: float
+    """Seconds since 1970."""
+    share: float
+    """The part of the time that it is measured, from 0 to 1."""
+    effect: str
+    """What that does to the value, in words for a person."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetFacts:
+    """Whom it is about."""
+
+    pid: int
+    program: str
+    command: tuple[str, ...] = ()
+    exit_code: int | None = None
+
+
+class Measured(Protocol):
+    """A metric of a target, narrowed to a focus, that is being measured; or was."""
+
+    @property
+    def name(self) -> str:
+        """The metric's name: ``calls``."""
+
+    @property
+    def focus(self) -> str:
+        """The focus as it was given: ``/Code/libc.so.6/malloc``; empty for the whole program."""
+
+    @property
+    def title(self) -> str:
+        """The metric's name for people."""
+
+    @property
+    def unit(self) -> str:
+        """What the total is counted in: ``calls``, ``bytes``, ``s``, ``ns``."""
+
+    @property
+    def kind(self) -> MetricKind:
+        """What the value is."""
+
+    @property
+    def value(self) -> Value:
+        """The value since it was asked for; an estimate when :attr:`interval` is set."""
+
+    @property
+    def interval(self) -> Interval | None:
+        """Where the true value is, when it was not measured all the time."""
+
+    @property
+    def shed(self) -> Shed | None:
+        """What was shed of it to stay within the budget."""
+
+    def history(self) -> list[Sample]:
+        """The samples so far, the oldest first. When there are many, they get further apart."""
+
+    def by_function(self) -> dict[str, int | float]:
+        """The value of each function of the focus, by its path; empty when it is not known."""
