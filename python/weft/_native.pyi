@@ -38,6 +38,8 @@ class Target:
         """The general registers by name, and ``zmm``, ``opmask`` and ``xsave``."""
     def stop(self) -> None:
         """Stop every thread until resumed."""
+    def run_to_entry(self) -> bool:
+        """Run a program that was just started through its loader; whether it got through."""
     def resume(self) -> None:
         """Let a stopped target run."""
     def is_stopped(self) -> bool:

@@ -305,6 +305,15 @@ class Session:
             if not already:
                 self._target.resume()
 
+    def run_to_entry(self) -> bool:
+        """Let a program that :func:`run` has started load its libraries, and stop it again.
+
+        It then stands before its own first instruction, so that probes can be woven into libraries
+        before the program uses them; what the libraries themselves did to get ready is past. Returns
+        false if the program has ended instead.
+        """
+        return self._target.run_to_entry()
+
     def resume(self) -> None:
         """Let a program run that :func:`run` has started."""
         self._target.resume()

@@ -288,6 +288,17 @@ impl Target {
         Ok(())
     }
 
+    /// Lets a program that was just started run through its dynamic loader, and stops it before its own
+    /// first instruction, with all its libraries loaded. Says whether it got there.
+    pub fn run_to_entry(&mut self) -> Result<bool> {
+        let entry = proc::entry(self.pid)?;
+        match &self.hold {
+            Some(hold) => hold.run(move |stopped| launch::run_to(stopped, entry)),
+            None => Err(Error::new(ErrorKind::InvalidArgument, "the program runs already")
+                .advice("ask for it before the program is resumed")),
+        }
+    }
+
     /// Lets a stopped target run.
     pub fn resume(&mut self) {
         if let Some(hold) = self.hold.take() {

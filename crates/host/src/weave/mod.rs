@@ -7,7 +7,7 @@
 mod apply;
 mod arena;
 mod clock;
-mod edit;
+pub(crate) mod edit;
 mod family;
 mod landing;
 mod plan;
