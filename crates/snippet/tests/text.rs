@@ -69,7 +69,7 @@ fn every_kind_of_line() {
     let text = "\
 counter a per point
 counter b shared   # all points
-timer c cpu; histogram d linear -5 10 20
+timer c cpu; histogram d linear -5 10 20; histogram i fine
 map e[2] 64
 ring f(when, who) 16 blocking
 local g
