@@ -148,6 +148,11 @@ class Probe:
         return dict(total)
 
     @property
+    def numbers(self) -> tuple[int, ...]:
+        """What the compiled core calls it: a number for each time that it has grown."""
+        return tuple(part.number for part in self._parts)
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The names of what the snippet declares, in its order."""
         return tuple(name for name, _ in self._data())
