@@ -148,7 +148,7 @@ impl Weaver {
     pub fn draft(&mut self, weave: Weave, points: Vec<Point>, order: Order) -> Result<Draft> {
         verify(&weave).map_err(|problem| bad_snippet(&problem.to_string()))?;
         self.forget_unloaded()?;
-        self.calls_program |= calls_program(&weave);
+        self.calls_program |= weave.calls_program();
         let mut homes = Vec::with_capacity(points.len());
         for point in &points {
             let text = self.text_of(point.address)?;
@@ -665,13 +665,6 @@ fn edits(plan: &Plan, trampolines: &BTreeMap<u64, Trampoline>, text: &ModuleText
         }
     }
     edits
-}
-
-/// Whether a snippet calls functions of the program. Its text is its canonical form.
-fn calls_program(weave: &Weave) -> bool {
-    let text = weave.to_string();
-    let is_call = |rest: &str| rest.starts_with(|c: char| c.is_ascii_digit());
-    text.split("call ").skip(1).any(is_call)
 }
 
 fn bad_snippet(why: &str) -> Error {
