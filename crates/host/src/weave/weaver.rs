@@ -4,7 +4,7 @@ use super::apply::{Changes, Next};
 use super::arena::Arena;
 use super::edit::{self, Edit};
 use super::plan::{JUMP, Plan, Spot};
-use super::points::{self, Point};
+use super::points::{self, Point, Selection};
 use super::site::{EnvironmentKey, compile_strand, environment};
 use super::text::{FunctionTerrain, Known, ModuleText};
 use super::trampoline::{self, Insertions, Trampoline};
@@ -125,9 +125,9 @@ impl Weaver {
         Ok(self.texts.len() - 1)
     }
 
-    /// The points of one kind that these functions have, each with the index of its function, and
-    /// functions that may have more: their index, and where that is not known.
-    pub fn points(&mut self, functions: &[u64], kind: PointKind) -> Result<FoundPoints> {
+    /// Points that these functions have, each with the index of its function, and functions that may
+    /// have more: their index, and where that is not known.
+    pub fn points(&mut self, functions: &[u64], selection: Selection) -> Result<FoundPoints> {
         let mut found = Vec::with_capacity(functions.len());
         let mut unknown = Vec::new();
         for (index, &start) in functions.iter().enumerate() {
@@ -137,7 +137,7 @@ impl Weaver {
             else {
                 continue;
             };
-            let (points, uncertain) = points::points(text, &known, kind);
+            let (points, uncertain) = points::points(text, &known, selection);
             found.extend(points.into_iter().map(|point| (index, point)));
             unknown.extend(uncertain.into_iter().map(|at| (index, at)));
         }
