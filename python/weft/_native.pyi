@@ -241,6 +241,12 @@ class ModuleSymbols:
     def find(self, name: str) -> list[int]:
         """The functions of exactly this name; a demangled name may lack its parameters."""
 
+    def variables(self, name: str) -> list[tuple[int, int]]:
+        """The variables of exactly this name, also a demangled one: offset and size.
+
+        Those that each thread has for itself are not among them.
+        """
+
     def containing(self, offsets: Sequence[int]) -> list[int | None]:
         """The functions that contain offsets; debug information is not read."""
 
