@@ -7,18 +7,33 @@ without stopping anything. What a snippet can say is in the reference of the sni
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from weft import _native
 from weft.errors import InvalidArgument
 
-__all__ = ["Bucket", "Histogram", "MapValue", "Point", "PointKind", "Probe", "Refusal", "Timer"]
+__all__ = [
+    "Bucket",
+    "Histogram",
+    "MapValue",
+    "Point",
+    "PointKind",
+    "PointSelection",
+    "Probe",
+    "Refusal",
+    "Timer",
+]
 
 PointKind: TypeAlias = Literal["entry", "exit", "call", "after", "block", "edge", "insn"]
 """Where a function is entered; each way out of it; before and after each call that it makes; the
 start of a basic block; a way from one block to another; any instruction."""
+
+PointSelection: TypeAlias = Literal[PointKind, "loads", "stores", "syscalls", "loops"]
+"""All points of a kind, or some of them: the instructions (``insn``) that read memory, that write
+memory, or that call the kernel; the blocks that loops begin with. What pushes, pops, calls and
+returns move through the stack is neither a load nor a store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +53,15 @@ class Point:
     def __str__(self) -> str:
         place = f"/Code/{self.module}/{self.function}"
         return f"{place} {self.kind} {self.address:#x}"
+
+
+def kind_of(selection: PointSelection) -> PointKind:
+    """Return the kind that the points of a selection have."""
+    if selection == "loops":
+        return "block"
+    if selection == "loads" or selection == "stores" or selection == "syscalls":
+        return "insn"
+    return selection
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +132,7 @@ class _Part:
     number: int
     points: tuple[Point, ...]
     refused: tuple[Refusal, ...]
+    uncertain: tuple[Point, ...]
 
 
 class Probe:
@@ -118,16 +143,28 @@ class Probe:
     measure is kept apart, see :meth:`processes`.
     """
 
-    def __init__(self, target: _native.Target, number: int, points: Sequence[Point]) -> None:
+    def __init__(
+        self,
+        target: _native.Target,
+        number: int,
+        points: Sequence[Point],
+        uncertain: Iterable[Point] = (),
+    ) -> None:
         self._parts: list[_Part] = []
         self._removed = False
-        self._grow(target, number, points)
+        self._grow(target, number, points, uncertain)
 
-    def _grow(self, target: _native.Target, number: int, points: Sequence[Point]) -> None:
+    def _grow(
+        self,
+        target: _native.Target,
+        number: int,
+        points: Sequence[Point],
+        uncertain: Iterable[Point],
+    ) -> None:
         by_place = {(point.kind, point.address, point.target): point for point in points}
         refused = target.probe_refused(number)
         refusals = tuple(Refusal(by_place[place], reason) for place, reason in refused)
-        self._parts.append(_Part(target, number, tuple(points), refusals))
+        self._parts.append(_Part(target, number, tuple(points), refusals, tuple(uncertain)))
 
     @property
     def points(self) -> tuple[Point, ...]:
@@ -138,6 +175,14 @@ class Probe:
     def refused(self) -> tuple[Refusal, ...]:
         """The points where it could not be woven, each with the reason."""
         return tuple(refusal for part in self._parts for refusal in part.refused)
+
+    @property
+    def uncertain(self) -> tuple[Point, ...]:
+        """Instructions of its functions behind which there may be points that it does not have.
+
+        See :meth:`weft.Session.uncertain`. A probe at points of your own choice has none.
+        """
+        return tuple(point for part in self._parts for point in part.uncertain)
 
     @property
     def tactics(self) -> dict[str, int]:

@@ -10,7 +10,7 @@ use crate::ptrace;
 use crate::room::Room;
 use crate::stopped::{Caution, Pause, Stopped};
 use crate::weave::{
-    Changes, FoundPoints, Order, Point, ProbeId, Weaver, addresses_in, apply_edits,
+    Changes, FoundPoints, Order, Point, ProbeId, Selection, Weaver, addresses_in, apply_edits,
 };
 use crate::worker::Worker;
 use crate::{Error, ErrorKind, Result};
@@ -19,7 +19,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::{Child, ExitStatus};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use weft_snippet::{PointKind, Weave};
+use weft_snippet::Weave;
 
 /// A process with weft's agent in it.
 ///
@@ -155,10 +155,10 @@ impl Target {
         })
     }
 
-    /// The points of one kind that functions have, each with the index of its function; and functions
+    /// Points that functions have, each with the index of its function; and functions
     /// that may have more of them, each with the place where that is not known.
-    pub fn points(&self, functions: &[u64], kind: PointKind) -> Result<FoundPoints> {
-        self.weaver()?.points(functions, kind)
+    pub fn points(&self, functions: &[u64], selection: Selection) -> Result<FoundPoints> {
+        self.weaver()?.points(functions, selection)
     }
 
     /// Weaves a snippet into the target at points, all of them in one short stop.
