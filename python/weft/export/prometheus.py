@@ -8,21 +8,18 @@ an estimate.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from weft.errors import InvalidArgument, SystemCall
 from weft.export.extras import needed
-from weft.export.values import base_unit, cumulative, falls, readable
-from weft.metrics.model import Measured, TargetFacts
+from weft.export.values import Source, base_unit, cumulative, falls, readable
+from weft.metrics.model import Measured
 from weft.probes import Histogram
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
-
-Source: TypeAlias = Callable[[], "tuple[TargetFacts, Sequence[Measured]]"]
-"""What to export, asked for each time."""
 
 
 class Collector:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from weft.metrics.model import Measured, Value
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from weft.metrics.model import Measured, TargetFacts, Value
 from weft.probes import Histogram
+
+Source: TypeAlias = Callable[[], "tuple[TargetFacts, Sequence[Measured]]"]
+"""What to export, for exporters that ask again and again."""
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 
