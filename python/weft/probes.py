@@ -35,6 +35,8 @@ PointSelection: TypeAlias = Literal[PointKind, "loads", "stores", "syscalls", "l
 memory, or that call the kernel; the blocks that loops begin with. What pushes, pops, calls and
 returns move through the stack is neither a load nor a store."""
 
+_LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
+
 
 @dataclass(frozen=True, slots=True)
 class Point:
@@ -102,6 +104,24 @@ class Histogram:
     def mean(self) -> float:
         """The mean of all values; 0 when there is none."""
         return self.sum / self.count if self.count else 0.0
+
+    def quantile(self, share: float) -> float:
+        """Return the value that ``share`` of all values do not exceed: 0.5 asks for the median.
+
+        Within a bucket, values are taken to lie evenly from its lowest to its highest; so the
+        answer is off by at most the width of a bucket. A bucket that is open at one end (what was
+        below or above a linear histogram) counts as its other end. 0 when there is no value.
+        """
+        if not 0 <= share <= 1:
+            raise InvalidArgument(f"{share} is no share of the values", advice="ask for 0 to 1")
+        rank, below, value = share * self.count, 0, 0.0
+        for bucket in self.buckets:
+            low = bucket.low if bucket.low > _LOWEST else bucket.high
+            high = bucket.high if bucket.high < _HIGHEST else bucket.low
+            if bucket.count and below + bucket.count >= rank:
+                return low + (high - low) * (rank - below) / bucket.count
+            below, value = below + bucket.count, float(high)
+        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +268,9 @@ class Probe:
             buckets, part_sum = part.target.probe_histogram(part.number, name, process)
             total += part_sum
             for low, high, count in buckets:
-                counts[low, high] += count
+                # Seen as signed, as the sum is, the last of the log2 buckets has the negative ones.
+                is_negative = (low, high) == (_LOWEST, _HIGHEST)
+                counts[low, -1 if is_negative else high] += count
         filled = tuple(Bucket(low, high, count) for (low, high), count in sorted(counts.items()))
         return Histogram(filled, sum(bucket.count for bucket in filled), total)
 
