@@ -31,14 +31,9 @@ APART void *lives(void *argument) { return argument; }
 
 APART void starts() {
     pthread_t thread;
-    pthread_attr_t much;
     check(!pthread_create(&thread, nullptr, lives, nullptr), "no thread");
     ADD(started, 1);
     check(!pthread_join(thread, nullptr), "no end");
-    // One that cannot be started, for want of room.
-    check(!pthread_attr_init(&much) && !pthread_attr_setstacksize(&much, 1L << 46), "attributes");
-    check(pthread_create(&thread, &much, lives, nullptr), "so much room");
-    pthread_attr_destroy(&much);
 }
 
 static void work(long amount) {
