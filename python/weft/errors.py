@@ -6,7 +6,11 @@ failure that it knows has the class of the same name here.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from weft.mdl.diagnostics import Diagnostic
 
 
 class WeftError(Exception):
@@ -95,6 +99,22 @@ class BadSnippet(WeftError):
     """A snippet says something that cannot be; ``what`` begins with the line and the column."""
 
     exit_code = 2
+
+
+class BadMetric(WeftError):
+    """A text in MDL has mistakes; ``diagnostics`` are all of them, ``why`` shows them."""
+
+    exit_code = 2
+
+    def __init__(
+        self,
+        what: str,
+        why: str = "",
+        advice: str = "",
+        diagnostics: Iterable[Diagnostic] = (),
+    ) -> None:
+        super().__init__(what, why, advice)
+        self.diagnostics = tuple(diagnostics)
 
 
 class LimitReached(WeftError):

@@ -1,0 +1,1 @@
+"""What is checked of a document once it is parsed: one file for each kind of mistake."""
