@@ -72,7 +72,7 @@ class _Checker:
     def expression(self, expression: ast.Expression) -> None:
         """Check ``$constraint[i]`` as a number."""
         if isinstance(expression, ast.Variable) and expression.name == "constraint":
-            self._constraint(expression.index, expression)
+            self._constraint(max(0, expression.index), expression)
 
     def _point(self, point: ast.PointExpression, variables: Mapping[str, str]) -> None:
         self._place(point.place, variables)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from weft.mdl import ast
 from weft.mdl.diagnostics import Diagnostic
 from weft.mdl.passes.names import VARIABLES
+from weft.mdl.passes.places import KINDS
 from weft.mdl.passes.scope import Report, expressions, inserts, owners, statements
 
 __all__ = ["check"]
@@ -35,7 +36,7 @@ def check(document: ast.Document) -> list[Diagnostic]:
 
 
 def _check_point(insert: ast.Insert, report: Report) -> None:
-    if insert.when == "postInsn" and insert.point.kind not in ("calls", ""):
+    if insert.when == "postInsn" and insert.point.kind in set(KINDS) - {"calls"}:
         message = f"`postInsn` does not go with `{insert.point.kind}`"
         hint = "use `preInsn`; only a call has something behind it that belongs to it"
         report.add("MDL035", message, hint, insert.point)

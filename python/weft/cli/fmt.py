@@ -1,0 +1,67 @@
+"""Format files of metrics."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from weft.cli.output import format_option, print_json
+from weft.errors import BadFile
+from weft.mdl.format import format_document
+
+_SCHEMA = 1
+
+
+@click.command("fmt")
+@click.argument(
+    "files", metavar="FILE.mdl...", nargs=-1, required=True, type=click.Path(path_type=Path)
+)
+@click.option("--check", is_flag=True, help="Change nothing; end with 1 if something would change.")
+@format_option
+@click.pass_context
+def command(
+    ctx: click.Context, files: tuple[Path, ...], check: bool, output_format: str
+) -> None:
+    """Format files of metrics.
+
+    Every FILE is rewritten the one way that MDL should look. Comments stay, and so does what it
+    means. The names of the files that change are printed. A file with mistakes is left alone, and
+    so are all others.
+
+    \b
+    Examples:
+      weft fmt metrics.mdl
+      weft fmt --check *.mdl
+    """
+    texts = {path: _read(path) for path in files}
+    formatted = {path: format_document(text, str(path)) for path, text in texts.items()}
+    changed = [path for path, text in texts.items() if formatted[path] != text]
+    if not check:
+        for path in changed:
+            _write(path, formatted[path])
+    if output_format == "json":
+        listing = [{"path": str(path), "changed": path in changed} for path in texts]
+        print_json({"schema": _SCHEMA, "files": listing})
+    else:
+        for path in changed:
+            click.echo(f"{path} would change" if check else str(path))
+    ctx.exit(1 if check and changed else 0)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_bytes().decode()
+    except UnicodeDecodeError as error:
+        raise BadFile(
+            f"cannot read {path}", "it is not UTF-8", "save it as UTF-8, without other encodings"
+        ) from error
+    except OSError as error:
+        raise BadFile(f"cannot read {path}", error.strerror or str(error)) from error
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_bytes(text.encode())
+    except OSError as error:
+        raise BadFile(f"cannot write {path}", error.strerror or str(error)) from error
