@@ -10,36 +10,30 @@ import pytest
 
 import weft
 from weft.mdl import ast
-from weft.mdl.parser import parse
-from weft.mdl.passes import names, places, types
-from weft.mdl.passes.scope import Scope
+from weft.mdl.format import format_document
+from weft.mdl.loader import load
 
 LIBRARY = Path(weft.__file__).parent / "metrics" / "library"
 FILES = sorted(LIBRARY.glob("*.mdl"))
-DOCUMENTS = [parse(file.read_text(), file.name) for file in FILES]
+METRICS = list(load(*FILES).metrics.values())
+
+every_file = pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+every_metric = pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
 
 
-def definitions() -> Iterator[ast.Definition]:
-    for document, _ in DOCUMENTS:
-        yield from document.definitions
+@every_file
+def test_a_file_imports_what_it_uses(file: Path) -> None:
+    assert not load(file).diagnostics
 
 
-METRICS = [definition for definition in definitions() if isinstance(definition, ast.Metric)]
+@every_file
+def test_a_file_looks_as_files_should(file: Path) -> None:
+    text = file.read_text()
+    assert format_document(text) == text
+    assert text.startswith("// ")
 
 
-def test_nothing_is_wrong_with_it() -> None:
-    documents = [document for document, _ in DOCUMENTS]
-    scope = Scope.of(documents)
-    found = [*names.check_duplicates(documents)]
-    for document, diagnostics in DOCUMENTS:
-        found += diagnostics
-        found += names.check(document, scope)
-        found += places.check(document, scope)
-        found += types.check(document)
-    assert [str(diagnostic) for diagnostic in found] == []
-
-
-@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+@every_metric
 def test_a_metric_says_what_it_counts_and_how_it_is_asked_for(metric: ast.Metric) -> None:
     assert metric.title
     assert metric.units
@@ -48,27 +42,15 @@ def test_a_metric_says_what_it_counts_and_how_it_is_asked_for(metric: ast.Metric
     assert re.fullmatch(rf" {{4}}weft attach PID -m {metric.name}(@/Code/\S+)?", example)
 
 
-@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+@every_metric
 def test_a_metric_with_constraints_is_constrained(metric: ast.Metric) -> None:
-    def inserts(body: tuple[ast.Where, ...]) -> Iterator[ast.Insert]:
-        for where in body:
-            if isinstance(where, ast.Insert):
-                yield where
-            else:
-                yield from inserts(where.body)
-
     is_constrained = any(insert.constrained for insert in inserts(metric.base.body))
     assert is_constrained == bool(metric.constraints)
 
 
-def test_files_import_what_they_use() -> None:
-    for document, _ in DOCUMENTS:
-        own = {d.name for d in document.definitions if isinstance(d, ast.Constraint)}
-        used = {
-            name
-            for d in document.definitions
-            if isinstance(d, ast.Metric)
-            for name in d.constraints
-        }
-        imports = {d.file for d in document.definitions if isinstance(d, ast.Import)}
-        assert imports == ({"constraints.mdl"} if used - own else set())
+def inserts(body: tuple[ast.Where, ...]) -> Iterator[ast.Insert]:
+    for where in body:
+        if isinstance(where, ast.Insert):
+            yield where
+        else:
+            yield from inserts(where.body)
