@@ -12,7 +12,7 @@ from typing import Literal, Protocol, TypeAlias
 
 from weft.errors import InvalidArgument
 from weft.mdl import ast
-from weft.probes import Point
+from weft.probes import Point, PointSelection
 
 __all__ = ["Focus", "Instrument", "Plan", "Program", "Weaving", "lower"]
 
@@ -22,7 +22,7 @@ Procedures: TypeAlias = "dict[int, tuple[str, str]]"
 MAP_CAPACITY = 1024
 RING_CAPACITY = 4096
 
-_POINT_KINDS: Mapping[str, str] = {
+_POINT_KINDS: Mapping[str, PointSelection] = {
     "entry": "entry",
     "return": "exit",
     "blocks": "block",
@@ -58,7 +58,7 @@ class Program(Protocol):
     def modules(self, pattern: str) -> Procedures:
         """The functions of the modules of a name."""
 
-    def points(self, procedures: Procedures, kind: str) -> list[Point]:
+    def points(self, procedures: Procedures, kind: PointSelection) -> list[Point]:
         """The points of a kind that functions have."""
 
     def variable(self, name: str) -> tuple[int, int]:
@@ -328,6 +328,7 @@ def _indexed(procedures: Procedures, place: ast.Place) -> Procedures:
 
 
 def _points(program: Program, insert: ast.Insert, procedures: Procedures) -> tuple[Point, ...]:
+    kind: PointSelection
     if insert.point.kind == "calls":
         kind = "call" if insert.when == "preInsn" else "after"
     else:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from weft import _native
 from weft.errors import InvalidArgument
 from weft.mdl import ast
+from weft.mdl.loader import Library, load
 from weft.mdl.lower import Focus, Instrument, Plan, lower
 from weft.metrics import kernel
 from weft.metrics.metric import Metric
@@ -23,7 +24,6 @@ from weft.metrics.program import TargetProgram
 from weft.probes import Probe
 
 if TYPE_CHECKING:
-    from weft.mdl.loader import Library
     from weft.session import Session
 
 __all__ = ["Engine", "Node"]
@@ -52,14 +52,25 @@ class Node:
 class Engine:
     """The metrics of a session; made when the first is asked for."""
 
-    def __init__(self, session: Session, library: Library) -> None:
+    def __init__(self, session: Session) -> None:
         self.session = session
-        self.library = library
+        self._sources: list[str | Path] = sorted(library_folder().glob("*.mdl"))
         self.metrics: list[Metric] = []
         self._nodes: dict[tuple[object, ...], Node] = {}
         self._sampler: _native.Sampler | None = None
         self._sampled: list[Metric] = []
         self._others: list[Metric] = []
+
+    @cached_property
+    def library(self) -> Library:
+        """The definitions that metrics are taken from."""
+        return load(*self._sources)
+
+    def load(self, *sources: str | Path) -> None:
+        """Add definitions of files or texts."""
+        load(*self._sources, *sources)
+        self._sources += sources
+        self.__dict__.pop("library", None)
 
     @cached_property
     def program(self) -> TargetProgram:

@@ -231,8 +231,8 @@ class Metric:
     def by_function(self) -> dict[str, int | float]:
         """The value of each function of the focus, by its path; empty when it is not known.
 
-        It is known when the metric was asked for with ``by_function=True``. Of times, recursion counts
-        every call, not only the outermost.
+        It is known when the metric was asked for with ``by_function=True``. Of times, recursion
+        counts every call, not only the outermost.
         """
         if self._plan is None or self.node is None or not self._plan.by_function:
             return {}
