@@ -7,7 +7,7 @@ again; what nobody needs any more is taken out.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -60,6 +60,7 @@ class Engine:
         self._sampler: _native.Sampler | None = None
         self._sampled: list[Metric] = []
         self._others: list[Metric] = []
+        self._lists: dict[str, ast.ListDefinition] = {}
 
     @cached_property
     def library(self) -> Library:
@@ -71,6 +72,10 @@ class Engine:
         load(*self._sources, *sources)
         self._sources += sources
         self.__dict__.pop("library", None)
+
+    def define(self, lists: Iterable[ast.ListDefinition]) -> None:
+        """Add lists that one-liners use."""
+        self._lists.update({one.name: one for one in lists})
 
     @cached_property
     def program(self) -> TargetProgram:
@@ -116,7 +121,7 @@ class Engine:
             if focus.parts:
                 raise InvalidArgument(f"{metric.name} is known for the whole process only")
             return None
-        lists, constraints = self.library.lists, self.library.constraints
+        lists, constraints = {**self.library.lists, **self._lists}, self.library.constraints
         return lower(metric, focus, self.program, lists, constraints, by_function=by_function)
 
     def _weave(self, plans: Sequence[Plan]) -> None:
