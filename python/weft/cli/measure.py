@@ -170,9 +170,9 @@ def measure(
     """
     from weft.ui.live import LiveTable
 
-    metrics = session.metrics.request_all(requests(session, wanted))
     if wanted.budget is not None:
         session.metrics.keep_within(wanted.budget)
+    metrics = session.metrics.request_all(requests(session, wanted))
     screen = console(stderr=to_stderr)
     is_shown = wanted.output_format == "text" and wanted.output is None
     table = LiveTable(screen, facts, wanted.budget) if is_shown else None

@@ -23,7 +23,7 @@ FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
 @measure.options
 @click.pass_context
-def command(ctx: click.Context, program: tuple[str, ...], **options: Any) -> None:
+def command(ctx: click.Context, /, program: tuple[str, ...], **options: Any) -> None:
     """Run a program with weft in it.
 
     The program's input, output and exit code are its own; a program that a signal ends gives 128
