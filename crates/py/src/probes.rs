@@ -117,6 +117,10 @@ impl Target {
         self.weaver(|weaver| Ok(weaver.probe(probe)?.tactics().clone()))
     }
 
+    fn probe_asm(&self, probe: ProbeId) -> PyResult<String> {
+        self.weaver(|weaver| weaver.listing(probe))
+    }
+
     fn probe_data(&self, probe: ProbeId) -> PyResult<Vec<(String, &'static str)>> {
         self.weaver(|weaver| {
             let data = weaver.probe(probe)?.data().iter();

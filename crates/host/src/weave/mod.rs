@@ -2,7 +2,8 @@
 //!
 //! `text` knows the code of modules, `points` where probes can be, `plan` (pure) where the jumps to
 //! them go, `trampoline` (pure) what they lead to, `arena` and `values` hold memory in the target,
-//! `site` compiles snippets for their places, `edit` changes code, `weaver` prepares what is to be there, `apply` puts it there.
+//! `site` compiles snippets for their places, `edit` changes code, `weaver` prepares what is to be there,
+//! `apply` puts it there, `listing` shows it.
 
 mod apply;
 mod arena;
@@ -10,6 +11,7 @@ mod clock;
 mod edit;
 mod family;
 mod landing;
+mod listing;
 mod plan;
 mod points;
 mod read;
