@@ -80,6 +80,13 @@ class Target:
         """The points where a probe is not (kind, address, target), and why."""
     def probe_tactics(self, probe: int) -> dict[str, int]:
         """How many points were woven in which way."""
+    def probe_asm(self, probe: int) -> str:
+        """The code that is in the target for a probe: changes, and the trampolines they lead to."""
+    def probe_cost(self, probe: int) -> float:
+        """The nanoseconds that a hit takes, as predicted: the mean over the points where it is."""
+    @staticmethod
+    def snippet_cost(snippet: str) -> dict[PointKind, float]:
+        """The same for a snippet at a usual point of each kind that it can be at."""
     def probe_data(self, probe: int) -> list[tuple[str, str]]:
         """The name and the kind of everything that a probe measures into."""
     def probe_counters(self, probe: int, name: str, process: int | None) -> list[int]:
