@@ -20,9 +20,7 @@ _SCHEMA = 1
 @click.option("--check", is_flag=True, help="Change nothing; end with 1 if something would change.")
 @format_option
 @click.pass_context
-def command(
-    ctx: click.Context, files: tuple[Path, ...], check: bool, output_format: str
-) -> None:
+def command(ctx: click.Context, files: tuple[Path, ...], check: bool, output_format: str) -> None:
     """Format files of metrics.
 
     Every FILE is rewritten the one way that MDL should look. Comments stay, and so does what it
