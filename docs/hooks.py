@@ -1,12 +1,13 @@
-"""Writes the parts of the reference that the code itself knows: commands and exit codes.
+"""Writes the parts of the reference that the code itself knows.
 
-A page asks for a part with a comment, ``<!-- weft: commands -->`` or ``<!-- weft: exit-codes -->``.
+A page asks for a part with a comment, such as ``<!-- weft: commands -->``: see ``PARTS``.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from importlib.resources import files
 from typing import Any
 
 import click
@@ -14,6 +15,7 @@ import click
 from weft.cli import main
 from weft.cli.output import INTERRUPTED
 from weft.errors import WeftError
+from weft.mdl.diagnostics import CODES
 
 
 def commands() -> str:
@@ -38,7 +40,26 @@ def exit_codes() -> str:
     return "\n".join(["| code | error | meaning |", "|---|---|---|", *lines])
 
 
-PARTS: dict[str, Callable[[], str]] = {"commands": commands, "exit-codes": exit_codes}
+def mdl_grammar() -> str:
+    """Return the grammar of MDL, as the parser reads it."""
+    return f"```text\n{files('weft.mdl').joinpath('grammar.lark').read_text()}```"
+
+
+def mdl_codes() -> str:
+    """Return the table of the diagnostics of MDL."""
+    rows = [
+        f"| [{name}](diagnostics.md#{name.lower()}) | {code.severity} | {code.meaning} |"
+        for name, code in CODES.items()
+    ]
+    return "\n".join(["| code | severity | meaning |", "|---|---|---|", *rows])
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "commands": commands,
+    "exit-codes": exit_codes,
+    "mdl-codes": mdl_codes,
+    "mdl-grammar": mdl_grammar,
+}
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.mdl import GOLDEN, SHIPPED
-from tests.unit.test_mdl_parser import many_cases
+from tests.unit.test_mdl_parser import in_many_cases, patient
 from weft.cli import main
 from weft.errors import BadMetric
 from weft.mdl import parse
@@ -127,7 +127,8 @@ def spaced(draw: st.DrawFn) -> str:
     return "".join(token + space for token, space in zip(tokens, between, strict=False))
 
 
-@many_cases
+@patient
+@in_many_cases
 @given(spaced())
 def test_space_changes_nothing_but_space(text: str) -> None:
     formatted = format_document(text)

@@ -20,12 +20,13 @@ from weft.mdl.lexer import Lexer
 CASES = int(os.environ.get("WEFT_CASES", "300"))
 PAPER = Path(__file__).parents[3] / "shared" / "papers" / "003_36f1bd88985f7ee4.txt"
 
-many_cases = settings(
+in_many_cases = settings(
     max_examples=CASES,
     deadline=None,
     derandomize="WEFT_CASES" not in os.environ,
     suppress_health_check=list(HealthCheck),
 )
+patient = pytest.mark.watchdog(120 + CASES / 4)
 
 
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
@@ -307,19 +308,22 @@ def survive(text: str) -> None:
         assert render(one, text)
 
 
-@many_cases
+@patient
+@in_many_cases
 @given(mutated())
 def test_accidents_are_survived(text: str) -> None:
     survive(text)
 
 
-@many_cases
+@patient
+@in_many_cases
 @given(st.lists(st.sampled_from(PIECES), max_size=40).map(" ".join))
 def test_tokens_in_any_order_are_survived(text: str) -> None:
     survive(text)
 
 
-@many_cases
+@patient
+@in_many_cases
 @given(st.text(max_size=200))
 @example("\0")
 @example("\r")
