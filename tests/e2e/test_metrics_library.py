@@ -93,7 +93,7 @@ CASES = [
     count("thread_starts", "events", "", "started"),
     count("thread_starts", "events", "starts", "started"),
     count("blocks", "code", "sums", "blocks"),
-    count("edges", "code", "sums", "edges"),
+    count("branches_taken", "code", "sums", "taken"),
     count("loads", "code", "sums", "loads"),
     count("stores", "code", "sums", "stores"),
 ]

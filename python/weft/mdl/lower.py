@@ -12,6 +12,7 @@ from typing import Literal, Protocol, TypeAlias
 
 from weft.errors import InvalidArgument
 from weft.mdl import ast
+from weft.mdl.passes.scope import expressions, statements
 from weft.probes import Point
 
 __all__ = ["Focus", "Instrument", "Plan", "Program", "Weaving", "lower"]
@@ -27,6 +28,7 @@ _POINT_KINDS: Mapping[str, str] = {
     "return": "exit",
     "blocks": "block",
     "edges": "edge",
+    "taken": "taken",
     "insns": "insn",
     "loops": "loops",
     "loads": "loads",
@@ -330,9 +332,17 @@ def _indexed(procedures: Procedures, place: ast.Place) -> Procedures:
 def _points(program: Program, insert: ast.Insert, procedures: Procedures) -> tuple[Point, ...]:
     if insert.point.kind == "calls":
         kind = "call" if insert.when == "preInsn" else "after"
+    elif insert.point.kind == "return" and _uses_result(insert.code):
+        # A function that is left by a jump to another one has no result yet.
+        kind = "returns"
     else:
         kind = _POINT_KINDS[insert.point.kind]
     return tuple(program.points(procedures, kind)) if procedures else ()
+
+
+def _uses_result(code: ast.CodeBlock) -> bool:
+    values = (value for one in statements(code.body) for value in expressions(one))
+    return any(isinstance(value, ast.Variable) and value.name == "return" for value in values)
 
 
 def _predicate(
