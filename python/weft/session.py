@@ -22,6 +22,9 @@ from weft.resources import ResourceTree
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from weft.metrics.engine import Engine
+    from weft.metrics.metric import Metric
+
 #: Arguments of system calls are as wide as this.
 _WORD = (1 << 64) - 1
 #: Results below zero and above this are errors.
@@ -95,6 +98,7 @@ class Session:
         self._detached = False
         self._followed: list[_Followed] = []
         self._loaded: set[tuple[str, int]] = set()
+        self._engine: Engine | None = None
 
     @property
     def pid(self) -> int:
@@ -135,12 +139,23 @@ class Session:
 
     def resources(self) -> ResourceTree:
         """The resource tree of the target as it is now: its code, its process and its threads."""
+        program = self.program()
         return ResourceTree(
-            modules=self.modules(),
-            processes=[Process(self.pid, Path(self.program()).name)],
+            # The program itself comes first.
+            modules=sorted(self.modules(), key=lambda module: module.path != program),
+            processes=[Process(self.pid, Path(program).name)],
             threads=self.threads(),
             machine=platform.node(),
+            program_names=self._program_names(),
         )
+
+    def _program_names(self) -> list[str]:
+        """What the program was started as: by a link, perhaps, as redis-server is."""
+        command = Path(f"/proc/{self.pid}/cmdline").read_bytes().split(b"\0")[0]
+        name = Path(f"/proc/{self.pid}/comm").read_text().rstrip("\n")
+        # Servers write other things there, after a space or a colon.
+        started_as = os.fsdecode(command).split(" ")[0].rstrip(":")
+        return [name, Path(started_as).name]
 
     def points(self, where: str | Iterable[str], kind: PointSelection = "entry") -> list[Point]:
         """Return the points of one kind that functions have.
@@ -166,7 +181,14 @@ class Session:
     def _points(
         self, where: str | Iterable[str], selection: PointSelection
     ) -> tuple[list[Point], list[Point]]:
-        functions = self._functions([where] if isinstance(where, str) else where)
+        return self._points_of(
+            self._functions([where] if isinstance(where, str) else where), selection
+        )
+
+    def _points_of(
+        self, functions: MappingType[int, tuple[str, str]], selection: PointSelection
+    ) -> tuple[list[Point], list[Point]]:
+        """Points of functions, given by address with name and module; and where more may be."""
         found = self._target.points(list(functions), selection)
         names = list(functions.values())
         kind = kind_of(selection)
@@ -258,6 +280,34 @@ class Session:
         self._loaded = here
         return fresh
 
+    @property
+    def metrics(self) -> Engine:
+        """The metrics of this session, and the library that they are taken from."""
+        if self._engine is None:
+            from weft.metrics.engine import Engine
+
+            self._engine = Engine(self)
+        return self._engine
+
+    def metric(self, name: str, focus: str = "", *, by_function: bool = False) -> Metric:
+        """Begin to measure a metric of the library, narrowed to a focus.
+
+        ```python
+        latency = session.metric("latency", "/Code/redis-server/processCommand")
+        for sample in latency.stream(interval=1.0, limit=10):
+            print(sample.time, sample.rate)
+        ```
+
+        A focus is a path of the resource tree, or several of different hierarchies joined by
+        commas: ``/Code/server/handle,/Thread/worker-*``. ``weft metrics`` lists the library;
+        :meth:`load_metrics` adds to it.
+        """
+        return self.metrics.request(name, focus, by_function=by_function)
+
+    def load_metrics(self, *sources: str | Path) -> None:
+        """Add metrics of MDL files, or of texts, to those that can be asked for."""
+        self.metrics.load(*sources)
+
     def leave_children(self) -> None:
         """Take the probes out of the children that the target has forked.
 
@@ -338,8 +388,8 @@ class Session:
         """Let a program that :func:`run` has started load its libraries, and stop it again.
 
         It then stands before its own first instruction, so that probes can be woven into libraries
-        before the program uses them; what the libraries themselves did to get ready is past. Returns
-        false if the program has ended instead.
+        before the program uses them; what the libraries themselves did to get ready is past.
+        Returns false if the program has ended instead.
         """
         return self._target.run_to_entry()
 
@@ -362,6 +412,8 @@ class Session:
 
     def detach(self) -> None:
         """Take everything out of the target that weft brought, and let it run."""
+        if self._engine is not None:
+            self._engine.close()
         self._target.detach()
         self._detached = True
 

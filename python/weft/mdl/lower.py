@@ -13,9 +13,9 @@ from typing import Literal, Protocol, TypeAlias
 from weft.errors import InvalidArgument
 from weft.mdl import ast
 from weft.mdl.passes.scope import expressions, statements
-from weft.probes import Point
+from weft.probes import Point, PointSelection
 
-__all__ = ["Focus", "Instrument", "Plan", "Program", "Weaving", "lower"]
+__all__ = ["Focus", "Instrument", "Plan", "Program", "Weaving", "lower", "takes_code"]
 
 Procedures: TypeAlias = "dict[int, tuple[str, str]]"
 """Functions by their address: name and module."""
@@ -23,7 +23,7 @@ Procedures: TypeAlias = "dict[int, tuple[str, str]]"
 MAP_CAPACITY = 1024
 RING_CAPACITY = 4096
 
-_POINT_KINDS: Mapping[str, str] = {
+_POINT_KINDS: Mapping[str, PointSelection] = {
     "entry": "entry",
     "return": "exit",
     "blocks": "block",
@@ -60,7 +60,7 @@ class Program(Protocol):
     def modules(self, pattern: str) -> Procedures:
         """The functions of the modules of a name."""
 
-    def points(self, procedures: Procedures, kind: str) -> list[Point]:
+    def points(self, procedures: Procedures, kind: PointSelection) -> list[Point]:
         """The points of a kind that functions have."""
 
     def variable(self, name: str) -> tuple[int, int]:
@@ -167,12 +167,12 @@ def lower(
 ) -> Plan:
     """Say what has to be woven for a metric that is narrowed to a focus."""
     places = _Places(program, lists)
-    takes_code = _uses_focus(metric.base.body)
+    takes_focus = takes_code(metric)
     predicates: list[Instrument] = []
     keys: list[ast.Constraint] = []
     selected: list[int] = []
     for part in focus.parts:
-        if part[0] in ("Thread", "Process", "Machine") or (part[0] == "Code" and takes_code):
+        if part[0] in ("Thread", "Process", "Machine") or (part[0] == "Code" and takes_focus):
             continue
         constraint = _constraint_for(metric, part, constraints)
         if isinstance(constraint.body, ast.Key):
@@ -182,10 +182,15 @@ def lower(
             predicates.append(_predicate(constraint, constraint.body, part, places))
     if len(keys) > 2:
         raise InvalidArgument(f"{metric.name} can be narrowed by at most two keys at a time")
-    if takes_code:
+    if takes_focus:
         places.focus = _focused(program, focus)
     base = _Base(metric, predicates, keys, places, by_function)
     return base.plan(focus, tuple(selected))
+
+
+def takes_code(metric: ast.Metric) -> bool:
+    """Whether the code of a focus is where the metric is woven, not a constraint."""
+    return _uses_focus(metric.base.body)
 
 
 def _uses_focus(body: Iterable[ast.Where]) -> bool:
@@ -330,6 +335,7 @@ def _indexed(procedures: Procedures, place: ast.Place) -> Procedures:
 
 
 def _points(program: Program, insert: ast.Insert, procedures: Procedures) -> tuple[Point, ...]:
+    kind: PointSelection
     if insert.point.kind == "calls":
         kind = "call" if insert.when == "preInsn" else "after"
     elif insert.point.kind == "return" and _uses_result(insert.code):

@@ -1,4 +1,4 @@
-"""A history of constant size: when it is full, every other sample goes, and later ones are rarer."""
+"""A history of constant size: when it is full, every other sample goes."""
 
 from __future__ import annotations
 

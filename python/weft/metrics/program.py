@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weft.errors import InvalidArgument
 from weft.mdl.lower import Procedures
-from weft.model import Function, Module
-from weft.probes import Point
+from weft.model import Function
+from weft.probes import Point, PointSelection
 
 if TYPE_CHECKING:
     from weft.session import Session
@@ -61,8 +60,7 @@ class TargetProgram:
 
     def own(self) -> Procedures:
         """The functions of the program itself, not of its libraries."""
-        name = Path(self._session.program()).name.removesuffix(" (deleted)")
-        return self.modules(name) or _by_address(self._tree.modules[0].functions())
+        return _by_address(self._tree.modules[0].functions())
 
     def modules(self, pattern: str) -> Procedures:
         """The functions of the modules of a name."""
@@ -73,9 +71,9 @@ class TargetProgram:
             for function in module.functions()
         )
 
-    def points(self, procedures: Procedures, kind: str) -> list[Point]:
+    def points(self, procedures: Procedures, kind: PointSelection) -> list[Point]:
         """The points of a kind that functions have."""
-        return self._session.points_of(procedures, kind)
+        return self._session._points_of(procedures, kind)[0]
 
     def variable(self, name: str) -> tuple[int, int]:
         """The address and the size of a variable."""
@@ -100,13 +98,9 @@ class TargetProgram:
 
 
 def _by_address(functions: Iterable[Function]) -> Procedures:
-    """By address, so that a function of several names is one. Stubs of the linkage table are none."""
+    """By address: a function of several names is one. Stubs of the linkage table are none."""
     return {
-        function.module.bias + function.offset: (function.name, _name(function.module))
+        function.module.bias + function.offset: (function.name, function.module.name)
         for function in functions
         if function.kind == "function"
     }
-
-
-def _name(module: Module) -> str:
-    return module.name
