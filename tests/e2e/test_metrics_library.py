@@ -178,7 +178,7 @@ def test_locks_that_are_waited_for_are_contended(threads: int, build: Build) -> 
             # Who gets a free lock may lose the processor meanwhile, and so take long as well.
             assert truth["contended"] <= number(everyone) <= truth["perhaps_contended"]
             assert truth["worker_contended"] <= number(workers) <= truth["worker_perhaps_contended"]
-            assert truth["contended"] >= 3 * truth["worker_contended"] / 2 > 0
+            assert truth["contended"] > truth["worker_contended"] > 0
 
 
 @every_number

@@ -367,6 +367,12 @@ def _predicate(
         points = _points(here.program, insert, procedures)
         if points:
             weavings.append(Weaving(points, insert.order, text))
+    # A call that an exception has ended is over where that is caught, if not by what it called.
+    catching = here.program.named("__cxa_begin_catch", is_regex=False)
+    if catching:
+        text = f"if {name} != 0 && frame >= {name} {{ {name} = 0 }}"
+        points = tuple(here.program.points(catching, "entry"))
+        weavings.append(Weaving(points, "append", text))
     return Instrument(
         ("constraint", constraint.name, constraint, part),
         (f"local {name}",),
