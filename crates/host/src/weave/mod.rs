@@ -1,18 +1,23 @@
 //! The patch weaver: puts snippets into a live process and takes them out again.
 //!
 //! `text` knows the code of modules, `points` where probes can be, `plan` (pure) where the jumps to
-//! them go, `trampoline` (pure) what they lead to, `arena` and `values` hold memory in the target,
-//! `site` compiles snippets for their places, `edit` changes code, `weaver` prepares what is to be there, `apply` puts it there.
+//! them go, `trampoline` (pure) what they lead to, `arena` and `values` hold memory in the target
+//! (`extents`: what is free of it), `site` compiles snippets for their places, `edit` changes code,
+//! `batch` takes new probes in, `weaver` prepares what is to be there, `apply` puts it there, `read` and
+//! `sample` read what was measured.
 
 mod apply;
 mod arena;
+mod batch;
 mod clock;
 mod edit;
+mod extents;
 mod family;
 mod landing;
 mod plan;
 mod points;
 mod read;
+mod sample;
 mod site;
 mod text;
 mod trampoline;
@@ -22,8 +27,10 @@ mod woven;
 
 pub use apply::Changes;
 pub(crate) use apply::addresses_in;
+pub use batch::{Batch, Item, Order};
 pub(crate) use edit::{Edit, apply as apply_edits};
 pub use points::Point;
-pub use read::TimerValue;
-pub use weaver::{FoundPoints, Order, Weaver};
+pub use read::{TimerValue, Whose};
+pub use sample::Sampler;
+pub use weaver::{FoundPoints, Weaver};
 pub use woven::{ProbeId, Refusal};
