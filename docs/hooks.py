@@ -6,7 +6,7 @@ A page asks for a part with a comment, such as ``<!-- weft: commands -->``: see 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.resources import files
 from typing import Any
 
@@ -15,7 +15,9 @@ import click
 from weft.cli import main
 from weft.cli.output import INTERRUPTED
 from weft.errors import WeftError
+from weft.mdl import ast
 from weft.mdl.diagnostics import CODES
+from weft.mdl.parser import parse
 
 
 def commands() -> str:
@@ -54,11 +56,24 @@ def mdl_codes() -> str:
     return "\n".join(["| code | severity | meaning |", "|---|---|---|", *rows])
 
 
+def metrics() -> str:
+    """Return what the files of the library define, each file with what it says about itself."""
+    library = files("weft.metrics").joinpath("library")
+    texts = {file.name: file.read_text() for file in library.iterdir()}
+    parts = []
+    for name, text in sorted(texts.items()):
+        parts += [f"## {name}", _opening_comment(text)]
+        for definition in parse(text, name)[0].definitions:
+            parts += _definition(definition)
+    return "\n\n".join(parts)
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "commands": commands,
     "exit-codes": exit_codes,
     "mdl-codes": mdl_codes,
     "mdl-grammar": mdl_grammar,
+    "metrics": metrics,
 }
 
 
@@ -78,3 +93,37 @@ def _family(error: type[WeftError]) -> list[type[WeftError]]:
 
 def _first_line(error: type[WeftError]) -> str:
     return (error.__doc__ or "").partition("\n")[0]
+
+
+def _opening_comment(text: str) -> str:
+    lines = text.partition("\n\n")[0].splitlines()
+    return "\n".join(line.removeprefix("//").strip() for line in lines)
+
+
+def _definition(definition: ast.Definition) -> Iterator[str]:
+    if isinstance(definition, ast.Metric):
+        yield f"### {definition.name}"
+        yield _facts(definition)
+        yield definition.doc
+    elif isinstance(definition, ast.Constraint):
+        yield f"### {definition.name}"
+        yield f"A constraint on `{definition.hierarchy}`."
+        yield definition.doc
+
+
+def _facts(metric: ast.Metric) -> str:
+    facts = [f"**{metric.title}**", _TYPES[metric.base.type], f"in `{metric.units}`"]
+    if metric.constraints:
+        facts.append("constraints " + ", ".join(f"`{name}`" for name in metric.constraints))
+    if metric.flavors:
+        facts.append("for " + ", ".join(f"`{name}`" for name in metric.flavors))
+    return " · ".join(facts)
+
+
+_TYPES = {
+    "counter": "a counter",
+    "rate": "a rate",
+    "wallTimer": "a timer of time that passes",
+    "processTimer": "a timer of processor time",
+    "histogram": "a histogram",
+}

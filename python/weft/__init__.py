@@ -2,7 +2,7 @@
 
 from weft import errors
 from weft._native import __version__
-from weft.probes import Bucket, Histogram, Point, PointKind, Probe, Refusal, Timer
+from weft.probes import Bucket, Histogram, Point, PointKind, PointSelection, Probe, Refusal, Timer
 from weft.session import Session, attach, run
 
 __all__ = [
@@ -10,6 +10,7 @@ __all__ = [
     "Histogram",
     "Point",
     "PointKind",
+    "PointSelection",
     "Probe",
     "Refusal",
     "Session",

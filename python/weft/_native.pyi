@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias, TypedDict, final
 
-from weft.probes import PointKind
+from weft.probes import PointKind, PointSelection
 
 __version__: str
 
@@ -38,6 +38,8 @@ class Target:
         """The general registers by name, and ``zmm``, ``opmask`` and ``xsave``."""
     def stop(self) -> None:
         """Stop every thread until resumed."""
+    def run_to_entry(self) -> bool:
+        """Run a program that was just started through its loader; whether it got through."""
     def resume(self) -> None:
         """Let a stopped target run."""
     def is_stopped(self) -> bool:
@@ -55,9 +57,12 @@ class Target:
     def write(self, address: int, data: bytes) -> None:
         """Write memory that the target could write to."""
     def points(
-        self, functions: list[int], kind_name: str
-    ) -> tuple[list[int], list[int], list[int]]:
-        """The points of functions: the index of the function, the address, and where it leads."""
+        self, functions: list[int], selection_name: PointSelection
+    ) -> tuple[list[int], list[int], list[int], list[tuple[int, int]]]:
+        """The points of functions: the index of the function, the address, and where it leads.
+
+        Last, functions that may have more: the index, and the address where that is not known.
+        """
     def insert(
         self,
         snippet: str,
@@ -237,6 +242,12 @@ class ModuleSymbols:
 
     def find(self, name: str) -> list[int]:
         """The functions of exactly this name; a demangled name may lack its parameters."""
+
+    def variables(self, name: str) -> list[tuple[int, int]]:
+        """The variables of exactly this name, also a demangled one: offset and size.
+
+        Those that each thread has for itself are not among them.
+        """
 
     def containing(self, offsets: Sequence[int]) -> list[int | None]:
         """The functions that contain offsets; debug information is not read."""

@@ -163,6 +163,15 @@ class Module:
         """The functions of exactly this name; a demangled name may lack its parameters."""
         return list(self._functions(self.symbols.find(name)))
 
+    def variables(self, name: str) -> list[tuple[int, int]]:
+        """The variables of exactly this name, also a demangled one: the offset and size of each.
+
+        As with functions, adding :attr:`bias` to an offset gives the address in a process. Several
+        variables have one name when they are ``static`` in different files. Those
+        that each thread has for itself are left out: they have no address of their own.
+        """
+        return self.symbols.variables(name)
+
     def function_at(self, offset: int) -> Function | None:
         """The function whose code contains an offset."""
         (index,) = self.symbols.containing([offset])

@@ -7,18 +7,35 @@ without stopping anything. What a snippet can say is in the reference of the sni
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from weft import _native
 from weft.errors import InvalidArgument
 
-__all__ = ["Bucket", "Histogram", "MapValue", "Point", "PointKind", "Probe", "Refusal", "Timer"]
+__all__ = [
+    "Bucket",
+    "Histogram",
+    "MapValue",
+    "Point",
+    "PointKind",
+    "PointSelection",
+    "Probe",
+    "Refusal",
+    "Timer",
+]
 
 PointKind: TypeAlias = Literal["entry", "exit", "call", "after", "block", "edge", "insn"]
 """Where a function is entered; each way out of it; before and after each call that it makes; the
 start of a basic block; a way from one block to another; any instruction."""
+
+PointSelection: TypeAlias = Literal[PointKind, "loads", "stores", "syscalls", "loops"]
+"""All points of a kind, or some of them: the instructions (``insn``) that read memory, that write
+memory, or that call the kernel; the blocks that loops begin with. What pushes, pops, calls and
+returns move through the stack is neither a load nor a store."""
+
+_LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +55,15 @@ class Point:
     def __str__(self) -> str:
         place = f"/Code/{self.module}/{self.function}"
         return f"{place} {self.kind} {self.address:#x}"
+
+
+def kind_of(selection: PointSelection) -> PointKind:
+    """Return the kind that the points of a selection have."""
+    if selection == "loops":
+        return "block"
+    if selection == "loads" or selection == "stores" or selection == "syscalls":
+        return "insn"
+    return selection
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +105,24 @@ class Histogram:
         """The mean of all values; 0 when there is none."""
         return self.sum / self.count if self.count else 0.0
 
+    def quantile(self, share: float) -> float:
+        """Return the value that ``share`` of all values do not exceed: 0.5 asks for the median.
+
+        Within a bucket, values are taken to lie evenly from its lowest to its highest; so the
+        answer is off by at most the width of a bucket. A bucket that is open at one end (what was
+        below or above a linear histogram) counts as its other end. 0 when there is no value.
+        """
+        if not 0 <= share <= 1:
+            raise InvalidArgument(f"{share} is no share of the values", advice="ask for 0 to 1")
+        rank, below, value = share * self.count, 0, 0.0
+        for bucket in self.buckets:
+            low = bucket.low if bucket.low > _LOWEST else bucket.high
+            high = bucket.high if bucket.high < _HIGHEST else bucket.low
+            if bucket.count and below + bucket.count >= rank:
+                return low + (high - low) * (rank - below) / bucket.count
+            below, value = below + bucket.count, float(high)
+        return value
+
 
 @dataclass(frozen=True, slots=True)
 class Timer:
@@ -108,6 +152,7 @@ class _Part:
     number: int
     points: tuple[Point, ...]
     refused: tuple[Refusal, ...]
+    uncertain: tuple[Point, ...]
 
 
 class Probe:
@@ -118,16 +163,28 @@ class Probe:
     measure is kept apart, see :meth:`processes`.
     """
 
-    def __init__(self, target: _native.Target, number: int, points: Sequence[Point]) -> None:
+    def __init__(
+        self,
+        target: _native.Target,
+        number: int,
+        points: Sequence[Point],
+        uncertain: Iterable[Point] = (),
+    ) -> None:
         self._parts: list[_Part] = []
         self._removed = False
-        self._grow(target, number, points)
+        self._grow(target, number, points, uncertain)
 
-    def _grow(self, target: _native.Target, number: int, points: Sequence[Point]) -> None:
+    def _grow(
+        self,
+        target: _native.Target,
+        number: int,
+        points: Sequence[Point],
+        uncertain: Iterable[Point],
+    ) -> None:
         by_place = {(point.kind, point.address, point.target): point for point in points}
         refused = target.probe_refused(number)
         refusals = tuple(Refusal(by_place[place], reason) for place, reason in refused)
-        self._parts.append(_Part(target, number, tuple(points), refusals))
+        self._parts.append(_Part(target, number, tuple(points), refusals, tuple(uncertain)))
 
     @property
     def points(self) -> tuple[Point, ...]:
@@ -140,12 +197,25 @@ class Probe:
         return tuple(refusal for part in self._parts for refusal in part.refused)
 
     @property
+    def uncertain(self) -> tuple[Point, ...]:
+        """Instructions of its functions behind which there may be points that it does not have.
+
+        See :meth:`weft.Session.uncertain`. A probe at points of your own choice has none.
+        """
+        return tuple(point for part in self._parts for point in part.uncertain)
+
+    @property
     def tactics(self) -> dict[str, int]:
         """How many points were woven in which way: ``jump``, ``neighbours`` or ``hop``."""
         total: Counter[str] = Counter()
         for part in self._parts:
             total.update(part.target.probe_tactics(part.number))
         return dict(total)
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """What the compiled core calls it: a number for each time that it has grown."""
+        return tuple(part.number for part in self._parts)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -198,7 +268,9 @@ class Probe:
             buckets, part_sum = part.target.probe_histogram(part.number, name, process)
             total += part_sum
             for low, high, count in buckets:
-                counts[low, high] += count
+                # Seen as signed, as the sum is, the last of the log2 buckets has the negative ones.
+                is_negative = (low, high) == (_LOWEST, _HIGHEST)
+                counts[low, -1 if is_negative else high] += count
         filled = tuple(Bucket(low, high, count) for (low, high), count in sorted(counts.items()))
         return Histogram(filled, sum(bucket.count for bucket in filled), total)
 

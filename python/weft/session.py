@@ -16,11 +16,14 @@ from weft import _native
 from weft._live_modules import live_modules
 from weft.errors import InvalidArgument
 from weft.model import Function, Mapping, Module, Pause, Pong, Process, Processor, Registers, Thread
-from weft.probes import Point, PointKind, Probe
+from weft.probes import Point, PointSelection, Probe, kind_of
 from weft.resources import ResourceTree
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from weft.metrics.engine import Engine
+    from weft.metrics.metric import Metric
 
 #: Arguments of system calls are as wide as this.
 _WORD = (1 << 64) - 1
@@ -95,6 +98,7 @@ class Session:
         self._detached = False
         self._followed: list[_Followed] = []
         self._loaded: set[tuple[str, int]] = set()
+        self._engine: Engine | None = None
 
     @property
     def pid(self) -> int:
@@ -142,19 +146,45 @@ class Session:
             machine=platform.node(),
         )
 
-    def points(self, where: str | Iterable[str], kind: PointKind = "entry") -> list[Point]:
+    def points(self, where: str | Iterable[str], kind: PointSelection = "entry") -> list[Point]:
         """Return the points of one kind that functions have.
 
         ``where`` is a path of the resource tree, or several: ``/Code/libc.so.6/malloc``,
-        ``/Code/redis-server/*``. A module alone stands for all of its functions.
+        ``/Code/redis-server/*``. A module alone stands for all of its functions. ``kind`` may also
+        name some of the points of a kind: ``loads``, ``stores`` and ``syscalls`` are instructions,
+        ``loops`` are the blocks that loops begin with. Functions may have more points than weft
+        can see: :meth:`uncertain` says which.
         """
-        functions = self._functions([where] if isinstance(where, str) else where)
-        indexes, addresses, targets = self._target.points(list(functions), kind)
+        return self._points(where, kind)[0]
+
+    def uncertain(self, where: str | Iterable[str], kind: PointSelection = "exit") -> list[Point]:
+        """Return instructions behind which functions may have points that :meth:`points` lacks.
+
+        They are jumps that weft could not follow and bytes that it could not read; for ``loops``
+        also the first instruction of a function with cycles that are entered in several places.
+        Where a function is entered is always known.
+        """
+        return self._points(where, kind)[1]
+
+    def _points(
+        self, where: str | Iterable[str], selection: PointSelection
+    ) -> tuple[list[Point], list[Point]]:
+        return self._points_of(
+            self._functions([where] if isinstance(where, str) else where), selection
+        )
+
+    def _points_of(
+        self, functions: MappingType[int, tuple[str, str]], selection: PointSelection
+    ) -> tuple[list[Point], list[Point]]:
+        """Points of functions, given by address with name and module; and where more may be."""
+        found = self._target.points(list(functions), selection)
         names = list(functions.values())
-        return [
+        kind = kind_of(selection)
+        points = [
             Point(kind, address, *names[index], target)
-            for index, address, target in zip(indexes, addresses, targets, strict=True)
+            for index, address, target in zip(*found[:3], strict=True)
         ]
+        return points, [Point("insn", address, *names[index]) for index, address in found[3]]
 
     def insert(
         self,
@@ -174,17 +204,21 @@ class Session:
         print(calls.value())
         ```
 
-        Points that cannot be woven are in the probe's ``refused``, with the reason.
+        Points that cannot be woven are in the probe's ``refused``, with the reason. Where weft does
+        not see all points of the functions, the probe's ``uncertain`` says so.
         """
         places = [where] if isinstance(where, str) else list(where)
         paths = [place for place in places if isinstance(place, str)]
         points = [place for place in places if isinstance(place, Point)]
+        uncertain: dict[Point, None] = {}
         if paths:
             for kind in _native.snippet_points(snippet) or ["entry"]:
-                points.extend(self.points(paths, kind))
+                found, unknown = self._points(paths, kind)
+                points.extend(found)
+                uncertain.update(dict.fromkeys(unknown))
         if not points:
             raise InvalidArgument("there is nothing to weave the snippet into", f"{where!r}")
-        probe = Probe(self._target, self._weave(points, snippet, order), points)
+        probe = Probe(self._target, self._weave(points, snippet, order), points, uncertain)
         if paths:
             self._followed.append(_Followed(probe, paths, snippet, order, set(points)))
         return probe
@@ -216,18 +250,51 @@ class Session:
             names = {name for name, _ in gone}
             followed.known -= {point for point in followed.known if point.module in names}
             found: list[Point] = []
+            uncertain: dict[Point, None] = {}
             for kind in _native.snippet_points(followed.snippet) or ["entry"]:
                 for path in followed.paths:
                     with suppress(InvalidArgument):
-                        found.extend(self.points(path, kind))
+                        points, unknown = self._points(path, kind)
+                        found.extend(points)
+                        uncertain.update(dict.fromkeys(unknown))
             new = [point for point in found if point not in followed.known]
             if new and not followed.probe.is_removed:
                 number = self._weave(new, followed.snippet, followed.order)
-                followed.probe._grow(self._target, number, new)
+                known = set(followed.probe.uncertain)
+                unknown = [point for point in uncertain if point not in known]
+                followed.probe._grow(self._target, number, new, unknown)
                 followed.known.update(new)
                 fresh.extend(new)
         self._loaded = here
         return fresh
+
+    @property
+    def metrics(self) -> Engine:
+        """The metrics of this session, and the library that they are taken from."""
+        if self._engine is None:
+            from weft.metrics.engine import Engine
+
+            self._engine = Engine(self)
+        return self._engine
+
+    def metric(self, name: str, focus: str = "", *, by_function: bool = False) -> Metric:
+        """Begin to measure a metric of the library, narrowed to a focus.
+
+        ```python
+        latency = session.metric("latency", "/Code/redis-server/processCommand")
+        for sample in latency.stream(interval=1.0, limit=10):
+            print(sample.time, sample.rate)
+        ```
+
+        A focus is a path of the resource tree, or several of different hierarchies joined by
+        commas: ``/Code/server/handle,/Thread/worker-*``. ``weft metrics`` lists the library;
+        :meth:`load_metrics` adds to it.
+        """
+        return self.metrics.request(name, focus, by_function=by_function)
+
+    def load_metrics(self, *sources: str | Path) -> None:
+        """Add metrics of MDL files, or of texts, to those that can be asked for."""
+        self.metrics.load(*sources)
 
     def leave_children(self) -> None:
         """Take the probes out of the children that the target has forked.
@@ -305,6 +372,15 @@ class Session:
             if not already:
                 self._target.resume()
 
+    def run_to_entry(self) -> bool:
+        """Let a program that :func:`run` has started load its libraries, and stop it again.
+
+        It then stands before its own first instruction, so that probes can be woven into libraries
+        before the program uses them; what the libraries themselves did to get ready is past.
+        Returns false if the program has ended instead.
+        """
+        return self._target.run_to_entry()
+
     def resume(self) -> None:
         """Let a program run that :func:`run` has started."""
         self._target.resume()
@@ -324,6 +400,8 @@ class Session:
 
     def detach(self) -> None:
         """Take everything out of the target that weft brought, and let it run."""
+        if self._engine is not None:
+            self._engine.close()
         self._target.detach()
         self._detached = True
 

@@ -69,6 +69,24 @@ RECIPES = {
             ("gcc", *C, "{source}", "-o", "{out}"),
         ),
     ),
+    **{
+        f"metric_{name}": _compile(compiler, f"metrics/{name}.{ending}")
+        for compiler, ending, names in [
+            ("gcc", "c", ("aligned", "code", "io", "locks", "memory", "procedures", "syscalls")),
+            ("g++", "cpp", ("events",)),
+        ]
+        for name in names
+    },
+    "pvm": Recipe(
+        "metrics/pvm_main.c",
+        (
+            ("gcc", *C, "-fPIC", "-shared", "{folder}/metrics/pvm.c", "-o", "{out}.so"),
+            (
+                *("gcc", *C, "{source}", "{folder}/metrics/pvm_solve.c"),
+                *("{folder}/metrics/pvm_spread.c", "{out}.so", "-o", "{out}"),
+            ),
+        ),
+    ),
     "thirty_two_bits": Recipe(
         "thirty_two_bits.s",
         (

@@ -445,6 +445,16 @@ def test_histograms(threads: int, build: Build) -> None:
 
 
 @needs_weaver
+def test_a_log2_histogram_has_a_bucket_for_what_is_negative(build: Build) -> None:
+    with woven(build, "counts", 1) as (program, session):
+        probe = session.insert("/Code/counts/tiny", "histogram h log2\nh << 0 - 1 - arg(0)")
+        counts = program.batch(50)
+        histogram: Histogram = probe.value("h")
+        (bucket,) = histogram.buckets
+        assert (bucket.low, bucket.high, bucket.count) == (-(1 << 63), -1, counts["tiny"])
+
+
+@needs_weaver
 @every_number
 def test_maps(threads: int, build: Build) -> None:
     with woven(build, "counts", threads) as (program, session):

@@ -42,6 +42,8 @@ with weft.attach(4711) as session:
     assert_type(probe.points, tuple[weft.Point, ...])
     assert_type(probe.refused, tuple[weft.Refusal, ...])
     assert_type(probe.refused[0].reason, str)
+    assert_type(probe.uncertain, tuple[weft.Point, ...])
+    assert_type(session.uncertain("/Code/*/main", "loops"), list[weft.Point])
     assert_type(probe.tactics, dict[str, int])
     assert_type(probe.values("calls"), dict[weft.Point, int])
     assert_type(probe.records(), list[tuple[int, ...]])

@@ -513,3 +513,51 @@ def test_truncated_files_give_what_is_left(program: Path) -> None:
         symbols = ModuleSymbols.from_image("cut", contents[:length], use_cache=False)
         assert symbols.problems
         symbols.source_files()
+
+
+def objects_of_readelf(path: Path, name: str) -> list[tuple[int, int]]:
+    found = set()
+    for line in run("readelf", "-sW", path).splitlines():
+        fields = line.split()
+        if len(fields) >= 8 and fields[3] == "OBJECT" and fields[7] == name:
+            found.add((int(fields[1], 16), int(fields[2], 0)))
+    return sorted(found)
+
+
+def test_variables(tmp_path: Path) -> None:
+    program = compile_program("symbols/variables.cc", tmp_path / "variables", "-rdynamic")
+    module = Module(str(program))
+    for name, linker_name, size in [
+        ("exported", "exported", 4),
+        ("own", "_ZL3own", 24),
+        ("_ZL3own", "_ZL3own", 24),
+        ("place::within", "_ZN5place6withinE", 8),
+    ]:
+        ((offset, found_size),) = module.variables(name)
+        assert [(offset, found_size)] == objects_of_readelf(program, linker_name)
+        assert found_size == size
+    for absent in ("each_thread", "both", "within", "", "no_such"):
+        assert module.variables(absent) == []
+
+
+def test_variables_of_a_stripped_program(tmp_path: Path) -> None:
+    program = compile_program("symbols/variables.cc", tmp_path / "program", "-g", "-rdynamic")
+    own = objects_of_readelf(program, "_ZL3own")
+    exported = objects_of_readelf(program, "exported")
+    debug = tmp_path / "program.debug"
+    run("objcopy", "--only-keep-debug", program, debug)
+    run("strip", program)
+    stripped = Module(str(program), use_cache=False)
+    assert stripped.variables("exported") == exported
+    assert stripped.variables("own") == []
+    run("objcopy", f"--add-gnu-debuglink={debug}", program)
+    assert Module(str(program), use_cache=False).variables("own") == own
+
+
+def test_variables_of_a_file_that_has_changed(tmp_path: Path) -> None:
+    program = compile_program("symbols/variables.cc", tmp_path / "program")
+    module = Module(str(program))
+    assert module.variables("exported")
+    run("strip", program)
+    with pytest.raises(BadFile, match="has changed"):
+        module.variables("exported")

@@ -2,8 +2,9 @@
 
 use crate::proc::Tid;
 use crate::ptrace::{self, Event};
-use crate::stopped::{Stopped, settle_stop};
-use crate::{Error, ErrorKind, Result};
+use crate::stopped::{Caution, Stopped, before_breakpoint, settle_stop};
+use crate::weave::edit::{BREAKPOINT, CodeWriter};
+use crate::{Error, ErrorKind, Result, TargetAddr, memory};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -129,6 +130,33 @@ fn hold_at_start(pid: Tid) -> Result<Option<Stopped>> {
             }
             Some(Event::Signal(signal)) => ptrace::resume(pid, signal).map_err(failed)?,
             Some(_) => ptrace::resume(pid, 0).map_err(failed)?,
+        }
+    }
+}
+
+/// Lets a program that was just started run to an address that it comes to once, and stops all of
+/// it there. Says whether it came there: it may end before.
+pub fn run_to(stopped: &mut Stopped, at: TargetAddr) -> Result<bool> {
+    let pid = stopped.pid();
+    let failed = |e: std::io::Error| ptrace::failed("run", pid, &e);
+    let code = CodeWriter::open(pid)?;
+    let first = memory::read(pid, at, 1)?;
+    code.write(at, &[BREAKPOINT])?;
+    ptrace::resume(pid, 0).map_err(failed)?;
+    loop {
+        match ptrace::wait(pid).map_err(failed)? {
+            Event::Gone => return Ok(false),
+            Event::Signal(signal) => {
+                let before = before_breakpoint(pid, |here| here == at);
+                if let Some(before) = before.filter(|_| signal == libc::SIGTRAP) {
+                    code.write(at, &first)?;
+                    stopped.redirect(pid, before)?;
+                    stopped.stop_others(Caution::SpareSleepers)?;
+                    return Ok(true);
+                }
+                ptrace::resume(pid, signal).map_err(failed)?;
+            }
+            _ => ptrace::resume(pid, 0).map_err(failed)?,
         }
     }
 }

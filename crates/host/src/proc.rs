@@ -156,6 +156,23 @@ pub fn sleeping_at(tid: Tid) -> Option<(TargetAddr, TargetAddr)> {
     Some((at, stack))
 }
 
+/// Where the program of a process begins: its own first instruction, not that of its loader.
+pub fn entry(pid: Tid) -> Result<TargetAddr> {
+    let path = format!("/proc/{pid}/auxv");
+    let bytes = fs::read(path).map_err(|e| unreadable(pid, "auxv", &e))?;
+    let words: Vec<u64> = bytes
+        .chunks_exact(8)
+        .map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()))
+        .collect();
+    let entry = words.chunks_exact(2).find(|pair| pair[0] == libc::AT_ENTRY);
+    entry.map(|pair| TargetAddr(pair[1])).ok_or_else(|| {
+        Error::new(
+            ErrorKind::Internal,
+            format!("the kernel does not say where process {pid} begins"),
+        )
+    })
+}
+
 /// Whether a signal waits for this very thread, which does not block it.
 pub fn is_about_to_get(tid: Tid, signal: i32) -> bool {
     let Ok(status) = fs::read_to_string(format!("/proc/{tid}/status")) else { return false };

@@ -67,6 +67,13 @@ impl Stopped {
     /// Stops every thread of a process, those included that are born meanwhile.
     pub fn stop_all(pid: Tid, caution: Caution) -> Result<Self> {
         let mut stopped = Self { pid, ..Self::default() };
+        stopped.stop_others(caution)?;
+        Ok(stopped)
+    }
+
+    /// Stops every thread that is not stopped yet.
+    pub(crate) fn stop_others(&mut self, caution: Caution) -> Result<()> {
+        let (pid, stopped) = (self.pid, self);
         // Only a running thread can start another, so once a listing shows none that is new, all are
         // stopped.
         loop {
@@ -102,7 +109,7 @@ impl Stopped {
                 stopped.await_stops(vec![tid], PATIENCE)?;
             }
         }
-        Ok(stopped)
+        Ok(())
     }
 
     /// Stops one thread: the one that will notice least. Fails if all of them sleep in calls that
@@ -376,7 +383,10 @@ impl Stopped {
 }
 
 /// The registers of a thread that is stopped right behind a breakpoint of weft's, as they were before.
-fn before_breakpoint(tid: Tid, is_ours: impl Fn(TargetAddr) -> bool) -> Option<Registers> {
+pub(crate) fn before_breakpoint(
+    tid: Tid,
+    is_ours: impl Fn(TargetAddr) -> bool,
+) -> Option<Registers> {
     let mut registers = ptrace::registers(tid).ok()?;
     registers.0.rip -= 1;
     is_ours(registers.instruction()).then_some(registers)

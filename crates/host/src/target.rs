@@ -10,7 +10,7 @@ use crate::ptrace;
 use crate::room::Room;
 use crate::stopped::{Caution, Pause, Stopped};
 use crate::weave::{
-    Changes, FoundPoints, Order, Point, ProbeId, Weaver, addresses_in, apply_edits,
+    Changes, FoundPoints, Order, Point, ProbeId, Selection, Weaver, addresses_in, apply_edits,
 };
 use crate::worker::Worker;
 use crate::{Error, ErrorKind, Result};
@@ -19,7 +19,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::{Child, ExitStatus};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use weft_snippet::{PointKind, Weave};
+use weft_snippet::Weave;
 
 /// A process with weft's agent in it.
 ///
@@ -155,10 +155,10 @@ impl Target {
         })
     }
 
-    /// The points of one kind that functions have, each with the index of its function; and functions
+    /// Points that functions have, each with the index of its function; and functions
     /// that may have more of them, each with the place where that is not known.
-    pub fn points(&self, functions: &[u64], kind: PointKind) -> Result<FoundPoints> {
-        self.weaver()?.points(functions, kind)
+    pub fn points(&self, functions: &[u64], selection: Selection) -> Result<FoundPoints> {
+        self.weaver()?.points(functions, selection)
     }
 
     /// Weaves a snippet into the target at points, all of them in one short stop.
@@ -286,6 +286,17 @@ impl Target {
             self.hold = Some(hold);
         }
         Ok(())
+    }
+
+    /// Lets a program that was just started run through its dynamic loader, and stops it before its own
+    /// first instruction, with all its libraries loaded. Says whether it got there.
+    pub fn run_to_entry(&mut self) -> Result<bool> {
+        let entry = proc::entry(self.pid)?;
+        match &self.hold {
+            Some(hold) => hold.run(move |stopped| launch::run_to(stopped, entry)),
+            None => Err(Error::new(ErrorKind::InvalidArgument, "the program runs already")
+                .advice("ask for it before the program is resumed")),
+        }
     }
 
     /// Lets a stopped target run.

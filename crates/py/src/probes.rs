@@ -6,7 +6,7 @@ use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use std::collections::BTreeMap;
-use weft_host::weave::{Order, Point, ProbeId, Weaver};
+use weft_host::weave::{Order, Point, ProbeId, Selection, Weaver};
 use weft_host::{Error, ErrorKind};
 use weft_snippet::{Diagnostic, PointKind, Weave};
 
@@ -19,14 +19,25 @@ type EntryRow<'py> = (Bound<'py, PyAny>, i64);
 /// kind, address, target.
 type PlaceRow = (&'static str, u64, u64);
 
+/// function index, address, and target of each point; and functions that may have more, each with
+/// the address where that is not known.
+type PointColumns = (Vec<usize>, Vec<u64>, Vec<u64>, Vec<(usize, u64)>);
+
 fn kind(name: &str) -> PyResult<PointKind> {
-    PointKind::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| {
-        let known = PointKind::ALL.map(PointKind::name).join(", ");
-        to_python(
-            Error::new(ErrorKind::InvalidArgument, format!("there are no points of kind {name:?}"))
-                .advice(format!("there are {known}")),
-        )
-    })
+    let found = PointKind::ALL.into_iter().find(|kind| kind.name() == name);
+    found.ok_or_else(|| no_such_points(name, &PointKind::ALL.map(PointKind::name)))
+}
+
+fn selection(name: &str) -> PyResult<Selection> {
+    let names = || Selection::names().collect::<Vec<_>>();
+    Selection::named(name).ok_or_else(|| no_such_points(name, &names()))
+}
+
+fn no_such_points(name: &str, known: &[&str]) -> PyErr {
+    to_python(
+        Error::new(ErrorKind::InvalidArgument, format!("there are no points of kind {name:?}"))
+            .advice(format!("there are {}", known.join(", "))),
+    )
 }
 
 fn parse(snippet: &str) -> PyResult<Weave> {
@@ -52,14 +63,15 @@ impl Target {
         &self,
         py: Python<'_>,
         functions: Vec<u64>,
-        kind_name: &str,
-    ) -> PyResult<(Vec<usize>, Vec<u64>, Vec<u64>)> {
-        let kind = kind(kind_name)?;
-        let (found, _) = self.with(py, move |target| target.points(&functions, kind))?;
+        selection_name: &str,
+    ) -> PyResult<PointColumns> {
+        let selection = selection(selection_name)?;
+        let (found, unknown) = self.with(py, move |target| target.points(&functions, selection))?;
         Ok((
             found.iter().map(|(index, _)| *index).collect(),
             found.iter().map(|(_, point)| point.address).collect(),
             found.iter().map(|(_, point)| point.target).collect(),
+            unknown,
         ))
     }
 

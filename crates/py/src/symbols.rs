@@ -114,6 +114,10 @@ impl ModuleSymbols {
         py.detach(|| self.0.find(name))
     }
 
+    fn variables(&self, py: Python<'_>, name: &str) -> PyResult<Vec<(u64, u64)>> {
+        py.detach(|| self.0.variables(name)).map_err(to_python)
+    }
+
     fn containing(&self, offsets: Vec<u64>) -> Vec<Option<usize>> {
         let functions = self.0.functions();
         let index = |offset: &u64| functions.containing(*offset).map(Function::index);

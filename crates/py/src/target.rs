@@ -133,6 +133,10 @@ impl Target {
         self.with(py, weft_host::Target::stop)
     }
 
+    fn run_to_entry(&self, py: Python<'_>) -> PyResult<bool> {
+        self.with(py, weft_host::Target::run_to_entry)
+    }
+
     fn resume(&self, py: Python<'_>) -> PyResult<()> {
         self.with(py, |target| {
             target.resume();

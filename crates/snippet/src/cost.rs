@@ -204,9 +204,13 @@ impl Model<'_> {
             Statement::Let { .. } => 0.0,
             Statement::AddAt { .. } => self.get(Operation::Map),
             Statement::Observe { histogram, .. } => {
-                let log2 = Some(&DatumKind::Histogram(Buckets::Log2));
-                let divide = self.kind(*histogram) != log2;
-                let more = if divide { self.get(Operation::Divide) } else { 0.0 };
+                let more = match self.kind(*histogram) {
+                    Some(DatumKind::Histogram(Buckets::Linear { .. })) => {
+                        self.get(Operation::Divide)
+                    }
+                    Some(DatumKind::Histogram(Buckets::Fine)) => 5.0 * self.get(Operation::Step),
+                    _ => 0.0,
+                };
                 more + self.get(Operation::Observe)
             }
             Statement::Start(timer) | Statement::Stop(timer) => {

@@ -118,6 +118,9 @@ pub enum TimerClock {
 pub enum Buckets {
     /// By the number of bits, as if unsigned.
     Log2,
+    /// Sixteen buckets between each power of two and the next: a sixteenth of the value wide. Below 32
+    /// each value has its own. Values are unsigned.
+    Fine,
     /// In equal steps, with one bucket below and one above.
     Linear {
         /// Where the first step begins.

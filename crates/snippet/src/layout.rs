@@ -144,8 +144,14 @@ pub const TIMER_COUNT: u32 = 8;
 
 /// Of a histogram: the sum of all values.
 pub const HISTOGRAM_SUM: u32 = 0;
-/// Of a histogram: its buckets. Log2: by the number of leading zeros. Linear: below, steps, above.
+/// Of a histogram: its buckets. Log2: by the number of leading zeros. Fine: see [`bucket`]. Linear:
+/// below, steps, above.
 pub const HISTOGRAM_BUCKETS: u32 = 8;
+
+/// How many buckets a fine histogram has between two powers of two: itself one.
+pub const FINE_STEPS: i64 = 16;
+/// How many buckets a fine histogram has.
+pub const FINE_BUCKETS: u32 = 61 * FINE_STEPS as u32;
 
 /// Of a map: how many additions found no room.
 pub const MAP_LOST: u32 = 0;
@@ -189,6 +195,7 @@ impl Datum {
             DatumKind::Counter(_) => 8,
             DatumKind::Timer(_) => 16,
             DatumKind::Histogram(Buckets::Log2) => HISTOGRAM_BUCKETS + 65 * 8,
+            DatumKind::Histogram(Buckets::Fine) => HISTOGRAM_BUCKETS + FINE_BUCKETS * 8,
             DatumKind::Histogram(Buckets::Linear { count, .. }) => {
                 HISTOGRAM_BUCKETS + (count + 2) * 8
             }
@@ -286,6 +293,10 @@ impl Allocator {
 pub fn bucket(buckets: Buckets, value: i64) -> u32 {
     match buckets {
         Buckets::Log2 => value.leading_zeros(),
+        Buckets::Fine => {
+            let shift = 63 - (value | FINE_STEPS).leading_zeros() - FINE_STEPS.trailing_zeros();
+            FINE_STEPS as u32 * shift + (value as u64 >> shift) as u32
+        }
         Buckets::Linear { low, step, count } => {
             if value < low {
                 return 0;
@@ -293,5 +304,19 @@ pub fn bucket(buckets: Buckets, value: i64) -> u32 {
             let above = value.wrapping_sub(low) as u64 / u64::from(step);
             1 + above.min(u64::from(count)) as u32
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fine_buckets_are_a_sixteenth_wide() {
+        let numbers = [0, 1, 15, 16, 31, 32, 33, 34, 63, 64, 67, 68, 1000, 1 << 40, i64::MAX];
+        let found = numbers.map(|number| bucket(Buckets::Fine, number));
+        assert_eq!(found[..12], [0, 1, 15, 16, 31, 32, 32, 33, 47, 48, 48, 49]);
+        assert!(found.is_sorted());
+        assert!(bucket(Buckets::Fine, -1) < FINE_BUCKETS);
     }
 }

@@ -374,8 +374,9 @@ impl Parser {
                     return error(place, what, "use `wall` or `cpu`");
                 }
             },
-            "histogram" => match self.word("`log2` or `linear`")?.as_str() {
+            "histogram" => match self.word("`log2`, `fine` or `linear`")?.as_str() {
                 "log2" => DatumKind::Histogram(Buckets::Log2),
+                "fine" => DatumKind::Histogram(Buckets::Fine),
                 "linear" => DatumKind::Histogram(Buckets::Linear {
                     low: self.number("the lowest value")?,
                     step: self.number("the step")?,
@@ -383,7 +384,7 @@ impl Parser {
                 }),
                 other => {
                     let what = format!("a histogram cannot be `{other}`");
-                    return error(place, what, "use `log2`, or `linear LOW STEP COUNT`");
+                    return error(place, what, "use `log2`, `fine`, or `linear LOW STEP COUNT`");
                 }
             },
             "map" => {

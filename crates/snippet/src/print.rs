@@ -89,6 +89,7 @@ impl Display for Weave {
                 DatumKind::Timer(TimerClock::Wall) => writeln!(f, "timer {name} wall")?,
                 DatumKind::Timer(TimerClock::Cpu) => writeln!(f, "timer {name} cpu")?,
                 DatumKind::Histogram(Buckets::Log2) => writeln!(f, "histogram {name} log2")?,
+                DatumKind::Histogram(Buckets::Fine) => writeln!(f, "histogram {name} fine")?,
                 DatumKind::Histogram(Buckets::Linear { low, step, count }) => {
                     writeln!(f, "histogram {name} linear {low} {step} {count}")?;
                 }

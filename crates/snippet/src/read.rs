@@ -2,9 +2,10 @@
 
 use crate::ir::{Buckets, DatumKind, TimerClock};
 use crate::layout::{
-    HISTOGRAM_BUCKETS, HISTOGRAM_SUM, MAP_ENTRIES, MAP_LOST, MAP_LOST_SUM, MAP_MIX, MAP_PROBES,
-    Place, RING_HEAD, RING_LOST, RING_RECORDS, RING_TAIL, Region, TIMER_COUNT, TIMER_FRAME,
-    TIMER_START, TIMER_TOTAL, header, map_entry_size, record_size,
+    FINE_BUCKETS, FINE_STEPS, HISTOGRAM_BUCKETS, HISTOGRAM_SUM, MAP_ENTRIES, MAP_LOST,
+    MAP_LOST_SUM, MAP_MIX, MAP_PROBES, Place, RING_HEAD, RING_LOST, RING_RECORDS, RING_TAIL,
+    Region, TIMER_COUNT, TIMER_FRAME, TIMER_START, TIMER_TOTAL, header, map_entry_size,
+    record_size,
 };
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -134,6 +135,7 @@ pub fn sum_histogram<'a>(
 ) -> HistogramSum {
     let length = match buckets {
         Buckets::Log2 => 65,
+        Buckets::Fine => FINE_BUCKETS,
         Buckets::Linear { count, .. } => count + 2,
     };
     let mut counts = vec![0_u64; length as usize];
@@ -148,6 +150,10 @@ pub fn sum_histogram<'a>(
     let lowest = |index: usize| match buckets {
         Buckets::Log2 if index == 0 => 0,
         Buckets::Log2 => (1_u64 << (index - 1)) as i64,
+        Buckets::Fine => {
+            let shift = (index as i64 / FINE_STEPS - 1).max(0);
+            (index as i64 - FINE_STEPS * shift) << shift
+        }
         Buckets::Linear { .. } if index == 0 => i64::MIN,
         Buckets::Linear { low, step, .. } => {
             low.saturating_add(i64::from(step) * (index as i64 - 1))

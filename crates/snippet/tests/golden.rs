@@ -125,6 +125,8 @@ fn histogram() {
         &[
             ("log2", "histogram h log2\nh << arg(2)", entry, true),
             ("log2 without BMI2", "histogram h log2\nh << arg(2)", entry, false),
+            ("fine", "histogram h fine\nh << arg(2)", entry, true),
+            ("fine without BMI2", "histogram h fine\nh << arg(2)", entry, false),
             ("linear", "histogram h linear 0 64 16\nh << arg(2)", entry, true),
         ],
     );

@@ -4,6 +4,7 @@
 //! the others its aliases. Where no symbol is, the unwind tables say that there is a function.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -36,25 +37,7 @@ pub(super) fn collect(
 ) -> Result<FunctionTable> {
     problems.extend(module.problems.iter().cloned());
     let mini = mini_debug_info(module, &mut problems);
-    let mut dynamic = None;
-    let mut tables = Vec::new();
-    for (elf, section_type, origin) in [
-        (Some(module), elf::SHT_SYMTAB, Origin::Symtab),
-        (debug_file, elf::SHT_SYMTAB, Origin::DebugFile),
-        (mini.as_ref(), elf::SHT_SYMTAB, Origin::MiniDebugInfo),
-        (Some(module), elf::SHT_DYNSYM, Origin::Dynsym),
-    ] {
-        let Some(elf) = elf else { continue };
-        match SymbolTable::in_section(elf, section_type, origin) {
-            Some(Ok(table)) if origin == Origin::Dynsym => dynamic = Some(table),
-            Some(Ok(table)) => tables.push(table),
-            Some(Err(problem)) => problems.push(problem),
-            None => {}
-        }
-    }
-    if module.sections.is_empty() {
-        dynamic = SymbolTable::in_dynamic_segment(module);
-    }
+    let (tables, dynamic) = symbol_tables(module, debug_file, mini.as_ref(), &mut problems);
 
     let code = module.code();
     let mut functions = Vec::new();
@@ -111,6 +94,55 @@ pub(super) fn collect(
         Error::new(ErrorKind::BadFile, "the module has more names than weft can hold")
             .why("all names together are longer than 4 GiB")
     })
+}
+
+/// The variables of a name in a module and its debug file, each with its size, by address. Of C++ and
+/// Rust names the demangled form will do.
+pub(super) fn variables(module: &Elf, debug_file: Option<&Elf>, name: &str) -> Vec<(u64, u64)> {
+    let mut problems = Vec::new();
+    let mini = mini_debug_info(module, &mut problems);
+    let (tables, dynamic) = symbol_tables(module, debug_file, mini.as_ref(), &mut problems);
+    // Demangling is slow, and most names can be told apart without.
+    let last_part = name.rsplit("::").next().unwrap_or(name);
+    let is_wanted = |symbol: &str| {
+        symbol == name
+            || symbol.contains(last_part) && demangle(symbol).is_some_and(|found| found == name)
+    };
+    let mut sizes = BTreeMap::new();
+    for (address, size) in tables.iter().chain(&dynamic).flat_map(|t| t.variables(&is_wanted)) {
+        let largest: &mut u64 = sizes.entry(address).or_default();
+        *largest = size.max(*largest);
+    }
+    sizes.into_iter().collect()
+}
+
+/// The full symbol tables, and the dynamic one.
+fn symbol_tables<'data>(
+    module: &'data Elf,
+    debug_file: Option<&'data Elf>,
+    mini: Option<&'data Elf>,
+    problems: &mut Vec<String>,
+) -> (Vec<SymbolTable<'data>>, Option<SymbolTable<'data>>) {
+    let mut dynamic = None;
+    let mut tables = Vec::new();
+    for (elf, section_type, origin) in [
+        (Some(module), elf::SHT_SYMTAB, Origin::Symtab),
+        (debug_file, elf::SHT_SYMTAB, Origin::DebugFile),
+        (mini, elf::SHT_SYMTAB, Origin::MiniDebugInfo),
+        (Some(module), elf::SHT_DYNSYM, Origin::Dynsym),
+    ] {
+        let Some(elf) = elf else { continue };
+        match SymbolTable::in_section(elf, section_type, origin) {
+            Some(Ok(table)) if origin == Origin::Dynsym => dynamic = Some(table),
+            Some(Ok(table)) => tables.push(table),
+            Some(Err(problem)) => problems.push(problem),
+            None => {}
+        }
+    }
+    if module.sections.is_empty() {
+        dynamic = SymbolTable::in_dynamic_segment(module);
+    }
+    (tables, dynamic)
 }
 
 fn mini_debug_info(module: &Elf, problems: &mut Vec<String>) -> Option<Elf> {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use super::backing::Backing;
 use super::block::Block;
 use super::cache::{Cache, CacheKey};
-use super::collect::collect;
+use super::collect::{self, collect};
 use super::debug_file::{DebugFiles, FileIdentity};
 use super::dwarf::{DebugInfo, Frame, Lines};
 use super::elf::{Elf, Layout};
@@ -307,8 +307,16 @@ impl ModuleSymbols {
         chunks.join(",\n")
     }
 
-    /// The debug information in the module itself, or else in its debug file.
-    fn debug_info(&self) -> Result<Option<DebugInfo>> {
+    /// The variables of a name, each with its offset and its size. Read when asked for: one who wants
+    /// a variable wants few.
+    pub fn variables(&self, name: &str) -> Result<Vec<(u64, u64)>> {
+        let opened = self.reopen()?;
+        let debug_file = opened.debug_files.choose().0;
+        Ok(collect::variables(&opened.elf, debug_file.as_ref().map(|(elf, _)| elf), name))
+    }
+
+    /// The module once more, if it still is what it was.
+    fn reopen(&self) -> Result<Opened> {
         let opened = self.place.open()?;
         if opened.stamp != self.stamp || opened.build_id != self.build_id {
             return Err(Error::new(
@@ -317,6 +325,12 @@ impl ModuleSymbols {
             )
             .advice("open the module again"));
         }
+        Ok(opened)
+    }
+
+    /// The debug information in the module itself, or else in its debug file.
+    fn debug_info(&self) -> Result<Option<DebugInfo>> {
+        let opened = self.reopen()?;
         let root = self.place.root();
         if let Some(own) = DebugInfo::load(&opened.elf, self.path(), root)? {
             return Ok(Some(own));

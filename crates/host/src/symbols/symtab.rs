@@ -1,4 +1,4 @@
-//! Functions from symbol tables: `.symtab`, `.dynsym`, and the dynamic segment where the section
+//! Functions and variables from symbol tables: `.symtab`, `.dynsym`, and the dynamic segment where the section
 //! headers are gone.
 
 use std::borrow::Cow;
@@ -67,13 +67,10 @@ impl<'data> SymbolTable<'data> {
         code: &CodeRanges,
         found: &mut Vec<RawFunction<'own>>,
     ) -> Result<(), String> {
-        let count = self.symbols.len() / size_of::<Sym64<LE>>();
-        let symbols = pod::slice_from_bytes::<Sym64<LE>>(&self.symbols, count);
-        let symbols = symbols.map(|(symbols, _)| symbols).unwrap_or_default();
         // Symbols may share the strings they are named by. All of a million symbols with the same
         // megabyte for a name would be a file made to exhaust its reader.
         let mut name_bytes_left = self.strings.len().saturating_mul(NAME_SHARING_LIMIT);
-        for function in symbols.iter().filter_map(|symbol| self.function(symbol, code)) {
+        for function in self.symbols().iter().filter_map(|symbol| self.function(symbol, code)) {
             name_bytes_left =
                 name_bytes_left.checked_sub(function.name.len()).ok_or_else(|| {
                     format!("too many symbols of {} share a name", self.origin.name())
@@ -81,6 +78,27 @@ impl<'data> SymbolTable<'data> {
             found.push(function);
         }
         Ok(())
+    }
+
+    fn symbols(&self) -> &[Sym64<LE>] {
+        let count = self.symbols.len() / size_of::<Sym64<LE>>();
+        let symbols = pod::slice_from_bytes::<Sym64<LE>>(&self.symbols, count);
+        symbols.map(|(symbols, _)| symbols).unwrap_or_default()
+    }
+
+    /// The addresses and sizes of variables with a wanted name. Those that each thread has for itself
+    /// have no address, and constants of the linker are none.
+    pub(super) fn variables(
+        &self,
+        is_wanted: &impl Fn(&str) -> bool,
+    ) -> impl Iterator<Item = (u64, u64)> {
+        self.symbols().iter().filter_map(move |symbol| {
+            let is_here = !matches!(symbol.st_shndx.get(LE), elf::SHN_UNDEF | elf::SHN_ABS);
+            let name = (is_here && symbol.st_type() == elf::STT_OBJECT)
+                .then(|| string_at(&self.strings, symbol.st_name.get(LE).into(), LONGEST_NAME))??;
+            let is_wanted = std::str::from_utf8(name).is_ok_and(is_wanted);
+            is_wanted.then(|| (symbol.st_value.get(LE), symbol.st_size.get(LE)))
+        })
     }
 
     fn function<'own>(

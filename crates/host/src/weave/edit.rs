@@ -13,7 +13,7 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 
 /// The one-byte instruction `int3`.
-const BREAKPOINT: u8 = 0xcc;
+pub(crate) const BREAKPOINT: u8 = 0xcc;
 /// Changes that lie no further apart than this are written together.
 const NEARBY: u64 = 1024;
 
@@ -100,7 +100,7 @@ impl CodeWriter {
         Ok(Self { pid, file })
     }
 
-    fn write(&self, at: TargetAddr, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn write(&self, at: TargetAddr, bytes: &[u8]) -> Result<()> {
         self.file.write_all_at(bytes, at.0).map_err(|e| {
             Error::new(
                 ErrorKind::SystemCall,

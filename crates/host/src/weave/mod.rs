@@ -7,7 +7,7 @@
 mod apply;
 mod arena;
 mod clock;
-mod edit;
+pub(crate) mod edit;
 mod family;
 mod landing;
 mod plan;
@@ -23,7 +23,7 @@ mod woven;
 pub use apply::Changes;
 pub(crate) use apply::addresses_in;
 pub(crate) use edit::{Edit, apply as apply_edits};
-pub use points::Point;
+pub use points::{Point, Selection};
 pub use read::TimerValue;
 pub use weaver::{FoundPoints, Order, Weaver};
 pub use woven::{ProbeId, Refusal};

@@ -2,9 +2,53 @@
 
 use super::plan::Spot;
 use super::text::{Known, ModuleText};
-use iced_x86::FlowControl;
-use weft_code::{EdgeKind, ExitKind};
+use iced_x86::{FlowControl, Instruction, InstructionInfoFactory};
+use weft_code::{EdgeKind, ExitKind, Graph, MemoryUse, is_system_call};
 use weft_snippet::PointKind;
+
+/// Which points of a function: all of a kind, or some of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Selection {
+    /// All of a kind.
+    All(PointKind),
+    /// Instructions that read memory.
+    Loads,
+    /// Instructions that write memory.
+    Stores,
+    /// Instructions that call the kernel.
+    SystemCalls,
+    /// Blocks that loops begin with.
+    Loops,
+}
+
+impl Selection {
+    const SOME: [(&'static str, Self); 4] = [
+        ("loads", Self::Loads),
+        ("stores", Self::Stores),
+        ("syscalls", Self::SystemCalls),
+        ("loops", Self::Loops),
+    ];
+
+    /// The one of a name.
+    pub fn named(name: &str) -> Option<Self> {
+        let kind = PointKind::ALL.into_iter().find(|kind| kind.name() == name).map(Self::All);
+        kind.or_else(|| Self::SOME.into_iter().find(|some| some.0 == name).map(|some| some.1))
+    }
+
+    /// All names that there are.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        PointKind::ALL.into_iter().map(PointKind::name).chain(Self::SOME.map(|some| some.0))
+    }
+
+    /// The kind of the points.
+    pub fn kind(self) -> PointKind {
+        match self {
+            Self::All(kind) => kind,
+            Self::Loads | Self::Stores | Self::SystemCalls => PointKind::Insn,
+            Self::Loops => PointKind::Block,
+        }
+    }
+}
 
 /// A place in the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,14 +89,40 @@ impl Point {
     }
 }
 
-/// The points of one kind that a function has, and where there may be more that are not known.
-pub fn points(text: &ModuleText, known: &Known, kind: PointKind) -> (Vec<Point>, Vec<u64>) {
+/// Points of a function, and where there may be more that are not known.
+pub fn points(text: &ModuleText, known: &Known, selection: Selection) -> (Vec<Point>, Vec<u64>) {
+    let kind = selection.kind();
     if kind == PointKind::Entry {
         return (vec![Point::new(kind, known.start)], Vec::new());
     }
     let graph = text.graph(&text.whole(known));
-    let unknown = graph.unknown.iter().map(|unknown| unknown.address).collect();
-    let points = match kind {
+    let mut unknown: Vec<u64> = graph.unknown.iter().map(|unknown| unknown.address).collect();
+    let mut factory = InstructionInfoFactory::new();
+    let points = match selection {
+        Selection::All(kind) => of_kind(&graph, kind),
+        Selection::Loads => instructions(&graph, |i| MemoryUse::of(i, &mut factory).reads),
+        Selection::Stores => instructions(&graph, |i| MemoryUse::of(i, &mut factory).writes),
+        Selection::SystemCalls => instructions(&graph, is_system_call),
+        Selection::Loops => {
+            if graph.irreducible {
+                // Cycles that are entered in several places have no block that each turn passes.
+                unknown.push(known.start);
+            }
+            let heads = graph.loops.iter().map(|each| graph.blocks[each.header].start);
+            heads.map(|at| Point::new(kind, at)).collect()
+        }
+    };
+    (points, unknown)
+}
+
+fn instructions(graph: &Graph, mut is_wanted: impl FnMut(&Instruction) -> bool) -> Vec<Point> {
+    let all = graph.instruction_boundaries().filter_map(|at| graph.instruction_at(at));
+    let wanted = all.filter(|instruction| is_wanted(instruction));
+    wanted.map(|instruction| Point::new(PointKind::Insn, instruction.ip())).collect()
+}
+
+fn of_kind(graph: &Graph, kind: PointKind) -> Vec<Point> {
+    match kind {
         PointKind::Entry => Vec::new(),
         PointKind::Exit => graph
             .exits
@@ -78,6 +148,5 @@ pub fn points(text: &ModuleText, known: &Known, kind: PointKind) -> (Vec<Point>,
             })
             .collect(),
         PointKind::Insn => graph.instruction_boundaries().map(|at| Point::new(kind, at)).collect(),
-    };
-    (points, unknown)
+    }
 }

@@ -4,7 +4,7 @@ use super::apply::{Changes, Next};
 use super::arena::Arena;
 use super::edit::{self, Edit};
 use super::plan::{JUMP, Plan, Spot};
-use super::points::{self, Point};
+use super::points::{self, Point, Selection};
 use super::site::{EnvironmentKey, compile_strand, environment};
 use super::text::{FunctionTerrain, Known, ModuleText};
 use super::trampoline::{self, Insertions, Trampoline};
@@ -125,9 +125,9 @@ impl Weaver {
         Ok(self.texts.len() - 1)
     }
 
-    /// The points of one kind that these functions have, each with the index of its function, and
-    /// functions that may have more: their index, and where that is not known.
-    pub fn points(&mut self, functions: &[u64], kind: PointKind) -> Result<FoundPoints> {
+    /// Points that these functions have, each with the index of its function, and functions that may
+    /// have more: their index, and where that is not known.
+    pub fn points(&mut self, functions: &[u64], selection: Selection) -> Result<FoundPoints> {
         let mut found = Vec::with_capacity(functions.len());
         let mut unknown = Vec::new();
         for (index, &start) in functions.iter().enumerate() {
@@ -137,7 +137,7 @@ impl Weaver {
             else {
                 continue;
             };
-            let (points, uncertain) = points::points(text, &known, kind);
+            let (points, uncertain) = points::points(text, &known, selection);
             found.extend(points.into_iter().map(|point| (index, point)));
             unknown.extend(uncertain.into_iter().map(|at| (index, at)));
         }
@@ -148,7 +148,7 @@ impl Weaver {
     pub fn draft(&mut self, weave: Weave, points: Vec<Point>, order: Order) -> Result<Draft> {
         verify(&weave).map_err(|problem| bad_snippet(&problem.to_string()))?;
         self.forget_unloaded()?;
-        self.calls_program |= calls_program(&weave);
+        self.calls_program |= weave.calls_program();
         let mut homes = Vec::with_capacity(points.len());
         for point in &points {
             let text = self.text_of(point.address)?;
@@ -665,13 +665,6 @@ fn edits(plan: &Plan, trampolines: &BTreeMap<u64, Trampoline>, text: &ModuleText
         }
     }
     edits
-}
-
-/// Whether a snippet calls functions of the program. Its text is its canonical form.
-fn calls_program(weave: &Weave) -> bool {
-    let text = weave.to_string();
-    let is_call = |rest: &str| rest.starts_with(|c: char| c.is_ascii_digit());
-    text.split("call ").skip(1).any(is_call)
 }
 
 fn bad_snippet(why: &str) -> Error {

@@ -8,9 +8,9 @@ use super::expr::Value;
 use crate::asm::{Alu, Cond, Mem, Shift};
 use crate::ir::{Buckets, DatumId, DatumKind, Expr, TimerClock};
 use crate::layout::{
-    HISTOGRAM_BUCKETS, HISTOGRAM_SUM, MAP_ENTRIES, MAP_LOST, MAP_LOST_SUM, MAP_MIX, MARK_HOMES,
-    MARK_TICKS, RING_HEAD, RING_LOST, RING_RECORDS, RING_TAIL, TIMER_COUNT, TIMER_DEPTH,
-    TIMER_FRAME, TIMER_START, TIMER_TOTAL, map_entry_size, record_size,
+    FINE_STEPS, HISTOGRAM_BUCKETS, HISTOGRAM_SUM, MAP_ENTRIES, MAP_LOST, MAP_LOST_SUM, MAP_MIX,
+    MARK_HOMES, MARK_TICKS, RING_HEAD, RING_LOST, RING_RECORDS, RING_TAIL, TIMER_COUNT,
+    TIMER_DEPTH, TIMER_FRAME, TIMER_START, TIMER_TOTAL, map_entry_size, record_size,
 };
 use alloc::vec::Vec;
 use weft_code::Register;
@@ -121,6 +121,25 @@ impl Generator<'_> {
                 self.count_bucket(sums, zeros);
                 self.release(Value::Own(zeros));
                 self.release(held);
+            }
+            Buckets::Fine => {
+                let number = self.own(value);
+                let shift = self.temp();
+                self.asm.alu_to(Alu::Add, sum_at, number);
+                self.asm.mov(shift, number);
+                self.asm.alu_imm(Alu::Or, shift, FINE_STEPS as i32);
+                self.asm.bsr(shift, shift);
+                self.asm.alu_imm(Alu::Sub, shift, FINE_STEPS.trailing_zeros() as i32);
+                let Value::Own(high) =
+                    self.shift(Shift::Shr, Value::Own(number), Value::Ref(shift))
+                else {
+                    unreachable!("a shift gives a register of its own")
+                };
+                self.asm.shift_imm(Shift::Shl, shift, FINE_STEPS.trailing_zeros() as u8);
+                self.asm.alu(Alu::Add, high, shift);
+                self.count_bucket(sums, high);
+                self.release(Value::Own(shift));
+                self.release(Value::Own(high));
             }
             Buckets::Linear { low, step, count } => {
                 let number = self.own(value);

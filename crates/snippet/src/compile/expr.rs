@@ -505,7 +505,7 @@ impl Generator<'_> {
         }
     }
 
-    fn shift(&mut self, op: Shift, a: Value, b: Value) -> Value {
+    pub(super) fn shift(&mut self, op: Shift, a: Value, b: Value) -> Value {
         let to = self.own(a);
         match b {
             Value::Int(count) => {

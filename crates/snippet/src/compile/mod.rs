@@ -145,11 +145,15 @@ impl Needs {
                     Statement::Start(_) | Statement::Stop(_) | Statement::Stamp(_) => {
                         needs.fixed = needs.fixed | wide;
                     }
-                    Statement::Observe { histogram, .. }
-                        if *kind(*histogram) != DatumKind::Histogram(Buckets::Log2) =>
-                    {
-                        needs.fixed = needs.fixed | wide;
-                    }
+                    Statement::Observe { histogram, .. } => match kind(*histogram) {
+                        DatumKind::Histogram(Buckets::Linear { .. }) => {
+                            needs.fixed = needs.fixed | wide;
+                        }
+                        DatumKind::Histogram(Buckets::Fine) if !env.bmi2 => {
+                            needs.fixed = needs.fixed.with(Register::RCX);
+                        }
+                        _ => {}
+                    },
                     Statement::Emit { .. } => needs.fixed = needs.fixed.with(Register::RAX),
                     _ => {}
                 }

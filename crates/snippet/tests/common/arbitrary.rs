@@ -15,7 +15,7 @@ pub fn data() -> Vec<Datum> {
         "counter c\ncounter d shared\ntimer t wall\ntimer u cpu\nhistogram h log2\n\
          histogram i linear -50 16 20\nhistogram j linear 3 7 11\n\
          histogram k linear -9000000000000000000 4000000000 60\n\
-         map m[1] 4\nmap n[2] 2\nmap o[1] 1\nring r(a, b) 4\nring s(a, b, c) 2\n\
+         histogram l fine\nmap m[1] 4\nmap n[2] 2\nmap o[1] 1\nring r(a, b) 4\nring s(a, b, c) 2\n\
          ring w(a, b, c, d, e, f, g) 1\nring q(a, b) 2 blocking\nlocal x\nlocal y\nmark z\n",
     )
     .data

@@ -1,0 +1,1 @@
+"""Measurements for other programs and for people: one file per format."""

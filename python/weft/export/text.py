@@ -1,0 +1,91 @@
+"""Text: the summary that a person reads at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePath
+from typing import BinaryIO
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from weft.export.values import number
+from weft.metrics.model import Measured, TargetFacts
+from weft.probes import Histogram
+from weft.ui import draw
+from weft.ui.numbers import exact, percent, printable, quantity, rate, shortened
+
+_WIDTH = 80
+_MOST_BARS = 20
+_TIMES = ("ns", "us", "ms", "s", "seconds")
+
+
+def write(file: BinaryIO, target: TargetFacts, metrics: Sequence[Measured], seconds: float) -> None:
+    """Write the summary, without colour; no name is shortened."""
+    console = Console(color_system=None, width=1_000_000, highlight=False)
+    with console.capture() as written:
+        console.print(summary(target, metrics, seconds), soft_wrap=True)
+    lines = [line.rstrip() for line in written.get().splitlines()]
+    file.write(("\n".join(lines) + "\n").encode())
+
+
+def summary(
+    target: TargetFacts, metrics: Sequence[Measured], seconds: float, width: int | None = None
+) -> RenderableType:
+    """Return totals with their mean rates, histograms as bars, and what was shed.
+
+    ``width`` is that of the screen that it must fit; without one, no name is shortened.
+    """
+    parts: list[RenderableType] = [_heading(target, seconds), Text()]
+    parts.append(_totals(metrics, seconds, width))
+    for metric in metrics:
+        if draw.has_section(metric):
+            parts += [Text(), *draw.section(metric, width or _WIDTH, _MOST_BARS)]
+    notes = [_estimate(metric) for metric in metrics if metric.interval]
+    notes += [draw.shed_note(metric.shed, width or 1000) for metric in metrics if metric.shed]
+    if notes:
+        parts += [Text(), *notes]
+    return Group(*parts)
+
+
+def _heading(target: TargetFacts, seconds: float) -> Text:
+    heading = Text(printable(PurePath(target.program).name), style="bold")
+    heading.append(f"  pid {target.pid}  {quantity(seconds, 's')}", style="not bold")
+    if target.exit_code is not None:
+        heading.append(f"  exit code {target.exit_code}", style="red" if target.exit_code else "")
+    return heading
+
+
+def _totals(metrics: Sequence[Measured], seconds: float, width: int | None) -> Table:
+    rows = []
+    for metric in metrics:
+        value = number(metric.value)
+        is_histogram = isinstance(metric.value, Histogram)
+        unit = "values" if is_histogram else metric.unit
+        sign, style = draw.mark(metric)
+        total = Text(sign + exact(value, unit), style=style)
+        mean = rate(value / seconds, unit) if seconds > 0 else "-"
+        # A time says its unit itself, unless it is a whole number of them.
+        shown = unit if unit not in _TIMES or isinstance(value, int) else ""
+        rows.append((metric.name, metric.focus, total, shown, mean))
+    others = [max((len(row[column]) for row in rows), default=0) for column in (0, 2, 3, 4)]
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("METRIC", no_wrap=True)
+    table.add_column("FOCUS", no_wrap=True, style="cyan")
+    table.add_column("TOTAL", no_wrap=True, justify="right")
+    table.add_column("", no_wrap=True)
+    table.add_column("RATE", no_wrap=True, justify="right")
+    room = max(8, (width or 1_000_000) - sum(others) - 10)
+    for name, focus, total, unit, mean in rows:
+        table.add_row(Text(name), Text(shortened(focus, room)), total, Text(unit), Text(mean))
+    return table
+
+
+def _estimate(metric: Measured) -> Text:
+    interval = metric.interval
+    assert interval is not None
+    low, high = quantity(interval.low, metric.unit), quantity(interval.high, metric.unit)
+    where = printable(draw.place(metric.name, metric.focus))
+    text = f"~ {where}: from {low} to {high} with {percent(interval.confidence)} confidence"
+    return Text(text, style="yellow")

@@ -1,0 +1,594 @@
+"""From a metric and a focus to snippets and their points.
+
+The *where* part of a definition is evaluated here, against a program's functions; its *what* part
+becomes text of the snippet language. Nothing is woven: an :class:`Instrument` says what is to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, TypeAlias
+
+from weft.errors import InvalidArgument
+from weft.mdl import ast
+from weft.probes import Point, PointSelection
+
+__all__ = ["Focus", "Instrument", "Plan", "Program", "Weaving", "lower"]
+
+Procedures: TypeAlias = "dict[int, tuple[str, str]]"
+"""Functions by their address: name and module."""
+
+MAP_CAPACITY = 1024
+RING_CAPACITY = 4096
+
+_POINT_KINDS: Mapping[str, PointSelection] = {
+    "entry": "entry",
+    "return": "exit",
+    "blocks": "block",
+    "edges": "edge",
+    "insns": "insn",
+    "loops": "loops",
+    "loads": "loads",
+    "stores": "stores",
+    "syscalls": "syscalls",
+}
+_VALUES: Mapping[str, str] = {
+    "return": "result",
+    "thread": "thread",
+    "caller": "caller",
+    "address": "address",
+    "time": "now",
+    "cpu": "cpu",
+}
+
+
+class Program(Protocol):
+    """What lowering asks of a target."""
+
+    def procedures(self, path: str) -> Procedures:
+        """The functions that a path below ``/Code`` stands for; none when there is none."""
+
+    def named(self, pattern: str, *, is_regex: bool) -> Procedures:
+        """The functions of a name in any module; a pattern may be a path."""
+
+    def own(self) -> Procedures:
+        """The functions of the program itself, not of its libraries."""
+
+    def modules(self, pattern: str) -> Procedures:
+        """The functions of the modules of a name."""
+
+    def points(self, procedures: Procedures, kind: PointSelection) -> list[Point]:
+        """The points of a kind that functions have."""
+
+    def variable(self, name: str) -> tuple[int, int]:
+        """The address and the size of a variable."""
+
+    def function(self, name: str) -> int:
+        """The address of a function that snippets may call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Focus:
+    """What a metric is narrowed to: at most one resource, or pattern, of each hierarchy."""
+
+    parts: tuple[tuple[str, ...], ...] = ()
+    """Paths, each as its components: ``("Code", "libc.so.6", "malloc")``."""
+
+    @classmethod
+    def parse(cls, text: str) -> Focus:
+        """Read ``/Code/server/handle,/Thread/worker-*``."""
+        parts: list[tuple[str, ...]] = []
+        for path in _split_paths(text):
+            root, *rest = path[1:].rstrip("/").split("/")
+            if root == "Code":
+                # What follows a module is the name of a function, slashes and all: Go has them.
+                rest = "/".join(rest).split("/", 1) if rest else []
+            if any(root == other[0] for other in parts):
+                raise InvalidArgument(
+                    f"the focus names /{root} twice",
+                    "a focus has one resource, or one pattern, of each hierarchy",
+                    "ask for two metrics instead",
+                )
+            parts.append((root, *rest))
+        return cls(tuple(parts))
+
+    def of(self, root: str) -> tuple[str, ...] | None:
+        """The part below a root: its components without the root."""
+        return next((part[1:] for part in self.parts if part[0] == root), None)
+
+    def __str__(self) -> str:
+        return ",".join("/" + "/".join(part) for part in self.parts)
+
+
+def _split_paths(text: str) -> Iterator[str]:
+    """Split at commas that begin another path: C++ names have commas, too."""
+    text = text.strip()
+    while text:
+        if not text.startswith("/"):
+            raise InvalidArgument(
+                f"{text!r} is no focus",
+                "a focus is a path of the resource tree, or several joined by commas",
+                "for example /Code/libc.so.6/malloc or /Code/server/*,/Thread/worker",
+            )
+        head, comma, tail = text.partition(",/")
+        yield head.strip()
+        text = "/" + tail if comma else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Weaving:
+    """A piece of code, and where it goes."""
+
+    points: tuple[Point, ...]
+    order: Literal["append", "prepend"]
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class Instrument:
+    """Data, and the code that measures into them."""
+
+    key: tuple[object, ...]
+    """Instruments of equal keys are the same, and need to be woven only once."""
+    declarations: tuple[str, ...]
+    weavings: tuple[Weaving, ...]
+    imports: tuple[tuple[tuple[object, ...], str], ...] = ()
+    """Data of other instruments that the code uses: the other's key, and the declaration there."""
+    missing: tuple[str, ...] = ()
+    """Names that the program does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All that a metric with a focus needs."""
+
+    predicates: tuple[Instrument, ...]
+    base: Instrument
+    datum: str
+    """The name of what the base measures into."""
+    kind: Literal["counter", "timer", "histogram", "map", "ring"]
+    by_function: Literal["", "point", "address"] = ""
+    """Whether values are kept by function: one for each point, or by the address of a point."""
+    selected: tuple[int, ...] = ()
+    """The keys of a vectorised metric that the focus asks for."""
+
+
+def lower(
+    metric: ast.Metric,
+    focus: Focus,
+    program: Program,
+    lists: Mapping[str, ast.ListDefinition],
+    constraints: Mapping[str, ast.Constraint],
+    *,
+    by_function: bool = False,
+) -> Plan:
+    """Say what has to be woven for a metric that is narrowed to a focus."""
+    places = _Places(program, lists)
+    takes_code = _uses_focus(metric.base.body)
+    predicates: list[Instrument] = []
+    keys: list[ast.Constraint] = []
+    selected: list[int] = []
+    for part in focus.parts:
+        if part[0] in ("Thread", "Process", "Machine") or (part[0] == "Code" and takes_code):
+            continue
+        constraint = _constraint_for(metric, part, constraints)
+        if isinstance(constraint.body, ast.Key):
+            keys.append(constraint)
+            selected.append(_number(part))
+        else:
+            predicates.append(_predicate(constraint, constraint.body, part, places))
+    if len(keys) > 2:
+        raise InvalidArgument(f"{metric.name} can be narrowed by at most two keys at a time")
+    if takes_code:
+        places.focus = _focused(program, focus)
+    base = _Base(metric, predicates, keys, places, by_function)
+    return base.plan(focus, tuple(selected))
+
+
+def _uses_focus(body: Iterable[ast.Where]) -> bool:
+    for where in body:
+        place = where.place if isinstance(where, ast.Foreach) else where.point.place
+        inner = where.body if isinstance(where, ast.Foreach) else ()
+        if place.name == "$focus" or _uses_focus(inner):
+            return True
+    return False
+
+
+def _focused(program: Program, focus: Focus) -> Procedures:
+    part = focus.of("Code")
+    if not part:
+        return program.own()
+    path = "/Code/" + "/".join(part)
+    found = program.procedures(path)
+    if not found:
+        raise InvalidArgument(
+            f"no function matches {path}", advice="`weft points PID` lists what there is"
+        )
+    return found
+
+
+def _constraint_for(
+    metric: ast.Metric, part: tuple[str, ...], constraints: Mapping[str, ast.Constraint]
+) -> ast.Constraint:
+    """The constraint of a metric that fits a path best: the one with the longest hierarchy."""
+    fitting: list[tuple[int, ast.Constraint]] = []
+    for name in metric.constraints:
+        constraint = constraints.get(name)
+        if constraint is None:
+            continue
+        hierarchy = tuple(constraint.hierarchy.strip("/").split("/"))
+        if part[: len(hierarchy)] != hierarchy:
+            continue
+        if hierarchy == ("Code",) and (len(part) > 2) != _names_procedures(constraint):
+            continue
+        fitting.append((len(hierarchy), constraint))
+    if not fitting:
+        path = "/" + "/".join(part)
+        allowed = sorted(
+            {constraints[name].hierarchy for name in metric.constraints if name in constraints}
+        )
+        raise InvalidArgument(
+            f"{metric.name} cannot be narrowed to {path}",
+            f"it can be narrowed to {', '.join([*allowed, '/Thread', '/Process'])}",
+            f"`weft metrics {metric.name}` says more",
+        )
+    return max(fitting, key=lambda one: one[0])[1]
+
+
+def _names_procedures(constraint: ast.Constraint) -> bool:
+    """Whether a constraint of /Code is about a procedure, not a module."""
+    if isinstance(constraint.body, ast.Key):
+        return True
+
+    def uses(body: Iterable[ast.Where]) -> bool:
+        for where in body:
+            place = where.place if isinstance(where, ast.Foreach) else where.point.place
+            inner = where.body if isinstance(where, ast.Foreach) else ()
+            if (place.name, place.index) == ("$constraint", 0) or uses(inner):
+                return True
+        return False
+
+    return uses(constraint.body)
+
+
+def _number(part: tuple[str, ...]) -> int:
+    try:
+        return int(part[-1], 0)
+    except ValueError:
+        raise InvalidArgument(
+            f"/{'/'.join(part)} names no instance",
+            "instances of this hierarchy are numbers",
+            f"for example /{'/'.join(part[:-1])}/7",
+        ) from None
+
+
+@dataclass
+class _Places:
+    """What names of procedures and modules stand for."""
+
+    program: Program
+    lists: Mapping[str, ast.ListDefinition]
+    constraint: tuple[str, ...] = ()
+    """The path that a constraint is for."""
+    focus: Procedures = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+
+    def evaluate(
+        self, body: Iterable[ast.Where], variables: Mapping[str, Procedures]
+    ) -> Iterator[tuple[ast.Insert, Procedures]]:
+        """Each insertion, with the procedures whose points it goes to."""
+        for where in body:
+            if isinstance(where, ast.Foreach):
+                found = self.procedures(where.place, variables)
+                yield from self.evaluate(where.body, {**variables, where.variable: found})
+            else:
+                yield where, self.procedures(where.point.place, variables)
+
+    def procedures(self, place: ast.Place, variables: Mapping[str, Procedures]) -> Procedures:
+        if place.name in variables:
+            return _indexed(variables[place.name], place)
+        if place.name == "$procedures":
+            return self.program.own()
+        if place.name == "$modules":
+            return self.program.modules("*")
+        if place.name == "$focus":
+            return self.focus
+        if place.name == "$constraint":
+            return self._constrained(place)
+        definition = self.lists[place.name]
+        found: Procedures = {}
+        for item in definition.items:
+            if definition.kind == "module":
+                some = self.program.modules(item.pattern)
+            else:
+                some = self.program.named(item.pattern, is_regex=item.is_regex)
+            if not some:
+                self.missing.append(item.pattern)
+            found.update(some)
+        return _indexed(found, place)
+
+    def _constrained(self, place: ast.Place) -> Procedures:
+        # /Code has modules and procedures; the procedure may not be given.
+        depth = 2 if self.constraint[0] == "Code" and place.index == 1 else len(self.constraint)
+        path = "/" + "/".join(self.constraint[:depth])
+        found = self.program.procedures(path)
+        if not found:
+            raise InvalidArgument(
+                f"no function matches {path}", advice="`weft points PID` lists what there is"
+            )
+        return found
+
+
+def _indexed(procedures: Procedures, place: ast.Place) -> Procedures:
+    if place.index < 0:
+        return procedures
+    some = list(procedures.items())[place.index : place.index + 1]
+    return dict(some)
+
+
+def _points(program: Program, insert: ast.Insert, procedures: Procedures) -> tuple[Point, ...]:
+    kind: PointSelection
+    if insert.point.kind == "calls":
+        kind = "call" if insert.when == "preInsn" else "after"
+    else:
+        kind = _POINT_KINDS[insert.point.kind]
+    return tuple(program.points(procedures, kind)) if procedures else ()
+
+
+def _predicate(
+    constraint: ast.Constraint,
+    body: tuple[ast.Where, ...],
+    part: tuple[str, ...],
+    places: _Places,
+) -> Instrument:
+    """A variable of each thread that is not 0 while a resource is active."""
+    name = predicate_name(constraint)
+    here = _Places(places.program, places.lists, part)
+    code = _Code(constraint.name, "predicate", here, name)
+    weavings = []
+    for insert, procedures in here.evaluate(body, {}):
+        text = "\n".join(code.statements(insert.code.body))
+        points = _points(here.program, insert, procedures)
+        if points:
+            weavings.append(Weaving(points, insert.order, text))
+    return Instrument(
+        ("constraint", constraint.name, constraint, part),
+        (f"local {name}",),
+        tuple(weavings),
+        missing=tuple(here.missing),
+    )
+
+
+def predicate_name(constraint: ast.Constraint) -> str:
+    """What the variable of a constraint is called in snippets."""
+    return f"in_{constraint.name}"
+
+
+class _Base:
+    """The lowering of a metric's base."""
+
+    def __init__(
+        self,
+        metric: ast.Metric,
+        predicates: list[Instrument],
+        keys: list[ast.Constraint],
+        places: _Places,
+        by_function: bool,
+    ) -> None:
+        self.metric = metric
+        self.predicates = predicates
+        self.places = places
+        self.keys = [
+            constraint.body.value for constraint in keys if isinstance(constraint.body, ast.Key)
+        ]
+        self.key_names = tuple(constraint.name for constraint in keys)
+        self.by_function = by_function
+
+    def plan(self, focus: Focus, selected: tuple[int, ...]) -> Plan:
+        metric, base = self.metric, self.metric.base
+        inserts = list(self.places.evaluate(base.body, {}))
+        by: Literal["", "point", "address"] = ""
+        if self.by_function and base.type in ("counter", "rate") and len(inserts) == 1:
+            by = "point"
+        elif self.by_function and base.type == "wallTimer":
+            by = "address"
+        role = self._role(by)
+        code = _Code(metric.name, role, self.places, metric.name, keys=self.keys)
+        weavings: list[Weaving] = []
+        for insert, procedures in inserts:
+            points = _points(self.places.program, insert, procedures)
+            lines = code.statements(insert.code.body)
+            if insert.constrained and self.predicates:
+                test = " && ".join(f"{_declared(one)} != 0" for one in self.predicates)
+                lines = [f"if {test} {{", *lines, "}"]
+            if points:
+                weavings.append(Weaving(points, insert.order, "\n".join(lines)))
+        if not weavings:
+            raise self._nowhere()
+        key = (
+            "metric",
+            metric,
+            focus.of("Code") if self.places.focus else None,
+            tuple(one.key for one in self.predicates),
+            self.key_names,
+            by,
+        )
+        return Plan(
+            tuple(self.predicates),
+            Instrument(
+                key,
+                self._declarations(role, by, code.needs_mark),
+                tuple(weavings),
+                tuple((one.key, one.declarations[0]) for one in self.predicates),
+                tuple(self.places.missing),
+            ),
+            metric.name,
+            self._kind(role),
+            by,
+            selected,
+        )
+
+    def _role(self, by: str) -> str:
+        type_ = self.metric.base.type
+        if type_ in ("counter", "rate"):
+            return "keyed" if self.keys else "counter"
+        if self.keys:
+            raise InvalidArgument(
+                f"{self.metric.name} cannot be narrowed by a key",
+                f"only counters can, and it is a {type_}",
+            )
+        return "times" if by == "address" else type_
+
+    @staticmethod
+    def _kind(role: str) -> Literal["counter", "timer", "histogram", "map", "ring"]:
+        if role in ("keyed", "times", "map"):
+            return "map"
+        if role in ("wallTimer", "processTimer"):
+            return "timer"
+        if role == "record":
+            return "ring"
+        return "histogram" if role == "histogram" else "counter"
+
+    def _declarations(self, role: str, by: str, needs_mark: bool) -> tuple[str, ...]:
+        name, base = self.metric.name, self.metric.base
+        first = {
+            "counter": f"counter {name}" if by == "point" else f"counter {name} shared",
+            "keyed": f"map {name}[{len(self.keys)}] {MAP_CAPACITY}",
+            "times": f"map {name}[1] {MAP_CAPACITY}",
+            "wallTimer": f"timer {name} wall",
+            "processTimer": f"timer {name} cpu",
+            "histogram": f"histogram {name} fine",
+            "map": f"map {name}[{max(1, len(base.fields))}] {MAP_CAPACITY}",
+            "record": f"ring {name}({', '.join(base.fields)}) {RING_CAPACITY}",
+        }[role]
+        mark = [f"mark {name}_began"] if needs_mark else []
+        return (first, *mark, *(f"local {local}" for local in self.metric.locals))
+
+    def _nowhere(self) -> InvalidArgument:
+        missing = ", ".join(self.places.missing[:5])
+        return InvalidArgument(
+            f"{self.metric.name} finds nothing to measure in this program",
+            f"it has no {missing}" if missing else "no point matches",
+            "libraries that are loaded later are not seen yet: try again then",
+        )
+
+
+def _declared(instrument: Instrument) -> str:
+    return instrument.declarations[0].split()[1]
+
+
+class _Code:
+    """The *what* part of one definition, as snippet text."""
+
+    def __init__(
+        self,
+        owner: str,
+        role: str,
+        places: _Places,
+        datum: str,
+        keys: list[ast.Expression] | None = None,
+    ) -> None:
+        self.owner = owner
+        self.role = role
+        self.places = places
+        self.datum = datum
+        self.keys = keys or []
+        self.needs_mark = False
+        self.number_of_lets = 0
+
+    def statements(self, body: Iterable[ast.Statement]) -> list[str]:
+        return [line for statement in body for line in self._statement(statement)]
+
+    def _statement(self, statement: ast.Statement) -> list[str]:
+        if isinstance(statement, ast.Assign):
+            return self._assign(statement)
+        if isinstance(statement, ast.Observe):
+            return [f"{statement.name} << {self.expression(statement.value)}"]
+        if isinstance(statement, ast.TimerAction):
+            return self._timer(statement)
+        if isinstance(statement, ast.Emit):
+            values = ", ".join(map(self.expression, statement.values))
+            return [f"emit {statement.name}({values})"]
+        if isinstance(statement, ast.If):
+            lines = [f"if {self.expression(statement.condition)} {{"]
+            lines += self.statements(statement.then)
+            if statement.otherwise:
+                lines += ["} else {", *self.statements(statement.otherwise)]
+            return [*lines, "}"]
+        return [self.expression(statement)]
+
+    def _assign(self, statement: ast.Assign) -> list[str]:
+        value = self.expression(statement.value)
+        is_own = statement.name == self.owner
+        if is_own and self.role == "predicate":
+            return self._enter_or_leave(statement)
+        keys = [*statement.keys]
+        if is_own and self.role == "keyed":
+            keys = self.keys
+        if keys:
+            inside = ", ".join(map(self.expression, keys))
+            if statement.operator == "-=":
+                value = f"-({value})"
+            return [f"{statement.name}[{inside}] += {value}"]
+        return [f"{statement.name} {statement.operator} {value}"]
+
+    def _enter_or_leave(self, statement: ast.Assign) -> list[str]:
+        # The variable holds the frame of the outermost call: recursion leaves it alone, and a call
+        # that an exception has ended is forgotten when another comes from where it was, or above.
+        if statement.value == ast.Number(0):
+            return [f"if {self.datum} == frame {{", f"{self.datum} = 0", "}"]
+        test = f"{self.datum} == 0 || frame >= {self.datum}"
+        return [f"if {test} {{", f"{self.datum} = frame", "}"]
+
+    def _timer(self, statement: ast.TimerAction) -> list[str]:
+        if self.role not in ("histogram", "times"):
+            return [f"{statement.action} {statement.name}"]
+        self.needs_mark = True
+        mark = f"{self.owner}_began"
+        if statement.action == "start":
+            return [f"stamp {mark}"]
+        self.number_of_lets += 1
+        took = f"took_{self.number_of_lets}"
+        store = f"{self.datum} << {took}"
+        if self.role == "times":
+            store = f"{self.datum}[address] += {took}"
+        return [f"let {took} = since({mark})", f"if {took} >= 0 {{", store, "}"]
+
+    def expression(self, value: ast.Expression) -> str:
+        if isinstance(value, ast.Number):
+            return str(value.value)
+        if isinstance(value, ast.Name):
+            return value.name
+        if isinstance(value, ast.Variable):
+            return self._variable(value)
+        if isinstance(value, ast.Unary):
+            return f"({value.operator}{self.expression(value.value)})"
+        if isinstance(value, ast.Binary):
+            left, right = self.expression(value.left), self.expression(value.right)
+            return f"({left} {value.operator} {right})"
+        if isinstance(value, ast.ReadSymbol):
+            address, size = self.places.program.variable(value.symbol)
+            load = {1: "loads8", 2: "loads16", 4: "loads32"}.get(size, "load64")
+            return f"{load}({address})"
+        if isinstance(value, ast.Call):
+            arguments = ", ".join(map(self.expression, value.arguments))
+            if value.function in ("min", "max"):
+                return f"{value.function}({arguments})"
+            return f"call {self.places.program.function(value.function)}({arguments})"
+        raise InvalidArgument(
+            f"{self.owner} uses ->{value.name}, which weft cannot look up yet",
+            "fields need the types of the debug information",
+            "read the memory behind the pointer by its offset, in the snippet language",
+        )
+
+    def _variable(self, value: ast.Variable) -> str:
+        if value.name == "arg":
+            return f"arg({value.index})"
+        if value.name == "constraint":
+            return str(_number(self.places.constraint))
+        if value.name in _VALUES:
+            return _VALUES[value.name]
+        raise InvalidArgument(
+            f"{self.owner} uses ${value.name}, which weft cannot measure at its points yet"
+        )

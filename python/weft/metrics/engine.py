@@ -1,0 +1,232 @@
+"""Metrics of one target: what is woven for them, who needs it, and reading it.
+
+A request for a metric and a focus is lowered to instruments. Those that are woven already are used
+again; what nobody needs any more is taken out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from weft import _native
+from weft.errors import InvalidArgument
+from weft.mdl import ast
+from weft.mdl.loader import Library, load
+from weft.mdl.lower import Focus, Instrument, Plan, lower
+from weft.metrics import kernel
+from weft.metrics.metric import Metric
+from weft.metrics.program import TargetProgram
+from weft.probes import Probe
+
+if TYPE_CHECKING:
+    from weft.session import Session
+
+__all__ = ["Engine", "Node"]
+
+
+@dataclass
+class Node:
+    """An instrument that is woven, and how many need it."""
+
+    instrument: Instrument
+    probes: list[Probe]
+    needs: list[Node] = field(default_factory=list)
+    users: int = 0
+    is_on: bool = True
+
+    @property
+    def number(self) -> int:
+        """The probe that has the data."""
+        return self.probes[0].numbers[0]
+
+    def cost(self, target: _native.Target) -> float:
+        """Predicted nanoseconds of one hit."""
+        return max(target.probe_cost(number) for probe in self.probes for number in probe.numbers)
+
+
+class Engine:
+    """The metrics of a session; made when the first is asked for."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self._sources: list[str | Path] = sorted(library_folder().glob("*.mdl"))
+        self.metrics: list[Metric] = []
+        self._nodes: dict[tuple[object, ...], Node] = {}
+        self._sampler: _native.Sampler | None = None
+        self._sampled: list[Metric] = []
+        self._others: list[Metric] = []
+        self._lists: dict[str, ast.ListDefinition] = {}
+
+    @cached_property
+    def library(self) -> Library:
+        """The definitions that metrics are taken from."""
+        return load(*self._sources)
+
+    def load(self, *sources: str | Path) -> None:
+        """Add definitions of files or texts."""
+        load(*self._sources, *sources)
+        self._sources += sources
+        self.__dict__.pop("library", None)
+
+    def define(self, lists: Iterable[ast.ListDefinition]) -> None:
+        """Add lists that one-liners use."""
+        self._lists.update({one.name: one for one in lists})
+
+    @cached_property
+    def program(self) -> TargetProgram:
+        """The target's functions as they were when they were first looked at."""
+        return TargetProgram(self.session)
+
+    @property
+    def target(self) -> _native.Target:
+        """The compiled core's side of the session."""
+        return self.session._target
+
+    def request(self, name: str, focus: str = "", *, by_function: bool = False) -> Metric:
+        """Begin to measure a metric of the library."""
+        metric = self.library.metrics.get(name)
+        if metric is None:
+            raise unknown_metric(name, self.library)
+        return self.request_all([(metric, focus)], by_function=by_function)[0]
+
+    def request_all(
+        self, wanted: Sequence[tuple[ast.Metric, str]], *, by_function: bool = False
+    ) -> list[Metric]:
+        """Begin to measure several metrics, all woven in one stop of the target."""
+        plans = [self._plan(metric, Focus.parse(focus), by_function) for metric, focus in wanted]
+        self._weave([plan for plan in plans if plan is not None])
+        made = []
+        for (definition, focus), plan in zip(wanted, plans, strict=True):
+            node = None
+            if plan is not None:
+                node = self._nodes[plan.base.key]
+                node.users += 1
+            made.append(Metric(self, definition, Focus.parse(focus), plan, node))
+        self.metrics += made
+        self._sampler = None
+        return made
+
+    def _plan(self, metric: ast.Metric, focus: Focus, by_function: bool) -> Plan | None:
+        if metric.base.process:
+            if metric.base.process not in kernel.COUNTED:
+                raise InvalidArgument(
+                    f"the kernel does not count {metric.base.process}",
+                    f"it counts {', '.join(kernel.COUNTED)}",
+                )
+            if focus.parts:
+                raise InvalidArgument(f"{metric.name} is known for the whole process only")
+            return None
+        lists, constraints = {**self.library.lists, **self._lists}, self.library.constraints
+        return lower(metric, focus, self.program, lists, constraints, by_function=by_function)
+
+    def _weave(self, plans: Sequence[Plan]) -> None:
+        """Weave what is not woven yet, predicates before what uses them."""
+        new: dict[tuple[object, ...], Instrument] = {}
+        for plan in plans:
+            for instrument in (*plan.predicates, plan.base):
+                if instrument.key not in self._nodes:
+                    new.setdefault(instrument.key, instrument)
+        count = sum(len(instrument.weavings) for instrument in new.values())
+        numbers = iter(self.target.reserve_probes(count))
+        first: dict[tuple[object, ...], int] = {
+            key: node.number for key, node in self._nodes.items()
+        }
+        items = []
+        woven: dict[tuple[object, ...], list[int]] = {}
+        for key, instrument in new.items():
+            own: list[int] = []
+            imports = [f"{text} of {first[other]}" for other, text in instrument.imports]
+            for weaving in instrument.weavings:
+                number = next(numbers)
+                data = [f"{text} of {own[0]}" if own else text for text in instrument.declarations]
+                own.append(number)
+                items.append(
+                    (
+                        number,
+                        "\n".join([*imports, *data, weaving.body]),
+                        [point.kind for point in weaving.points],
+                        [point.address for point in weaving.points],
+                        [point.target for point in weaving.points],
+                        weaving.order == "prepend",
+                    )
+                )
+            if own:
+                first[key] = own[0]
+            woven[key] = own
+        if items:
+            self.target.insert_many(items)
+        for key, instrument in new.items():
+            probes = [
+                Probe(self.target, number, weaving.points)
+                for number, weaving in zip(woven[key], instrument.weavings, strict=True)
+            ]
+            self._nodes[key] = Node(instrument, probes)
+        for plan in plans:
+            node = self._nodes[plan.base.key]
+            if not node.needs:
+                node.needs = [self._nodes[predicate.key] for predicate in plan.predicates]
+                for predicate in node.needs:
+                    predicate.users += 1
+
+    def forget(self, metric: Metric) -> None:
+        """Take out what a metric needed and no other does."""
+        self.metrics.remove(metric)
+        self._sampler = None
+        if metric.node is not None:
+            self._release(metric.node)
+
+    def _release(self, node: Node) -> None:
+        node.users -= 1
+        if node.users:
+            return
+        del self._nodes[node.instrument.key]
+        for probe in node.probes:
+            probe.remove()
+        for predicate in node.needs:
+            self._release(predicate)
+        for probe in reversed(node.probes):
+            for number in probe.numbers:
+                self.target.discard_probe(number)
+
+    def sample(self) -> float:
+        """Note the value of every metric, and return the time of it, in seconds since 1970."""
+        if self._sampler is None:
+            self._sampled = [metric for metric in self.metrics if metric.is_simple]
+            self._others = [metric for metric in self.metrics if not metric.is_simple]
+            self._sampler = _native.Sampler(
+                self.target,
+                [(metric.node.number, metric.datum) for metric in self._sampled if metric.node],
+            )
+        now = time.time()
+        numbers = iter(self._sampler.read())
+        for metric in self._sampled:
+            metric.note(now, numbers)
+        for metric in self._others:
+            metric.note_value(now)
+        return now
+
+    def close(self) -> None:
+        """Keep the last values, for the session ends."""
+        for metric in self.metrics:
+            metric.freeze()
+
+
+def unknown_metric(name: str, library: Library) -> InvalidArgument:
+    """Say that there is no such metric, and which one may be meant."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, library.metrics, 1)
+    meant = f"did you mean {close[0]}? " if close else ""
+    return InvalidArgument(
+        f"there is no metric {name}", advice=f"{meant}`weft metrics` lists what there is"
+    )
+
+
+def library_folder() -> Path:
+    """Where the metrics are that come with weft."""
+    return Path(__file__).parent / "library"

@@ -1,0 +1,43 @@
+"""What the kernel counts for a process: the metrics that say ``base is counter $process.NAME``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+__all__ = ["COUNTED", "count"]
+
+
+def _of_stat(*fields: int) -> Callable[[int], int]:
+    def read(pid: int) -> int:
+        text = Path(f"/proc/{pid}/stat").read_text()
+        # The name of the program may hold anything, parentheses and spaces included.
+        words = text[text.rindex(")") + 2 :].split()
+        return sum(int(words[number - 3]) for number in fields)
+
+    return read
+
+
+def _of_status(*names: str) -> Callable[[int], int]:
+    def read(pid: int) -> int:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        found = (line.partition(":") for line in lines)
+        return sum(int(value) for name, _, value in found if name in names)
+
+    return read
+
+
+COUNTED: Mapping[str, Callable[[int], int]] = {
+    "page_faults": _of_stat(10, 12),
+    "major_faults": _of_stat(12),
+    "context_switches": _of_status("voluntary_ctxt_switches", "nonvoluntary_ctxt_switches"),
+}
+"""By name. The numbers are those of fields in ``/proc/PID/stat``."""
+
+
+def count(name: str, pid: int) -> int | None:
+    """Return what the kernel has counted for a process so far; nothing when it is gone."""
+    try:
+        return COUNTED[name](pid)
+    except (FileNotFoundError, ProcessLookupError):
+        return None

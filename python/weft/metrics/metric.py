@@ -1,0 +1,378 @@
+"""One metric of one target, narrowed to a focus."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, TypeAlias
+
+from weft.errors import WeftError
+from weft.mdl import ast
+from weft.mdl.lower import Focus, Plan
+from weft.metrics import kernel
+from weft.metrics.history import History
+from weft.metrics.model import Interval, MetricKind, Sample, Shed, Value
+from weft.probes import Bucket, Histogram, MapValue, Timer
+
+if TYPE_CHECKING:
+    from weft.metrics.engine import Engine, Node
+
+__all__ = ["Metric"]
+
+Raw: TypeAlias = "int | Timer | Histogram | MapValue"
+"""A value as probes have it."""
+
+_UNITS: Mapping[str, str] = {"opsPerSecond": "operations", "seconds": "s", "nanoseconds": "ns"}
+"""Units of the paper that say how a metric is shown, and what its total is in."""
+
+
+class Metric:
+    """A metric that is measured; made by :meth:`weft.Session.metric`.
+
+    Its value is what was measured since it was asked for. It can be read at any time, also when it
+    was removed or the target has ended, and reading it stops nothing.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        definition: ast.Metric,
+        focus: Focus,
+        plan: Plan | None,
+        node: Node | None,
+    ) -> None:
+        self._engine = engine
+        self._definition = definition
+        self._focus = focus
+        self._plan = plan
+        self.node = node
+        self.shed: Shed | None = None
+        self.interval: Interval | None = None
+        self._history = History()
+        self._names: dict[int, str] = {}
+        self._last: Raw | None = None
+        self._first: Raw | None = None
+        self._first = self._read()
+        self._history.add(time.time(), _number(self._minus(self._first)))
+
+    # What it is.
+
+    @property
+    def name(self) -> str:
+        """The metric's name."""
+        return self._definition.name
+
+    @property
+    def focus(self) -> str:
+        """The focus; empty for the whole program."""
+        return str(self._focus)
+
+    @property
+    def title(self) -> str:
+        """The metric's name for people."""
+        return self._definition.title or self.name
+
+    @property
+    def kind(self) -> MetricKind:
+        """What the value is."""
+        type_ = self._definition.base.type
+        if type_ in ("wallTimer", "processTimer"):
+            return "timer"
+        if type_ == "rate":
+            return "rate"
+        if type_ == "histogram":
+            return "histogram"
+        if type_ == "record":
+            return "record"
+        return "map" if type_ == "map" else "counter"
+
+    @property
+    def unit(self) -> str:
+        """What the total is counted in."""
+        if self.kind == "timer":
+            return "s"
+        units = self._definition.units
+        if not units:
+            return "ns" if self.kind == "histogram" else ""
+        return _UNITS.get(units, units)
+
+    @property
+    def doc(self) -> str:
+        """What its definition says about it."""
+        return self._definition.doc
+
+    @property
+    def refused(self) -> list[str]:
+        """The points that could not be woven, each with the reason."""
+        nodes = [self.node, *self.node.needs] if self.node else []
+        return [str(one) for node in nodes for probe in node.probes for one in probe.refused]
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The names in its lists that the program does not have."""
+        return self._plan.base.missing if self._plan else ()
+
+    # Its value.
+
+    @property
+    def value(self) -> Value:
+        """The value now."""
+        return self._shown(self._minus(self._read()))
+
+    @property
+    def datum(self) -> str:
+        """The name of what is measured into."""
+        return self._plan.datum if self._plan else ""
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether its total is one number of all threads and processes, read with all others."""
+        filters = [part[0] for part in self._focus.parts if part[0] in ("Thread", "Process")]
+        return (
+            self._plan is not None
+            and self.node is not None
+            and not filters
+            and not self._plan.selected
+            and self._definition.aggregate == "sum"
+        )
+
+    def note(self, now: float, numbers: Iterator[int]) -> None:
+        """Take the metric's numbers of a sample, and note its total."""
+        plan = self._plan
+        total = float(next(numbers))
+        if plan is not None and plan.kind != "counter":
+            next(numbers)
+        if self.kind == "timer":
+            total /= 1e9
+        self._history.add(now, total - (_number(self._first) if self._first else 0))
+
+    def note_value(self, now: float) -> None:
+        """Read the value and note its total."""
+        self._history.add(now, _number(self._minus(self._read())))
+
+    def freeze(self) -> None:
+        """Keep the value as it is."""
+        if self._last is None:
+            self._last = self._read()
+
+    def _read(self) -> Raw:
+        if self._last is not None:
+            return self._last
+        if self._plan is None:
+            count = kernel.count(self._definition.base.process, self._engine.session.pid)
+            if count is None:
+                return _first_number(self._first) + int(self._newest())
+            return count
+        assert self.node is not None
+        probe, name = self.node.probes[0], self._plan.datum
+        if self._plan.kind == "ring":
+            return self._records()
+        process, thread = self._focus.of("Process"), self._focus.of("Thread")
+        processes = [pid for pid in probe.processes() if not process or process[0] == str(pid)]
+        values: list[Raw]
+        if thread or self._definition.aggregate != "sum":
+            values = [
+                probe.value(name, process=pid, thread=tid)
+                for pid, tid in probe.threads()
+                if pid in processes and (not thread or self._is_called(tid, thread[0]))
+            ]
+        else:
+            values = [probe.value(name, process=pid) for pid in processes]
+        total = _combine(values, self._definition.aggregate, self._plan)
+        if self._plan.selected and isinstance(total, dict):
+            key = self._plan.selected
+            return total.get(key[0] if len(key) == 1 else (key[0], key[1]), 0)
+        return total
+
+    def _records(self) -> int:
+        assert self.node is not None
+        assert self._plan is not None
+        from weft import _native
+
+        sampler = _native.Sampler(self._engine.target, [(self.node.number, self._plan.datum)])
+        return sampler.read()[0]
+
+    def _is_called(self, tid: int, pattern: str) -> bool:
+        if tid not in self._names:
+            # Threads that have ended keep the name that they had when they were last seen.
+            for thread in self._engine.session.threads():
+                self._names[thread.tid] = thread.name
+        return pattern == str(tid) or fnmatchcase(self._names.get(tid, ""), pattern)
+
+    def _minus(self, raw: Raw) -> Raw:
+        """What was measured since this metric was asked for: another may have been before."""
+        first = self._first
+        if isinstance(raw, int) and isinstance(first, int):
+            return raw - first
+        if isinstance(raw, Timer) and isinstance(first, Timer):
+            return Timer(raw.ns - first.ns, raw.count - first.count)
+        if isinstance(raw, Histogram) and isinstance(first, Histogram):
+            counts = Counter({(one.low, one.high): one.count for one in raw.buckets})
+            counts.subtract({(one.low, one.high): one.count for one in first.buckets})
+            buckets = tuple(
+                Bucket(low, high, count) for (low, high), count in sorted(counts.items()) if count
+            )
+            return Histogram(buckets, raw.count - first.count, raw.sum - first.sum)
+        if isinstance(raw, dict) and isinstance(first, dict):
+            rest = {key: value - first.get(key, 0) for key, value in raw.items()}
+            return {key: value for key, value in rest.items() if value}
+        return raw
+
+    def _shown(self, raw: Raw) -> Value:
+        if isinstance(raw, Timer):
+            return raw.seconds
+        if isinstance(raw, dict):
+            return {_key(key): value for key, value in raw.items()}
+        return raw
+
+    def by_function(self) -> dict[str, int | float]:
+        """The value of each function of the focus, by its path; empty when it is not known.
+
+        It is known when the metric was asked for with ``by_function=True``. Of times, recursion
+        counts every call, not only the outermost.
+        """
+        if self._plan is None or self.node is None or not self._plan.by_function:
+            return {}
+        totals: Counter[str] = Counter()
+        if self._plan.by_function == "point":
+            for point, count in self.node.probes[0].values(self._plan.datum).items():
+                totals[f"/Code/{point.module}/{point.function}"] += count
+            return dict(totals)
+        points = {point.address: point for probe in self.node.probes for point in probe.points}
+        raw = self._read()
+        assert isinstance(raw, dict)
+        for address, ns in raw.items():
+            if isinstance(address, int) and address in points:
+                point = points[address]
+                totals[f"/Code/{point.module}/{point.function}"] += ns
+        return {path: ns / 1e9 for path, ns in totals.items()}
+
+    # Its course.
+
+    def history(self) -> list[Sample]:
+        """Return the samples so far, the oldest first. When there are many, they get further apart.
+
+        Of histograms the value is how many there were, of maps the sum.
+        """
+        times, totals = self._history.times, self._history.totals
+        is_whole = self.kind not in ("timer",)
+        samples = []
+        for index in range(1, len(times)):
+            change = totals[index] - totals[index - 1]
+            total = int(totals[index]) if is_whole else totals[index]
+            seconds = times[index] - times[index - 1]
+            samples.append(Sample(times[index], total, change, seconds))
+        return samples
+
+    def _newest(self) -> float:
+        return self._history.totals[-1] if len(self._history) else 0.0
+
+    def stream(self, interval: float = 1.0, limit: int | None = None) -> Iterator[Sample]:
+        """Sample every ``interval`` seconds: all metrics of the session; yield this one's."""
+        due = time.monotonic()
+        before = self._now()
+        count = 0
+        while limit is None or count < limit:
+            due += interval
+            time.sleep(max(0.0, due - time.monotonic()))
+            self._engine.sample()
+            sample = self._since(before)
+            before = (sample.time, _number(self._minus(self._read())))
+            count += 1
+            yield sample
+
+    async def samples(
+        self, interval: float = 1.0, limit: int | None = None
+    ) -> AsyncIterator[Sample]:
+        """Sample like :meth:`stream`, for ``async for``."""
+        due = time.monotonic()
+        before = self._now()
+        count = 0
+        while limit is None or count < limit:
+            due += interval
+            await asyncio.sleep(max(0.0, due - time.monotonic()))
+            self._engine.sample()
+            sample = self._since(before)
+            before = (sample.time, _number(self._minus(self._read())))
+            count += 1
+            yield sample
+
+    def _now(self) -> tuple[float, float]:
+        return time.time(), _number(self._minus(self._read()))
+
+    def _since(self, before: tuple[float, float]) -> Sample:
+        now, raw = time.time(), self._minus(self._read())
+        return Sample(now, self._shown(raw), _number(raw) - before[1], now - before[0])
+
+    # Its end.
+
+    def remove(self) -> None:
+        """Stop measuring it. Its last value can still be read."""
+        if self in self._engine.metrics:
+            self.freeze()
+            self._engine.forget(self)
+
+    def __repr__(self) -> str:
+        where = f"@{self.focus}" if self.focus else ""
+        try:
+            value = self.value
+        except WeftError as error:
+            return f"<weft.Metric {self.name}{where}: {error}>"
+        shown = f"{value.count} values" if isinstance(value, Histogram) else str(value)
+        return f"<weft.Metric {self.name}{where}: {shown} {self.unit}>".replace(" >", ">")
+
+
+def _first_number(raw: Raw | None) -> int:
+    return raw if isinstance(raw, int) else 0
+
+
+def _number(raw: Raw) -> float:
+    """The total that a value comes to: of histograms the count, of maps the sum."""
+    if isinstance(raw, Timer):
+        return raw.seconds
+    if isinstance(raw, Histogram):
+        return raw.count
+    if isinstance(raw, dict):
+        return sum(raw.values())
+    return raw
+
+
+def _key(key: int | tuple[int, int]) -> str:
+    return str(key) if isinstance(key, int) else f"{key[0]}, {key[1]}"
+
+
+def _combine(values: list[Raw], operator: str, plan: Plan) -> Raw:
+    """Several threads' or processes' values as one."""
+    if not values:
+        return {
+            "counter": 0,
+            "timer": Timer(0, 0),
+            "histogram": Histogram((), 0, 0),
+            "map": {},
+            "ring": 0,
+        }[plan.kind]  # type: ignore[return-value]
+    if operator in ("min", "max"):
+        pick = min if operator == "min" else max
+        return pick(values, key=_number)
+    if all(isinstance(value, int) for value in values):
+        return sum(value for value in values if isinstance(value, int))
+    if isinstance(values[0], Timer):
+        timers = [value for value in values if isinstance(value, Timer)]
+        return Timer(sum(one.ns for one in timers), sum(one.count for one in timers))
+    if isinstance(values[0], Histogram):
+        counts: Counter[tuple[int, int]] = Counter()
+        histograms = [value for value in values if isinstance(value, Histogram)]
+        for one in histograms:
+            counts.update({(bucket.low, bucket.high): bucket.count for bucket in one.buckets})
+        buckets = tuple(Bucket(*bounds, count) for bounds, count in sorted(counts.items()))
+        return Histogram(
+            buckets, sum(one.count for one in histograms), sum(one.sum for one in histograms)
+        )
+    sums: Counter[int | tuple[int, int]] = Counter()
+    for value in values:
+        if isinstance(value, dict):
+            sums.update(value)
+    return dict(sums)

@@ -1,0 +1,108 @@
+"""A target as the language sees it: its functions, their points, and its variables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from weft.errors import InvalidArgument
+from weft.mdl.lower import Procedures
+from weft.model import Function
+from weft.probes import Point, PointSelection
+
+if TYPE_CHECKING:
+    from weft.session import Session
+
+__all__ = ["TargetProgram"]
+
+_PATTERN = frozenset("*?[")
+
+
+class TargetProgram:
+    """What :func:`weft.mdl.lower.lower` asks of a target, answered by a session.
+
+    It is a picture of one moment: modules that are loaded later are not in it.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._tree = session.resources()
+
+    def procedures(self, path: str) -> Procedures:
+        """The functions that a path below ``/Code`` stands for; none when there is none."""
+        found: list[Function] = []
+        for resource in self._tree.match(path):
+            is_whole = resource.kind in ("module", "source")
+            inner = self._tree.children(resource) if is_whole else iter([resource])
+            found += (one.value for one in inner if isinstance(one.value, Function))
+        return _by_address(found)
+
+    def named(self, pattern: str, *, is_regex: bool) -> Procedures:
+        """The functions of a name in any module; a pattern may be a path."""
+        if pattern.startswith("/Code/"):
+            return self.procedures(pattern)
+        if is_regex:
+            expression = re.compile(pattern)
+            return _by_address(
+                function
+                for function in self._all()
+                if expression.search(function.name) or expression.search(function.display_name)
+            )
+        found: list[Function] = []
+        for module in self._tree.modules:
+            if _PATTERN & set(pattern):
+                found += module.functions(pattern)
+            else:
+                found += module.find(pattern)
+        return _by_address(found)
+
+    def own(self) -> Procedures:
+        """The functions of the program itself, not of its libraries."""
+        name = Path(self._session.program()).name.removesuffix(" (deleted)")
+        return self.modules(name) or _by_address(self._tree.modules[0].functions())
+
+    def modules(self, pattern: str) -> Procedures:
+        """The functions of the modules of a name."""
+        return _by_address(
+            function
+            for module in self._tree.modules
+            if fnmatchcase(module.name, pattern)
+            for function in module.functions()
+        )
+
+    def points(self, procedures: Procedures, kind: PointSelection) -> list[Point]:
+        """The points of a kind that functions have."""
+        return self._session._points_of(procedures, kind)[0]
+
+    def variable(self, name: str) -> tuple[int, int]:
+        """The address and the size of a variable."""
+        for module in self._tree.modules:
+            for offset, size in module.variables(name):
+                return module.bias + offset, size
+        raise InvalidArgument(
+            f"the program has no variable {name}",
+            "it may be local to a function, optimised away, or its symbols stripped",
+        )
+
+    def function(self, name: str) -> int:
+        """The address of a function that snippets may call."""
+        found = self.named(name, is_regex=False)
+        if not found:
+            raise InvalidArgument(f"the program has no function {name} to call")
+        return next(iter(found))
+
+    def _all(self) -> Iterator[Function]:
+        for module in self._tree.modules:
+            yield from module.functions()
+
+
+def _by_address(functions: Iterable[Function]) -> Procedures:
+    """By address: a function of several names is one. Stubs of the linkage table are none."""
+    return {
+        function.module.bias + function.offset: (function.name, function.module.name)
+        for function in functions
+        if function.kind == "function"
+    }

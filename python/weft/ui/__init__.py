@@ -1,0 +1,1 @@
+"""Measurements on a screen: in a terminal, in a notebook."""

@@ -1,0 +1,238 @@
+"""Every metric of the library says the truth.
+
+The programs know what is true of them, and say it after each batch (``tests/programs/metrics``).
+Counts must be equal, and times within 2%, with one thread and with four.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import weft
+from tests.e2e.harness import PROGRAMS, eventually, is_blocked
+from tests.lockstep import Lockstep, lockstep
+
+Build = Callable[[str], Path]
+
+LIBRARY = Path(weft.__file__).parent / "metrics" / "library"
+AMOUNT = 30
+TOLERANCE = 0.02
+
+every_number = pytest.mark.parametrize("threads", [1, 4])
+
+
+@dataclass(frozen=True)
+class Case:
+    """A metric of a part of a program, and the value that must come out.
+
+    ``unit`` is what a value of 1 is in the truth's: seconds are 1e9 nanoseconds.
+    """
+
+    metric: str
+    program: str
+    part: str
+    truth: str
+    unit: float = 1
+    is_time: bool = False
+
+    @property
+    def focus(self) -> str:
+        return f"/Code/metric_{self.program}/{self.part}" if self.part else ""
+
+    def __str__(self) -> str:
+        return f"{self.metric}@{self.program}/{self.part}" if self.part else self.metric
+
+
+def count(metric: str, program: str, part: str, truth: str) -> Case:
+    return Case(metric, program, part, truth)
+
+
+def seconds(metric: str, program: str, part: str, truth: str) -> Case:
+    return Case(metric, program, part, truth, 1e9, is_time=True)
+
+
+def nanoseconds(metric: str, program: str, part: str, truth: str) -> Case:
+    return Case(metric, program, part, truth, is_time=True)
+
+
+CASES = [
+    count("calls", "procedures", "leaf", "leaf_calls"),
+    count("calls", "procedures", "recurses", "recurses_calls"),
+    count("call_rate", "procedures", "caller", "caller_calls"),
+    seconds("inclusive_time", "procedures", "leaf", "leaf_ns"),
+    seconds("inclusive_time", "procedures", "caller", "caller_ns"),
+    seconds("inclusive_time", "procedures", "recurses", "recurses_ns"),
+    nanoseconds("exclusive_time", "procedures", "caller", "caller_own_ns"),
+    seconds("cpu_time", "procedures", "caller", "caller_cpu_ns"),
+    count("syscalls", "syscalls", "", "all_syscalls"),
+    count("syscalls", "syscalls", "does_syscalls", "work_syscalls"),
+    count("syscalls", "syscalls", "asks", "asks_syscalls"),
+    seconds("syscall_time", "syscalls", "sleeps", "sleeps_ns"),
+    count("io_bytes", "io", "", "all_bytes"),
+    count("io_bytes", "io", "moves_bytes", "moves_bytes"),
+    count("io_bytes", "io", "waits", "waits_bytes"),
+    seconds("io_wait", "io", "waits", "waits_ns"),
+    seconds("lock_wait", "locks", "", "wait_ns"),
+    seconds("lock_wait", "locks", "locks", "worker_wait_ns"),
+    nanoseconds("lock_hold", "locks", "", "hold_ns"),
+    nanoseconds("lock_hold", "locks", "locks", "worker_hold_ns"),
+    count("alloc_bytes", "memory", "", "bytes"),
+    count("alloc_bytes", "memory", "keeps", "kept_bytes"),
+    count("alloc_bytes", "aligned", "", "bytes"),
+    count("alloc_rate", "memory", "", "allocations"),
+    count("alloc_rate", "aligned", "", "allocations"),
+    count("live_bytes", "memory", "", "live"),
+    count("live_bytes", "memory", "keeps", "kept_live"),
+    count("exceptions", "events", "", "thrown"),
+    count("exceptions", "events", "throws_deep", "deep_thrown"),
+    count("thread_starts", "events", "", "started"),
+    count("thread_starts", "events", "starts", "started"),
+    count("blocks", "code", "sums", "blocks"),
+    count("edges", "code", "sums", "edges"),
+    count("loads", "code", "sums", "loads"),
+    count("stores", "code", "sums", "stores"),
+]
+
+TESTED_ELSEWHERE = {"latency", "lock_contention", "page_faults"}
+
+
+@contextmanager
+def measured(program: Path, threads: int) -> Iterator[tuple[Lockstep, weft.Session]]:
+    """Run a program and attach to it while it rests."""
+    with lockstep(program, threads) as target:
+        rest(target)
+        with weft.attach(target.pid) as session:
+            yield target, session
+
+
+def rest(target: Lockstep) -> None:
+    """Wait until nothing moves any more: those who have said that they are done go on a little."""
+    eventually(lambda: is_blocked(target.pid))
+
+
+def batches(target: Lockstep, amount: int = AMOUNT) -> Iterator[dict[str, int]]:
+    """Have it work twice, and say each time what is true of all that it did."""
+    total: dict[str, int] = {}
+    for _ in range(2):
+        truth = target.counts(f"batch {amount}")
+        rest(target)
+        total = {name: total.get(name, 0) + value for name, value in truth.items()}
+        yield total
+
+
+@every_number
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_metric_is_true(case: Case, threads: int, build: Build) -> None:
+    with measured(build(f"metric_{case.program}"), threads) as (target, session):
+        metric = session.metric(case.metric, focus=case.focus)
+        for truth in batches(target):
+            value, expected = metric.value, truth[case.truth] / case.unit
+            if case.is_time:
+                assert value == pytest.approx(expected, rel=TOLERANCE)
+            else:
+                assert value == expected
+        metric.remove()
+
+
+@every_number
+def test_latency_has_every_call(threads: int, build: Build) -> None:
+    with measured(build("metric_procedures"), threads) as (target, session):
+        leaf = session.metric("latency", focus="/Code/metric_procedures/leaf")
+        recurses = session.metric("latency", focus="/Code/metric_procedures/recurses")
+        for truth in batches(target):
+            assert leaf.value.count == truth["leaf_calls"]
+            assert leaf.value.sum == pytest.approx(truth["leaf_ns"], rel=TOLERANCE)
+            assert recurses.value.count == truth["recurses_calls"]
+            assert recurses.value.sum == pytest.approx(truth["recurses_calls_ns"], rel=TOLERANCE)
+        # It never slept for less than it wanted to.
+        assert all(bucket.high >= 2_000_000 for bucket in leaf.value.buckets if bucket.count)
+
+
+@every_number
+def test_locks_that_are_waited_for_are_contended(threads: int, build: Build) -> None:
+    with measured(build("metric_locks"), threads) as (target, session):
+        everyone = session.metric("lock_contention")
+        workers = session.metric("lock_contention", focus="/Code/metric_locks/locks")
+        for truth in batches(target):
+            # Who gets a free lock may lose the processor meanwhile, and so take long as well.
+            assert truth["contended"] <= everyone.value <= truth["perhaps_contended"]
+            assert truth["worker_contended"] <= workers.value <= truth["worker_perhaps_contended"]
+            assert truth["contended"] >= 3 * truth["worker_contended"] / 2 > 0
+
+
+@every_number
+def test_page_faults_are_those_that_the_kernel_counts(threads: int, build: Build) -> None:
+    with measured(build("metric_memory"), threads) as (target, session):
+        metric = session.metric("page_faults")
+        # The first batch touches all sorts of things for the first time.
+        true_before = target.counts(f"batch {AMOUNT}")["page_faults"]
+        rest(target)
+        before = metric.value
+        truth = target.counts("batch 1000")["page_faults"] - true_before
+        rest(target)
+        assert truth >= 1000 * threads
+        # A thread may still touch a page after the program has asked the kernel.
+        assert metric.value - before == pytest.approx(truth, abs=threads)
+
+
+@every_number
+def test_a_thread_has_its_own_value(threads: int, build: Build) -> None:
+    with measured(build("metric_procedures"), threads) as (target, session):
+        first = session.metric("calls", focus="/Code/metric_procedures/leaf,/Thread/worker-0")
+        workers = session.metric("calls", focus="/Code/metric_procedures/leaf,/Thread/worker-*")
+        for truth in batches(target):
+            assert first.value == truth["leaf_calls"] / threads
+            assert workers.value == truth["leaf_calls"]
+
+
+def test_every_metric_of_the_library_is_tested() -> None:
+    texts = [file.read_text() for file in LIBRARY.glob("*.mdl")]
+    names = {
+        line.split()[1] for text in texts for line in text.splitlines() if line[:7] == "metric "
+    }
+    assert names == {case.metric for case in CASES} | TESTED_ELSEWHERE
+
+
+MESSAGES = {
+    "": "all",
+    "/Code/pvm/exchanges": "exchanges_msgs",
+    "/Code/pvm/gathers": "gathers_msgs",
+    "/Code/pvm/scatters": "scatters_msgs",
+    "/Code/pvm/relays": "relays_msgs",
+    "/Code/pvm_solve.c": "solve_msgs",
+    "/Code/pvm_spread.c": "spread_msgs",
+    "/Code/pvm_solve.c/gathers": "gathers_msgs",
+    "/SyncObject/MsgTag/0": "tag_0",
+    "/SyncObject/MsgTag/1": "tag_1",
+    "/SyncObject/MsgTag/2": "tag_2",
+    "/SyncObject/MsgTag/3": "tag_3",
+    "/Code/pvm/gathers,/SyncObject/MsgTag/2": "gathers_tag_2",
+    "/Code/pvm_solve.c,/SyncObject/MsgTag/2": "solve_tag_2",
+}
+
+
+@every_number
+def test_messages_of_all_procedures_modules_and_tags_at_once(threads: int, build: Build) -> None:
+    with measured(build("pvm"), threads) as (target, session):
+        session.load_metrics(PROGRAMS / "metrics" / "msgs.mdl")
+        metrics = {focus: session.metric("msgs", focus=focus) for focus in MESSAGES}
+        for truth in batches(target, 100):
+            values = {focus: metric.value for focus, metric in metrics.items()}
+            assert values == {focus: truth[name] for focus, name in MESSAGES.items()}
+
+
+@every_number
+@pytest.mark.parametrize("focus", MESSAGES)
+def test_messages(focus: str, threads: int, build: Build) -> None:
+    with measured(build("pvm"), threads) as (target, session):
+        session.load_metrics(PROGRAMS / "metrics" / "msgs.mdl")
+        metric = session.metric("msgs", focus=focus)
+        for truth in batches(target, 100):
+            assert metric.value == truth[MESSAGES[focus]]
+        metric.remove()
+        target.batch(10)
