@@ -231,7 +231,9 @@ impl Weaver {
         let pieces: Vec<&Piece> =
             changes.functions.iter().flat_map(|next| self.pieces_of(next.function)).collect();
         // One that was stopped in a system call of the program would only wait there again.
-        inside.retain(|(_, registers)| pieces.iter().all(|p| p.call_of(registers).is_none()));
+        let new = changes.functions.iter().flat_map(|next| &next.active.pieces);
+        let all: Vec<&Piece> = pieces.iter().copied().chain(new).collect();
+        inside.retain(|(_, registers)| all.iter().all(|piece| piece.call_of(registers).is_none()));
         let piece_at = |at: TargetAddr| pieces.iter().find(|piece| piece.contains(at));
         let is_runtime = |at: TargetAddr| {
             let mut all = self.woven.values().flat_map(|woven| &woven.active.pieces);
