@@ -48,8 +48,8 @@ class Target:
         """The exit code of a program that was started, when it has ended."""
     def detach(self) -> None:
         """Take everything out that weft brought."""
-    def pauses(self) -> list[tuple[float, int]]:
-        """Every time that threads stood still: seconds, and how many threads."""
+    def pauses(self) -> list[tuple[float, int, float]]:
+        """Every time that threads stood still: seconds, how many threads, and when it began."""
     def read(self, address: int, size: int) -> bytes:
         """Read memory."""
     def read_many(self, pieces: list[tuple[int, int]]) -> list[bytes | None]:
@@ -80,6 +80,13 @@ class Target:
         """The points where a probe is not (kind, address, target), and why."""
     def probe_tactics(self, probe: int) -> dict[str, int]:
         """How many points were woven in which way."""
+    def probe_asm(self, probe: int) -> str:
+        """The code that is in the target for a probe: changes, and the trampolines they lead to."""
+    def probe_cost(self, probe: int) -> float:
+        """The nanoseconds that a hit takes, as predicted: the mean over the points where it is."""
+    @staticmethod
+    def snippet_cost(snippet: str) -> dict[PointKind, float]:
+        """The same for a snippet at a usual point of each kind that it can be at."""
     def probe_data(self, probe: int) -> list[tuple[str, str]]:
         """The name and the kind of everything that a probe measures into."""
     def probe_counters(self, probe: int, name: str, process: int | None) -> list[int]:

@@ -285,6 +285,8 @@ class Pause:
     """From the first request to stop until the last thread ran again."""
     threads: int
     """How many threads."""
+    began: float
+    """When, on the clock of :func:`time.monotonic`."""
 
 
 @dataclass(frozen=True, slots=True)

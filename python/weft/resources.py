@@ -34,6 +34,8 @@ _SPECIAL: Final = frozenset("*?[")
 class ResourceTree:
     """The resources of one target, or of several.
 
+    ``program_names`` are other names that the first module, the program, goes by.
+
     Names need not be unique (two threads of one name, two libraries of one name in different
     directories): a path stands for all that it names, and :meth:`match` gives each of them.
     """
@@ -45,11 +47,13 @@ class ResourceTree:
         processes: Iterable[Process] = (),
         threads: Iterable[Thread] = (),
         machine: str = "",
+        program_names: Iterable[str] = (),
     ) -> None:
         self.modules = tuple(modules)
         self.processes = tuple(processes)
         self.threads = tuple(threads)
         self.machine = machine
+        self._program_names = frozenset(program_names)
 
     def roots(self) -> list[Resource]:
         """``/Code``, ``/Process``, ``/Thread`` and ``/Machine``."""
@@ -118,6 +122,9 @@ class ResourceTree:
 
     def _match_code(self, module: str, function: str | None = None) -> Iterator[Resource]:
         matching = [found for found in self.modules if _name_matches(found.name, module)]
+        if not matching and module in self._program_names:
+            # The kernel has followed the links by which people know the program.
+            matching = list(self.modules[:1])
         for found in matching:
             path = f"/Code/{found.name}"
             if function is None:

@@ -139,12 +139,23 @@ class Session:
 
     def resources(self) -> ResourceTree:
         """The resource tree of the target as it is now: its code, its process and its threads."""
+        program = self.program()
         return ResourceTree(
-            modules=self.modules(),
-            processes=[Process(self.pid, Path(self.program()).name)],
+            # The program itself comes first.
+            modules=sorted(self.modules(), key=lambda module: module.path != program),
+            processes=[Process(self.pid, Path(program).name)],
             threads=self.threads(),
             machine=platform.node(),
+            program_names=self._program_names(),
         )
+
+    def _program_names(self) -> list[str]:
+        """What the program was started as: by a link, perhaps, as redis-server is."""
+        command = Path(f"/proc/{self.pid}/cmdline").read_bytes().split(b"\0")[0]
+        name = Path(f"/proc/{self.pid}/comm").read_text().rstrip("\n")
+        # Servers write other things there, after a space or a colon.
+        started_as = os.fsdecode(command).split(" ")[0].rstrip(":")
+        return [name, Path(started_as).name]
 
     def points(self, where: str | Iterable[str], kind: PointSelection = "entry") -> list[Point]:
         """Return the points of one kind that functions have.

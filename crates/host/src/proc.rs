@@ -4,6 +4,7 @@ use crate::{Error, ErrorKind, Result, TargetAddr};
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
 
 /// The id of a thread or of a process, as the kernel counts in weft's own PID namespace.
 pub type Tid = i32;
@@ -154,6 +155,14 @@ pub fn sleeping_at(tid: Tid) -> Option<(TargetAddr, TargetAddr)> {
         .map(|field| u64::from_str_radix(field.trim_start_matches("0x"), 16).map(TargetAddr));
     let (at, stack) = (last.next()?.ok()?, last.next()?.ok()?);
     Some((at, stack))
+}
+
+/// How long the machine runs, without the time that it slept: `CLOCK_MONOTONIC`.
+pub fn uptime() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel fills the structure in.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// Where the program of a process begins: its own first instruction, not that of its loader.

@@ -39,6 +39,8 @@ impl Caution {
 /// A time for which threads of the target stood still.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pause {
+    /// When it began, on the clock that counts since the machine was started.
+    pub began: Duration,
     /// From the first request to stop to the last release.
     pub duration: Duration,
     /// How many threads.
@@ -378,7 +380,8 @@ impl Stopped {
             let _ = ptrace::detach(tid);
         }
         let duration = self.since.take().map_or(Duration::ZERO, |since| since.elapsed());
-        Pause { duration, threads: threads.len() }
+        let began = proc::uptime().saturating_sub(duration);
+        Pause { began, duration, threads: threads.len() }
     }
 }
 

@@ -6,7 +6,7 @@ use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use std::collections::BTreeMap;
-use weft_host::weave::{Order, Point, ProbeId, Selection, Weaver};
+use weft_host::weave::{Order, Point, ProbeId, Selection, Weaver, usual_costs};
 use weft_host::{Error, ErrorKind};
 use weft_snippet::{Diagnostic, PointKind, Weave};
 
@@ -115,6 +115,21 @@ impl Target {
 
     fn probe_tactics(&self, probe: ProbeId) -> PyResult<BTreeMap<&'static str, usize>> {
         self.weaver(|weaver| Ok(weaver.probe(probe)?.tactics().clone()))
+    }
+
+    fn probe_asm(&self, probe: ProbeId) -> PyResult<String> {
+        self.weaver(|weaver| weaver.listing(probe))
+    }
+
+    fn probe_cost(&self, py: Python<'_>, probe: ProbeId) -> PyResult<f64> {
+        self.with(py, move |target| target.weaver()?.cost(probe))
+    }
+
+    #[staticmethod]
+    fn snippet_cost(py: Python<'_>, snippet: &str) -> PyResult<BTreeMap<&'static str, f64>> {
+        let weave = parse(snippet)?;
+        let costs = py.detach(|| usual_costs(&weave));
+        Ok(costs.into_iter().map(|(kind, nanoseconds)| (kind.name(), nanoseconds)).collect())
     }
 
     fn probe_data(&self, probe: ProbeId) -> PyResult<Vec<(String, &'static str)>> {

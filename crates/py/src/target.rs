@@ -165,9 +165,12 @@ impl Target {
         self.with(py, weft_host::Target::detach)
     }
 
-    fn pauses(&self) -> PyResult<Vec<(f64, usize)>> {
+    fn pauses(&self) -> PyResult<Vec<(f64, usize, f64)>> {
         let target = self.lock()?;
-        Ok(target.pauses().iter().map(|p| (p.duration.as_secs_f64(), p.threads)).collect())
+        let row = |p: &weft_host::Pause| {
+            (p.duration.as_secs_f64(), p.threads, p.began.as_secs_f64())
+        };
+        Ok(target.pauses().iter().map(row).collect())
     }
 
     fn read<'py>(

@@ -1,4 +1,4 @@
-"""Attach to a running process, ask every thread, and leave it as it was."""
+"""Attach to a running process and measure it."""
 
 from __future__ import annotations
 
@@ -7,23 +7,38 @@ from typing import Any
 import click
 
 import weft
-from weft.cli.output import console, format_option, print_json
+from weft.cli import measure
+from weft.cli.output import console, print_json
+from weft.metrics.model import TargetFacts
 
 
 @click.command()
 @click.argument("pid", type=int)
-@format_option
-def command(pid: int, output_format: str) -> None:
-    """Attach to a running process, ask every thread, and leave it as it was.
+@measure.options
+def command(pid: int, **options: Any) -> None:
+    """Attach to a running process and measure it.
 
-    Loads weft's agent into the process PID, has each of its threads answer from inside, takes the
-    agent out again and says how long the process stood still.
+    With -m or -e, shows what is measured until Ctrl-C, and leaves the process as it was. Without,
+    has each thread of the process answer from inside and says how long it stood still.
 
     \b
     Examples:
-      weft attach 4711
-      weft attach "$(pidof redis-server)" --format json
+      weft attach 4711 -m calls@/Code/libc.so.6/malloc
+      weft attach 4711 -m latency@/Code/redis-server/processCommand --budget 1%
+      weft attach 4711 -m io_bytes -m lock_wait --for 10 -o out.json --format json
+      weft attach 4711 -e 'return read { if ($return > 0) got += $return }'
+      weft attach "$(pidof redis-server)"
     """
+    wanted = measure.wish(options)
+    if wanted.is_empty:
+        _ask(pid, wanted.output_format)
+        return
+    with weft.attach(pid) as session, measure.waiting_for(pid) as wait:
+        measure.measure(session, wanted, TargetFacts(pid, session.program()), wait)
+
+
+def _ask(pid: int, output_format: str) -> None:
+    """Have every thread answer from inside, and leave."""
     with weft.attach(pid) as session:
         pongs = {pong.tid: pong for pong in session.ping()}
         # A thread that was born since the ping has not been asked.

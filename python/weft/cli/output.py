@@ -10,9 +10,9 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO, TypeVar
 
 import click
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 """The exit code after Ctrl-C: 128 and the number of SIGINT, as shells have it."""
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 _FORMAT = "weft.format"
 _UNLIMITED = 1_000_000
 
@@ -33,16 +34,21 @@ def _remember_format(ctx: click.Context, _option: click.Parameter, value: str) -
     return value
 
 
-format_option = click.option(
-    "--format",
-    "output_format",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    is_eager=True,
-    callback=_remember_format,
-    help="How to write the result.",
-)
+def format_option_of(formats: Sequence[str]) -> Callable[[_Function], _Function]:
+    """Return the decorator that gives a command ``--format``, passed to it as ``output_format``."""
+    return click.option(
+        "--format",
+        "output_format",
+        type=click.Choice(formats),
+        default=formats[0],
+        show_default=True,
+        is_eager=True,
+        callback=_remember_format,
+        help="How to write the result.",
+    )
+
+
+format_option = format_option_of(["text", "json"])
 """The decorator that gives a command ``--format``, passed to it as ``output_format``."""
 
 

@@ -6,11 +6,14 @@ import os
 import signal
 import sys
 from types import FrameType
+from typing import Any
 
 import click
 
 import weft
-from weft.cli.output import format_option, print_json
+from weft.cli import measure
+from weft.cli.output import print_json
+from weft.metrics.model import TargetFacts
 
 #: Signals that ask weft to end are for the program to answer.
 FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -18,20 +21,21 @@ FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 @click.command(context_settings={"ignore_unknown_options": True})
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
-@format_option
+@measure.options
 @click.pass_context
-def command(ctx: click.Context, program: tuple[str, ...], output_format: str) -> None:
+def command(ctx: click.Context, /, program: tuple[str, ...], **options: Any) -> None:
     """Run a program with weft in it.
 
     The program's input, output and exit code are its own; a program that a signal ends gives 128
-    plus the signal's number. With --format json a summary is written to standard error when it has
-    ended.
+    plus the signal's number. What is measured is written to standard error, or with -o to a file.
 
     \b
     Examples:
-      weft run -- ls -l
-      weft run --format json -- sqlite3 :memory: 'select 1;'
+      weft run -m calls@/Code/libc.so.6/malloc -- ls -l
+      weft run -e 'entry malloc { bytes += $arg[0]; count++ }' -- ls -l
+      weft run -m alloc_bytes -o out.json --format json -- sqlite3 :memory: 'select 1;'
     """
+    wanted = measure.wish(options)
     session = weft.run(program)
 
     def forward(number: int, _frame: FrameType | None) -> None:
@@ -42,10 +46,12 @@ def command(ctx: click.Context, program: tuple[str, ...], output_format: str) ->
     # Ctrl-C reaches the program directly: whether to end is its decision.
     signal.signal(signal.SIGINT, lambda _number, _frame: None)
 
+    if not wanted.is_empty:
+        ctx.exit(_measure(session, wanted, program))
     code = session.wait()
     pauses = session.pauses()
     session.detach()
-    if output_format == "json":
+    if wanted.output_format == "json":
         print_json(
             {
                 "schema": 1,
@@ -57,3 +63,21 @@ def command(ctx: click.Context, program: tuple[str, ...], output_format: str) ->
             file=sys.stderr,
         )
     ctx.exit(code or 0)
+
+
+def _measure(session: weft.Session, wanted: measure.Wish, program: tuple[str, ...]) -> int:
+    """Measure the program from its first instruction to its end, and return its exit code."""
+    facts = TargetFacts(session.pid, session.program(), program)
+    try:
+        # Only now are its libraries there.
+        session.run_to_entry()
+        facts = measure.measure(session, wanted, facts, session.wait, to_stderr=True)
+    except weft.errors.WeftError:
+        # The program must not suffer from what was asked of weft.
+        session.wait()
+        raise
+    code = facts.exit_code
+    if code is None:
+        code = session.wait()
+    session.detach()
+    return code or 0

@@ -14,7 +14,7 @@ from weft.errors import InvalidArgument
 from weft.mdl import ast
 from weft.probes import Point, PointSelection
 
-__all__ = ["Focus", "Instrument", "Plan", "Program", "Weaving", "lower"]
+__all__ = ["Focus", "Instrument", "Plan", "Program", "Weaving", "lower", "takes_code"]
 
 Procedures: TypeAlias = "dict[int, tuple[str, str]]"
 """Functions by their address: name and module."""
@@ -165,12 +165,12 @@ def lower(
 ) -> Plan:
     """Say what has to be woven for a metric that is narrowed to a focus."""
     places = _Places(program, lists)
-    takes_code = _uses_focus(metric.base.body)
+    takes_focus = takes_code(metric)
     predicates: list[Instrument] = []
     keys: list[ast.Constraint] = []
     selected: list[int] = []
     for part in focus.parts:
-        if part[0] in ("Thread", "Process", "Machine") or (part[0] == "Code" and takes_code):
+        if part[0] in ("Thread", "Process", "Machine") or (part[0] == "Code" and takes_focus):
             continue
         constraint = _constraint_for(metric, part, constraints)
         if isinstance(constraint.body, ast.Key):
@@ -180,10 +180,15 @@ def lower(
             predicates.append(_predicate(constraint, constraint.body, part, places))
     if len(keys) > 2:
         raise InvalidArgument(f"{metric.name} can be narrowed by at most two keys at a time")
-    if takes_code:
+    if takes_focus:
         places.focus = _focused(program, focus)
     base = _Base(metric, predicates, keys, places, by_function)
     return base.plan(focus, tuple(selected))
+
+
+def takes_code(metric: ast.Metric) -> bool:
+    """Whether the code of a focus is where the metric is woven, not a constraint."""
+    return _uses_focus(metric.base.body)
 
 
 def _uses_focus(body: Iterable[ast.Where]) -> bool:

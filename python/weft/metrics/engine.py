@@ -6,8 +6,9 @@ again; what nobody needs any more is taken out.
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +20,7 @@ from weft.mdl import ast
 from weft.mdl.loader import Library, load
 from weft.mdl.lower import Focus, Instrument, Plan, lower
 from weft.metrics import kernel
+from weft.metrics.budget import HITS, Budget, Sampling
 from weft.metrics.metric import Metric
 from weft.metrics.program import TargetProgram
 from weft.probes import Probe
@@ -38,6 +40,19 @@ class Node:
     needs: list[Node] = field(default_factory=list)
     users: int = 0
     is_on: bool = True
+    gaps: list[Sampling] = field(default_factory=list)
+    """Times that are over, in which it was not measured all the time."""
+    has_hits: bool = False
+
+    @property
+    def can_be_sampled(self) -> bool:
+        """Whether what is measured in moments says something about the rest.
+
+        A timer that is running when it is taken out would never stop, and a predicate would miss
+        that its function was entered.
+        """
+        kinds = ("counter", "map", "histogram")
+        return self.instrument.declarations[0].startswith(kinds) and not self.needs
 
     @property
     def number(self) -> int:
@@ -60,6 +75,9 @@ class Engine:
         self._sampler: _native.Sampler | None = None
         self._sampled: list[Metric] = []
         self._others: list[Metric] = []
+        self._lists: dict[str, ast.ListDefinition] = {}
+        self._budget: Budget | None = None
+        self.lock = threading.RLock()
 
     @cached_property
     def library(self) -> Library:
@@ -71,6 +89,10 @@ class Engine:
         load(*self._sources, *sources)
         self._sources += sources
         self.__dict__.pop("library", None)
+
+    def define(self, lists: Iterable[ast.ListDefinition]) -> None:
+        """Add lists that one-liners use."""
+        self._lists.update({one.name: one for one in lists})
 
     @cached_property
     def program(self) -> TargetProgram:
@@ -93,7 +115,13 @@ class Engine:
         self, wanted: Sequence[tuple[ast.Metric, str]], *, by_function: bool = False
     ) -> list[Metric]:
         """Begin to measure several metrics, all woven in one stop of the target."""
-        plans = [self._plan(metric, Focus.parse(focus), by_function) for metric, focus in wanted]
+        plans = [self.plan(metric, focus, by_function=by_function) for metric, focus in wanted]
+        with self.lock:
+            return self._request(wanted, plans)
+
+    def _request(
+        self, wanted: Sequence[tuple[ast.Metric, str]], plans: Sequence[Plan | None]
+    ) -> list[Metric]:
         self._weave([plan for plan in plans if plan is not None])
         made = []
         for (definition, focus), plan in zip(wanted, plans, strict=True):
@@ -103,10 +131,31 @@ class Engine:
                 node.users += 1
             made.append(Metric(self, definition, Focus.parse(focus), plan, node))
         self.metrics += made
-        self._sampler = None
+        self.forget_sampler()
         return made
 
-    def _plan(self, metric: ast.Metric, focus: Focus, by_function: bool) -> Plan | None:
+    def keep_within(self, share: float) -> None:
+        """Keep what the target loses below a part of its time, for all metrics asked for later."""
+        self._budget = Budget(self, share)
+
+    @property
+    def overhead(self) -> float | None:
+        """What the target loses at the moment, from 0 to 1; not known without a budget."""
+        return None if self._budget is None else self._budget.overhead
+
+    def nodes(self) -> list[Node]:
+        """The instruments that count how often they are hit."""
+        return [node for node in self._nodes.values() if node.has_hits]
+
+    def forget_sampler(self) -> None:
+        """What is read at each sample has changed."""
+        self._sampler = None
+
+    def plan(
+        self, metric: ast.Metric, focus_text: str, *, by_function: bool = False
+    ) -> Plan | None:
+        """Say what a metric needs; nothing is woven. The kernel's counters need nothing."""
+        focus = Focus.parse(focus_text)
         if metric.base.process:
             if metric.base.process not in kernel.COUNTED:
                 raise InvalidArgument(
@@ -116,8 +165,19 @@ class Engine:
             if focus.parts:
                 raise InvalidArgument(f"{metric.name} is known for the whole process only")
             return None
-        lists, constraints = self.library.lists, self.library.constraints
+        lists, constraints = {**self.library.lists, **self._lists}, self.library.constraints
         return lower(metric, focus, self.program, lists, constraints, by_function=by_function)
+
+    def snippets(self, plan: Plan) -> list[tuple[str, str]]:
+        """What would be woven for a plan: where, and the text of the snippet."""
+        found = []
+        for instrument in (*plan.predicates, plan.base):
+            imports = [declaration for _, declaration in instrument.imports]
+            for weaving in instrument.weavings:
+                title = f"{weaving.order} at {len(weaving.points)} {weaving.points[0].kind} points"
+                text = "\n".join([*imports, *instrument.declarations, weaving.body])
+                found.append((title, text))
+        return found
 
     def _weave(self, plans: Sequence[Plan]) -> None:
         """Weave what is not woven yet, predicates before what uses them."""
@@ -126,6 +186,8 @@ class Engine:
             for instrument in (*plan.predicates, plan.base):
                 if instrument.key not in self._nodes:
                     new.setdefault(instrument.key, instrument)
+        # Where there is a budget, one must know how often each is hit.
+        hits = () if self._budget is None else (f"counter {HITS} shared",)
         count = sum(len(instrument.weavings) for instrument in new.values())
         numbers = iter(self.target.reserve_probes(count))
         first: dict[tuple[object, ...], int] = {
@@ -138,12 +200,14 @@ class Engine:
             imports = [f"{text} of {first[other]}" for other, text in instrument.imports]
             for weaving in instrument.weavings:
                 number = next(numbers)
-                data = [f"{text} of {own[0]}" if own else text for text in instrument.declarations]
+                declared = (*instrument.declarations, *hits)
+                data = [f"{text} of {own[0]}" if own else text for text in declared]
+                count_hit = [f"{HITS} += 1"] if hits else []
                 own.append(number)
                 items.append(
                     (
                         number,
-                        "\n".join([*imports, *data, weaving.body]),
+                        "\n".join([*imports, *data, *count_hit, weaving.body]),
                         [point.kind for point in weaving.points],
                         [point.address for point in weaving.points],
                         [point.target for point in weaving.points],
@@ -160,7 +224,7 @@ class Engine:
                 Probe(self.target, number, weaving.points)
                 for number, weaving in zip(woven[key], instrument.weavings, strict=True)
             ]
-            self._nodes[key] = Node(instrument, probes)
+            self._nodes[key] = Node(instrument, probes, has_hits=bool(hits))
         for plan in plans:
             node = self._nodes[plan.base.key]
             if not node.needs:
@@ -170,10 +234,11 @@ class Engine:
 
     def forget(self, metric: Metric) -> None:
         """Take out what a metric needed and no other does."""
-        self.metrics.remove(metric)
-        self._sampler = None
-        if metric.node is not None:
-            self._release(metric.node)
+        with self.lock:
+            self.metrics.remove(metric)
+            self.forget_sampler()
+            if metric.node is not None:
+                self._release(metric.node)
 
     def _release(self, node: Node) -> None:
         node.users -= 1
@@ -190,6 +255,10 @@ class Engine:
 
     def sample(self) -> float:
         """Note the value of every metric, and return the time of it, in seconds since 1970."""
+        with self.lock:
+            return self._sample()
+
+    def _sample(self) -> float:
         if self._sampler is None:
             self._sampled = [metric for metric in self.metrics if metric.is_simple]
             self._others = [metric for metric in self.metrics if not metric.is_simple]
@@ -207,6 +276,8 @@ class Engine:
 
     def close(self) -> None:
         """Keep the last values, for the session ends."""
+        if self._budget is not None:
+            self._budget.close()
         for metric in self.metrics:
             metric.freeze()
 

@@ -13,6 +13,7 @@ from weft.errors import WeftError
 from weft.mdl import ast
 from weft.mdl.lower import Focus, Plan
 from weft.metrics import kernel
+from weft.metrics.budget import HITS, Sampling, estimate
 from weft.metrics.history import History
 from weft.metrics.model import Interval, MetricKind, Sample, Shed, Value
 from weft.probes import Bucket, Histogram, MapValue, Timer
@@ -50,12 +51,15 @@ class Metric:
         self._plan = plan
         self.node = node
         self.shed: Shed | None = None
-        self.interval: Interval | None = None
+        self.sampling: Sampling | None = None
         self._history = History()
         self._names: dict[int, str] = {}
         self._last: Raw | None = None
+        self._last_hits = 0
         self._first: Raw | None = None
+        self._hits_before = 0
         self._first = self._read()
+        self._hits_before = self._hits()
         self._history.add(time.time(), _number(self._minus(self._first)))
 
     # What it is.
@@ -120,7 +124,47 @@ class Metric:
     @property
     def value(self) -> Value:
         """The value now."""
-        return self._shown(self._minus(self._read()))
+        return self._shown(self._now())
+
+    @property
+    def interval(self) -> Interval | None:
+        """Where the true value is, when it was not measured all the time."""
+        gaps = self._gaps()
+        if not gaps or not self._is_sampled:
+            return None
+        return estimate(_number(self._minus(self._read())), gaps, self._hits())[1]
+
+    @property
+    def _is_sampled(self) -> bool:
+        return self.node is not None and self.node.can_be_sampled
+
+    def _gaps(self) -> list[Sampling]:
+        gaps = list(self.node.gaps) if self.node else []
+        return gaps if self.sampling is None else [*gaps, self.sampling]
+
+    def _hits(self) -> int:
+        """How often it was hit since it was asked for."""
+        if self.node is None or not self.node.has_hits or self._last is not None:
+            return self._last_hits
+        hits = self.node.probes[0].value(HITS)
+        assert isinstance(hits, int)
+        self._last_hits = hits - self._hits_before
+        return self._last_hits
+
+    def _now(self) -> Raw:
+        """What was measured since it was asked for, and what was missed as far as one can say."""
+        raw = self._minus(self._read())
+        gaps = self._gaps()
+        seen = _number(raw)
+        if not gaps or not self._is_sampled or not seen:
+            return raw
+        factor = estimate(seen, gaps, self._hits())[0] / seen
+        if isinstance(raw, Histogram):
+            buckets = (Bucket(b.low, b.high, round(b.count * factor)) for b in raw.buckets)
+            return Histogram(tuple(buckets), round(raw.count * factor), round(raw.sum * factor))
+        if isinstance(raw, dict):
+            return {key: round(value * factor) for key, value in raw.items()}
+        return round(raw * factor) if isinstance(raw, int) else raw
 
     @property
     def datum(self) -> str:
@@ -136,6 +180,7 @@ class Metric:
             and self.node is not None
             and not filters
             and not self._plan.selected
+            and not self._gaps()
             and self._definition.aggregate == "sum"
         )
 
@@ -151,12 +196,16 @@ class Metric:
 
     def note_value(self, now: float) -> None:
         """Read the value and note its total."""
-        self._history.add(now, _number(self._minus(self._read())))
+        self._history.add(now, _number(self._now()))
 
     def freeze(self) -> None:
         """Keep the value as it is."""
         if self._last is None:
-            self._last = self._read()
+            last = self._read()
+            self._hits()
+            self._last = last
+            if self.sampling is not None:
+                self.sampling.until = self.sampling.until or time.monotonic()
 
     def _read(self) -> Raw:
         if self._last is not None:
@@ -273,14 +322,14 @@ class Metric:
     def stream(self, interval: float = 1.0, limit: int | None = None) -> Iterator[Sample]:
         """Sample every ``interval`` seconds: all metrics of the session; yield this one's."""
         due = time.monotonic()
-        before = self._now()
+        before = (time.time(), _number(self._now()))
         count = 0
         while limit is None or count < limit:
             due += interval
             time.sleep(max(0.0, due - time.monotonic()))
             self._engine.sample()
             sample = self._since(before)
-            before = (sample.time, _number(self._minus(self._read())))
+            before = (sample.time, before[1] + sample.change)
             count += 1
             yield sample
 
@@ -289,22 +338,19 @@ class Metric:
     ) -> AsyncIterator[Sample]:
         """Sample like :meth:`stream`, for ``async for``."""
         due = time.monotonic()
-        before = self._now()
+        before = (time.time(), _number(self._now()))
         count = 0
         while limit is None or count < limit:
             due += interval
             await asyncio.sleep(max(0.0, due - time.monotonic()))
             self._engine.sample()
             sample = self._since(before)
-            before = (sample.time, _number(self._minus(self._read())))
+            before = (sample.time, before[1] + sample.change)
             count += 1
             yield sample
 
-    def _now(self) -> tuple[float, float]:
-        return time.time(), _number(self._minus(self._read()))
-
     def _since(self, before: tuple[float, float]) -> Sample:
-        now, raw = time.time(), self._minus(self._read())
+        now, raw = time.time(), self._now()
         return Sample(now, self._shown(raw), _number(raw) - before[1], now - before[0])
 
     # Its end.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weft.errors import InvalidArgument
@@ -61,8 +60,7 @@ class TargetProgram:
 
     def own(self) -> Procedures:
         """The functions of the program itself, not of its libraries."""
-        name = Path(self._session.program()).name.removesuffix(" (deleted)")
-        return self.modules(name) or _by_address(self._tree.modules[0].functions())
+        return _by_address(self._tree.modules[0].functions())
 
     def modules(self, pattern: str) -> Procedures:
         """The functions of the modules of a name."""

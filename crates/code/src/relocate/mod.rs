@@ -90,6 +90,10 @@ pub struct Moved {
 pub struct Relocated {
     /// The code, then the constants that it needs.
     pub bytes: Vec<u8>,
+    /// How many of the bytes are code.
+    pub code_length: usize,
+    /// Where the jumps are that are no copies.
+    pub jumps: Vec<u64>,
     /// Where each instruction went, in the order in which they were copied.
     pub map: Vec<Moved>,
     /// Where each label is, in the order in which they were made.
@@ -192,7 +196,7 @@ impl<'a> Relocator<'a> {
             })
             .collect();
         let mut output = Output::new(to);
-        let (mut map, mut labels) = (Vec::new(), Vec::new());
+        let (mut map, mut labels, mut jumps) = (Vec::new(), Vec::new(), Vec::new());
         let mut falls_through = true;
         // Where code that belongs to the next instruction begins, and where jumps enter it.
         let (mut before, mut entered) = (None, None);
@@ -224,6 +228,7 @@ impl<'a> Relocator<'a> {
                     falls_through = can_fall_through(&source.instruction);
                 }
                 Item::Jump(aim) => {
+                    jumps.push(at);
                     output.jump(at, Place::Aim(aim));
                     falls_through = false;
                 }
@@ -233,8 +238,9 @@ impl<'a> Relocator<'a> {
                 }
             }
         }
+        let code_length = output.here().wrapping_sub(to) as usize;
         let bytes = output.finish(&map, &labels)?;
-        Ok(Relocated { bytes, map, labels, falls_through })
+        Ok(Relocated { bytes, code_length, jumps, map, labels, falls_through })
     }
 }
 

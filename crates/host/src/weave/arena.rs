@@ -176,6 +176,12 @@ impl Arena {
         self.memory[offset..offset + bytes.len()].copy_from_slice(bytes);
     }
 
+    /// Code that was written.
+    pub fn read(&self, at: TargetAddr, length: usize) -> &[u8] {
+        let offset = (HEAD + (at - self.code().start)) as usize;
+        &self.memory[offset..offset + length]
+    }
+
     /// Notes a change that is about to be made; returns its place in the list.
     pub fn note(&mut self, change: Change) -> Result<u32> {
         let index = match self.unused_changes.pop() {

@@ -2,16 +2,20 @@
 //!
 //! `text` knows the code of modules, `points` where probes can be, `plan` (pure) where the jumps to
 //! them go, `trampoline` (pure) what they lead to, `arena` and `values` hold memory in the target,
-//! `site` compiles snippets for their places, `edit` changes code, `weaver` prepares what is to be there, `apply` puts it there.
+//! `site` compiles snippets for their places, `edit` changes code, `weaver` prepares what is to be there,
+//! `apply` puts it there, `listing` shows it; `calibrate` and `price` predict what it costs.
 
 mod apply;
 mod arena;
+mod calibrate;
 mod clock;
 pub(crate) mod edit;
 mod family;
 mod landing;
+mod listing;
 mod plan;
 mod points;
+mod price;
 mod read;
 mod site;
 mod text;
@@ -24,6 +28,7 @@ pub use apply::Changes;
 pub(crate) use apply::addresses_in;
 pub(crate) use edit::{Edit, apply as apply_edits};
 pub use points::{Point, Selection};
+pub use price::usual_costs;
 pub use read::TimerValue;
 pub use weaver::{FoundPoints, Order, Weaver};
 pub use woven::{ProbeId, Refusal};

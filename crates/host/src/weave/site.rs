@@ -3,6 +3,7 @@
 use super::arena::Arena;
 use super::clock::clock;
 use super::plan::Spot;
+use super::points::Point;
 use super::text::FunctionTerrain;
 use super::values::Values;
 use super::woven::{Probe, Strand};
@@ -60,8 +61,20 @@ pub(super) fn compile_strand(
     env: &Env,
 ) -> Result<Compiled, String> {
     let point = probe.points[strand.point];
-    let convention = terrain.whole.convention;
     let body = probe.weave.body(point.kind).unwrap_or_default();
+    let site = site(point, spot, terrain, liveness);
+    compile(&probe.weave.data, body, &site, env, &probe.places_of(strand.point))
+        .map_err(|refusal| refusal.to_string())
+}
+
+/// What a snippet finds at a point.
+pub fn site(
+    point: Point,
+    spot: Spot,
+    terrain: &FunctionTerrain<'_>,
+    liveness: Option<&Liveness<'_>>,
+) -> Site {
+    let convention = terrain.whole.convention;
     let live = match (spot, liveness) {
         (Spot::Entry(at), _) => live_at_entry(terrain.text.bytes(at), at, convention, LOOK_AHEAD),
         (Spot::After(at), Some(liveness)) => liveness.after(at),
@@ -70,7 +83,7 @@ pub(super) fn compile_strand(
     };
     // Where a function begins or ends, nothing of it is below the stack pointer.
     let at_its_edge = matches!(point.kind, PointKind::Entry | PointKind::Exit);
-    let site = Site {
+    Site {
         kind: point.kind,
         convention,
         dead: !live.registers,
@@ -78,7 +91,5 @@ pub(super) fn compile_strand(
         red_zone: !at_its_edge && convention != Convention::Go,
         address: point.address,
         stack_shift: 0,
-    };
-    compile(&probe.weave.data, body, &site, env, &probe.places_of(strand.point))
-        .map_err(|refusal| refusal.to_string())
+    }
 }

@@ -4,6 +4,7 @@ use super::plan::{Plan, Spot, Window};
 use iced_x86::{Decoder, DecoderOptions, Instruction};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use weft_code::{Aim, Immovable, Moved, Relocator};
 use weft_snippet::Compiled;
 
@@ -24,6 +25,32 @@ pub struct Trampoline {
     pub start: u64,
     /// Where the window's instructions went.
     pub moved: Vec<Moved>,
+    /// What else is where.
+    pub contents: Contents,
+}
+
+/// What of a trampoline is no copied instruction.
+#[derive(Clone, Debug, Default)]
+pub struct Contents {
+    /// The snippets.
+    pub inserted: Vec<Inserted>,
+    /// Jumps out of the trampoline, or past some of it.
+    pub jumps: Vec<u64>,
+    /// Where the code ends; constants follow.
+    pub code_end: u64,
+}
+
+/// A snippet in a trampoline.
+#[derive(Clone, Debug)]
+pub struct Inserted {
+    /// The place that it is for, and which of that place's snippets it is.
+    pub spot: Spot,
+    /// See above.
+    pub index: usize,
+    /// Its code.
+    pub main: Range<u64>,
+    /// The part that is rarely run.
+    pub rare: Range<u64>,
 }
 
 impl Trampoline {
@@ -84,11 +111,19 @@ fn build_one<'a>(
     let cold_size: usize =
         of_window(window, insertions).flat_map(|(_, all)| all).map(Compiled::cold_len).sum();
     let start = (at + cold_size as u64).next_multiple_of(16);
-    let insertion = |compiled: &'a Compiled| {
-        let cold = &cold;
+    let inserted = RefCell::new(Vec::new());
+    let insertion = |spot: Spot, index: usize, compiled: &'a Compiled| {
+        let (cold, inserted) = (&cold, &inserted);
         move |main_at: u64| {
             let mut cold = cold.borrow_mut();
-            let (main, rare) = compiled.place(main_at, at + cold.len() as u64);
+            let rare_at = at + cold.len() as u64;
+            let (main, rare) = compiled.place(main_at, rare_at);
+            inserted.borrow_mut().push(Inserted {
+                spot,
+                index,
+                main: main_at..main_at + main.len() as u64,
+                rare: rare_at..rare_at + rare.len() as u64,
+            });
             cold.extend(rare);
             main
         }
@@ -110,16 +145,16 @@ fn build_one<'a>(
     let mut stubs = Vec::new();
     let mut falls_through = true;
     for step in &window.steps {
-        for compiled in at_spot(Spot::Entry(step.at)) {
-            relocator.insert_on_fall(insertion(compiled));
+        for (index, compiled) in at_spot(Spot::Entry(step.at)).iter().enumerate() {
+            relocator.insert_on_fall(insertion(Spot::Entry(step.at), index, compiled));
         }
-        for compiled in at_spot(Spot::Before(step.at)) {
-            relocator.insert(insertion(compiled));
+        for (index, compiled) in at_spot(Spot::Before(step.at)).iter().enumerate() {
+            relocator.insert(insertion(Spot::Before(step.at), index, compiled));
         }
         relocator.copy(step.at, bytes(step.at))?;
         falls_through = step.falls_through;
-        for compiled in at_spot(Spot::After(step.at)) {
-            relocator.insert_on_fall(insertion(compiled));
+        for (index, compiled) in at_spot(Spot::After(step.at)).iter().enumerate() {
+            relocator.insert_on_fall(insertion(Spot::After(step.at), index, compiled));
         }
         if !at_spot(Spot::Taken(step.at)).is_empty() {
             stubs.push(step.at);
@@ -132,8 +167,8 @@ fn build_one<'a>(
     for source in stubs {
         let target = decode(source, bytes(source)).near_branch_target();
         labels.insert(source, relocator.label());
-        for compiled in at_spot(Spot::Taken(source)) {
-            relocator.insert(insertion(compiled));
+        for (index, compiled) in at_spot(Spot::Taken(source)).iter().enumerate() {
+            relocator.insert(insertion(Spot::Taken(source), index, compiled));
         }
         relocator.jump(aim(target));
     }
@@ -150,7 +185,12 @@ fn build_one<'a>(
     let mut all = cold.take();
     all.resize((start - at) as usize, FILLER);
     all.extend(relocated.bytes);
-    Ok(Trampoline { at, bytes: all, start, moved: relocated.map })
+    let contents = Contents {
+        inserted: inserted.take(),
+        jumps: relocated.jumps,
+        code_end: start + relocated.code_length as u64,
+    };
+    Ok(Trampoline { at, bytes: all, start, moved: relocated.map, contents })
 }
 
 fn decode(at: u64, bytes: &[u8]) -> Instruction {

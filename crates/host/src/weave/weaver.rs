@@ -511,6 +511,7 @@ impl Weaver {
                 function,
                 window: window.start..window.end(),
                 moved: trampoline.moved,
+                contents: trampoline.contents,
             });
         }
         let woven = &self.woven[&function];

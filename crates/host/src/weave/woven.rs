@@ -4,6 +4,7 @@ use super::edit::Edit;
 use super::plan::{Plan, Spot};
 use super::points::Point;
 use super::text::Known;
+use super::trampoline::Contents;
 use crate::TargetAddr;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -125,6 +126,7 @@ pub(super) struct Piece {
     pub(super) function: u64,
     pub(super) window: Range<u64>,
     pub(super) moved: Vec<Moved>,
+    pub(super) contents: Contents,
 }
 
 impl Piece {

@@ -1,0 +1,120 @@
+"""Show what becomes of a metric, stage by stage."""
+
+from __future__ import annotations
+
+import pprint
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+import weft
+from weft.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from weft.mdl.lower import Plan
+
+STAGES = ("ast", "points", "ir", "asm", "cost")
+
+
+@click.command()
+@click.argument("metric", metavar="METRIC[@FOCUS]")
+@click.argument("pid", required=False, type=int)
+@click.option(
+    "--emit",
+    "stages",
+    type=click.Choice(STAGES),
+    multiple=True,
+    help="What to show; may be given several times. All of them, if not given.",
+)
+@click.option(
+    "-f",
+    "--file",
+    "files",
+    multiple=True,
+    metavar="FILE.mdl",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Take metrics from a file, too.",
+)
+def command(metric: str, pid: int | None, stages: tuple[str, ...], files: tuple[str, ...]) -> None:
+    """Show what becomes of a metric, stage by stage.
+
+    The definition as it was understood (ast), where in the process PID code goes (points), what it
+    does there (ir), as machine code (asm, for which it is woven for a moment), and what it is
+    predicted to cost each time (cost). All but the first need a process.
+
+    \b
+    Examples:
+      weft explain latency --emit ast
+      weft explain calls@/Code/libc.so.6/malloc 4711 --emit ir --emit cost
+    """
+    from weft.mdl.loader import load
+    from weft.metrics.engine import library_folder, unknown_metric
+
+    wanted = stages or (STAGES if pid is not None else ("ast",))
+    name, _, focus = metric.partition("@")
+    library = load(*sorted(library_folder().glob("*.mdl")), *map(Path, files))
+    if name not in library.metrics:
+        raise unknown_metric(name, library)
+    if "ast" in wanted:
+        _heading("ast", wanted)
+        click.echo(pprint.pformat(library.metrics[name], width=100, sort_dicts=False))
+    if set(wanted) == {"ast"}:
+        return
+    if pid is None:
+        raise InvalidArgument(
+            "there is no process to look at",
+            "all stages but ast depend on the program",
+            f"weft explain {metric} PID --emit {wanted[-1]}",
+        )
+    with weft.attach(pid) as session:
+        session.load_metrics(*map(Path, files))
+        _explain(session, name, focus, wanted)
+
+
+def _explain(session: weft.Session, name: str, focus: str, wanted: tuple[str, ...]) -> None:
+    engine = session.metrics
+    plan = engine.plan(engine.library.metrics[name], focus)
+    if plan is None:
+        click.echo(f"{name} is counted by the kernel: nothing is woven")
+        return
+    if "points" in wanted:
+        _heading("points", wanted)
+        _points(plan)
+    if "ir" in wanted:
+        _heading("ir", wanted)
+        for number, (title, text) in enumerate(engine.snippets(plan)):
+            click.echo(f"{'' if number == 0 else chr(10)}# {title}\n{text}")
+    if "asm" in wanted:
+        _heading("asm", wanted)
+        measured = session.metric(name, focus)
+        assert measured.node is not None
+        for node in (*measured.node.needs, measured.node):
+            for probe in node.probes:
+                for number in probe.numbers:
+                    click.echo(engine.target.probe_asm(number))
+        measured.remove()
+    if "cost" in wanted:
+        _heading("cost", wanted)
+        for title, text in engine.snippets(plan):
+            costs = engine.target.snippet_cost(text)
+            kinds = title.split(" at ")[1].split()[1]
+            click.echo(f"{costs[kinds]:8.1f} ns a time: {title}")
+
+
+def _heading(stage: str, wanted: tuple[str, ...]) -> None:
+    if len(wanted) > 1:
+        click.secho(f"== {stage}", bold=True)
+
+
+def _points(plan: Plan) -> None:
+    for instrument in (*plan.predicates, plan.base):
+        for weaving in instrument.weavings:
+            counts = Counter((point.module, point.kind) for point in weaving.points)
+            for (module, kind), count in counts.items():
+                click.echo(f"{weaving.order:8}{count:7} {kind} points in {module}")
+            for point in weaving.points[:20]:
+                click.echo(f"        {point}")
+            if len(weaving.points) > 20:
+                click.echo(f"        ... and {len(weaving.points) - 20} more")

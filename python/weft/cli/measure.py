@@ -1,0 +1,277 @@
+"""What ``weft attach`` and ``weft run`` share: the options of a measurement, and making it."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+
+import click
+
+from weft.cli.output import console, format_option_of
+from weft.errors import InvalidArgument
+from weft.metrics.model import TargetFacts
+
+if TYPE_CHECKING:
+    from weft.mdl import ast
+    from weft.metrics.metric import Metric
+    from weft.session import Session
+
+FORMATS = ("text", "json", "csv", "parquet")
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a user wants to be measured, and how it is to be shown."""
+
+    metrics: tuple[str, ...]
+    files: tuple[str, ...]
+    one_liners: tuple[str, ...]
+    interval: float
+    seconds: float | None
+    budget: float | None
+    output: str | None
+    output_format: str
+    prometheus: str | None
+    otlp: str | None
+    verbose: bool
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is to be measured."""
+        return not (self.metrics or self.one_liners)
+
+
+def options(command: _Function) -> _Function:
+    """Give a command the options of a measurement; they reach it as keyword arguments."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+_OPTIONS = (
+    click.option(
+        "-m",
+        "--metric",
+        "metrics",
+        multiple=True,
+        metavar="METRIC[@FOCUS]",
+        help="Measure a metric, of the program or a part of it. `weft metrics` lists them.",
+    ),
+    click.option(
+        "-e",
+        "one_liners",
+        multiple=True,
+        metavar="PROBE",
+        help="Measure by a one-liner: 'entry malloc { bytes += $arg[0] }'.",
+    ),
+    click.option(
+        "-f",
+        "--file",
+        "files",
+        multiple=True,
+        metavar="FILE.mdl",
+        type=click.Path(exists=True, dir_okay=False),
+        help="Take metrics from a file, too.",
+    ),
+    click.option(
+        "--interval",
+        type=click.FloatRange(min=0.01),
+        default=1.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="How often to sample.",
+    ),
+    click.option(
+        "--for",
+        "seconds",
+        type=click.FloatRange(min=0),
+        metavar="SECONDS",
+        help="How long to measure; without it until Ctrl-C, or until the target ends.",
+    ),
+    click.option(
+        "--budget",
+        metavar="PERCENT",
+        help="How much of its time the target may lose at most: 2%. Without it there is no limit.",
+    ),
+    click.option("-o", "--output", metavar="FILE", help="Write the result to a file."),
+    format_option_of(FORMATS),
+    click.option(
+        "--prometheus",
+        metavar="[HOST]:PORT",
+        help="Serve the metrics for Prometheus meanwhile; on the loopback address by default.",
+    ),
+    click.option("--otlp", metavar="URL", help="Push the metrics by OTLP over HTTP meanwhile."),
+    click.option("-v", "--verbose", is_flag=True, help="Say what could not be woven, and why."),
+)
+
+
+def wish(options: dict[str, Any]) -> Wish:
+    """Make sense of the options."""
+    budget = options.pop("budget")
+    return Wish(budget=None if budget is None else _share(budget), **options)
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text.removesuffix("%")) / 100
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 1:
+        raise InvalidArgument(f"{text!r} is no budget", advice="give a percentage: --budget 2%")
+    return share
+
+
+def requests(session: Session, wanted: Wish) -> list[tuple[ast.Metric, str]]:
+    """Return the definitions that are asked for, each with its focus."""
+    from weft.mdl.loader import bad_metric
+    from weft.mdl.one_liners import parse_one_liner
+    from weft.metrics.engine import unknown_metric
+
+    engine = session.metrics
+    engine.load(*map(Path, wanted.files))
+    found: list[tuple[ast.Metric, str]] = []
+    for text in wanted.metrics:
+        name, _, focus = text.partition("@")
+        metric = engine.library.metrics.get(name)
+        if metric is None:
+            raise unknown_metric(name, engine.library)
+        found.append((metric, focus))
+    for text in wanted.one_liners:
+        metrics, lists, diagnostics = parse_one_liner(text)
+        if any(one.severity == "error" for one in diagnostics):
+            raise bad_metric(diagnostics, {"<text>": text})
+        engine.define(lists)
+        found += [(metric, "") for metric in metrics]
+    return found
+
+
+def measure(
+    session: Session,
+    wanted: Wish,
+    facts: TargetFacts,
+    wait: Callable[[float], int | None],
+    *,
+    to_stderr: bool = False,
+) -> TargetFacts:
+    """Measure until it is enough, and write the result.
+
+    ``wait`` lets time pass, and returns the exit code when the target has ended meanwhile. The
+    program that ``weft run`` starts has standard output for itself.
+    """
+    from weft.ui.live import LiveTable
+
+    if wanted.budget is not None:
+        session.metrics.keep_within(wanted.budget)
+    metrics = session.metrics.request_all(requests(session, wanted))
+    screen = console(stderr=to_stderr)
+    is_shown = wanted.output_format == "text" and wanted.output is None
+    table = LiveTable(screen, facts, wanted.budget) if is_shown else None
+    if wanted.verbose:
+        _say_what_is_missing(metrics)
+    began = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        _export(stack, wanted, lambda: (facts, metrics))
+        if table is not None:
+            stack.callback(table.close)
+        for elapsed in _ticks(began, wanted, wait):
+            if isinstance(elapsed, int):
+                facts = replace(facts, exit_code=elapsed)
+                break
+            session.metrics.sample()
+            if table is not None:
+                table.update(metrics, elapsed, session.metrics.overhead)
+        session.metrics.sample()
+    seconds = time.monotonic() - began
+    session.metrics.close()
+    if table is not None:
+        table.finish(facts, metrics, seconds)
+    else:
+        _write(wanted, facts, metrics, seconds, to_stderr)
+    return facts
+
+
+def _ticks(
+    began: float, wanted: Wish, wait: Callable[[float], int | None]
+) -> Iterator[float | int]:
+    """The time that has passed, at each interval; the exit code when the target has ended."""
+    end = None if wanted.seconds is None else began + wanted.seconds
+    # The first values come at once: one wants to see that it works.
+    due = began + min(wanted.interval, 0.1)
+    try:
+        while True:
+            until = due if end is None else min(due, end)
+            code = wait(max(0.0, until - time.monotonic()))
+            if code is not None:
+                yield code
+                return
+            now = time.monotonic()
+            if end is not None and now >= end:
+                return
+            yield now - began
+            due = max(due + wanted.interval, now) if due > began + 0.1 else began + wanted.interval
+    except KeyboardInterrupt:
+        return
+
+
+def _say_what_is_missing(metrics: Sequence[Metric]) -> None:
+    for metric in metrics:
+        for name in metric.missing:
+            click.echo(f"{metric.name}: the program has no {name}", err=True)
+        for refusal in metric.refused:
+            click.echo(f"{metric.name}: {refusal}", err=True)
+
+
+def _export(stack: contextlib.ExitStack, wanted: Wish, source: Any) -> None:
+    if wanted.prometheus is not None:
+        from weft.export import prometheus
+
+        server = stack.enter_context(prometheus.serve(wanted.prometheus, source))
+        click.echo(f"metrics for Prometheus: {server.url}", err=True)
+    if wanted.otlp is not None:
+        from weft.export import otlp
+
+        stack.enter_context(otlp.push(wanted.otlp, source, wanted.interval))
+
+
+def _write(
+    wanted: Wish, facts: TargetFacts, metrics: Sequence[Metric], seconds: float, to_stderr: bool
+) -> None:
+    format_ = importlib.import_module(f"weft.export.{wanted.output_format}")
+    file: BinaryIO
+    if wanted.output is not None:
+        with Path(wanted.output).open("wb") as file:
+            format_.write(file, facts, metrics, seconds)
+        return
+    file = sys.stderr.buffer if to_stderr else sys.stdout.buffer
+    format_.write(file, facts, metrics, seconds)
+    file.flush()
+
+
+@contextlib.contextmanager
+def waiting_for(pid: int) -> Iterator[Callable[[float], int | None]]:
+    """Give a function that lets time pass, and tells when a process has ended: by code -1.
+
+    The exit code of a process that is not weft's own child cannot be known.
+    """
+    descriptor = os.pidfd_open(pid)
+    # A shell without job control has its children ignore it; here it ends the measurement.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def wait(seconds: float) -> int | None:
+        ended, _, _ = select.select([descriptor], [], [], seconds)
+        return -1 if ended else None
+
+    try:
+        yield wait
+    finally:
+        os.close(descriptor)
