@@ -99,7 +99,10 @@ class Source(Protocol):
 
 
 class SessionSource:
-    """A session that can be watched."""
+    """A session that can be watched.
+
+    ``command`` is what the session has started, and holds before its first instruction.
+    """
 
     def __init__(
         self, session: Session, command: Sequence[str] = (), budget: float | None = None
@@ -107,17 +110,18 @@ class SessionSource:
         self._session = session
         self.target = TargetFacts(session.pid, session.program(), tuple(command))
         self.budget = budget
+        self._is_stopped = bool(command)
         self._metrics: dict[Request, Metric] = {}
         self._threads: tuple[str, ...] = ()
         self._callers: dict[str, str] = {}
         self._end = ""
         session.load_metrics(_CALLERS_MDL)
+        if budget is not None:
+            session.metrics.keep_within(budget)
 
     @cached_property
-    def _modules(self) -> list[Module]:
-        name = Path(self.target.program).name.removesuffix(" (deleted)")
-        modules = self._session.modules()
-        return sorted(modules, key=lambda module: module.name != name)
+    def _modules(self) -> tuple[Module, ...]:
+        return self._session.resources().modules
 
     def modules(self) -> list[str]:
         """The names of the modules, that of the program itself first."""
@@ -152,6 +156,10 @@ class SessionSource:
 
     def read(self) -> Reading:
         """Read all that is measured. Of a target that has ended, the last values."""
+        if self._is_stopped:
+            # A program that weft has started waits for what is measured from its beginning on.
+            self._session.resume()
+            self._is_stopped = False
         if not self._end:
             self._end = self._ended()
         if not self._end:
@@ -161,6 +169,7 @@ class SessionSource:
             time.monotonic(),
             {request: self._values(request, metric) for request, metric in self._metrics.items()},
             self._threads,
+            overhead=self._session.metrics.overhead,
             shed=tuple(metric.shed for metric in self._metrics.values() if metric.shed),
             end=self._end,
         )

@@ -146,23 +146,38 @@ class Top(App[None]):
         self._elapsed = 0.0
         self._weaving: tuple[Request, float] | None = None
         self._counts: dict[str, int] = {}
+        self._header = Static(id="header")
+        self._tree: Tree[Node] = Tree("target", id="tree")
+        self._crumbs = Static(id="crumbs")
+        self._table: DataTable[Text] = DataTable(id="table", cursor_type="row", cell_padding=0)
+        self._latency = Static(id="latency")
+        self._help = Static(_HELP, id="help", markup=False)
+        self._notes = Static(id="notes")
+        self._status = Static(id="status")
+        place = "a part of a name; Enter keeps it, Esc drops it"
+        self._search = Input(id="search", placeholder=place)
         self._shown_columns: list[str] = []
         self._shown_cells: list[list[Text]] = []
         self._shown_paths: list[str] = []
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the target has ended."""
+        return self.board.reading is not None and bool(self.board.reading.end)
+
     def compose(self) -> ComposeResult:
         """Lay out the screen."""
-        yield Static(id="header")
+        yield self._header
         with Horizontal():
-            yield Tree[Node]("target", id="tree")
+            yield self._tree
             with Vertical():
-                yield Static(id="crumbs")
-                yield DataTable[Text](id="table", cursor_type="row", cell_padding=0)
-                yield Static(id="latency")
-        yield Static(_HELP, id="help", markup=False)
-        yield Static(id="notes")
-        yield Static(id="status")
-        yield Input(id="search", placeholder="a part of a name; Enter keeps it, Esc drops it")
+                yield self._crumbs
+                yield self._table
+                yield self._latency
+        yield self._help
+        yield self._notes
+        yield self._status
+        yield self._search
         yield Footer()
 
     def on_mount(self) -> None:
@@ -207,6 +222,10 @@ class Top(App[None]):
             self.post_message(self.Opened(self._source.modules()))
         except WeftError as error:
             self.post_message(self.Failed(error))
+        else:
+            # A program that has not begun yet begins when the first reading is made.
+            self._wake.wait()
+            self._wake.clear()
         woven: set[Request] = set()
         due = time.monotonic()
         while not self._is_closing.is_set():
@@ -257,7 +276,7 @@ class Top(App[None]):
 
     def _tell(self) -> None:
         """Say what is wanted now. Of a target that has ended, all stays as it is."""
-        if self.board.reading is not None and self.board.reading.end:
+        if self.has_ended:
             return
         self._wanted = self.board.wanted()
         self._wake.set()
@@ -269,8 +288,7 @@ class Top(App[None]):
         self.board.modules = message.modules
         for module in message.modules:
             self._code.add(shortened(module, _WIDE_TREE), Node("module", module))
-        if message.modules:
-            self._open(message.modules[0])
+        self._open(message.modules[0])
 
     def on_top_listed(self, message: Listed) -> None:
         """Put the functions of a module below it."""
@@ -303,8 +321,7 @@ class Top(App[None]):
 
     def on_top_read(self, message: Read) -> None:
         """Show the new values."""
-        ended = self.board.reading is not None and bool(self.board.reading.end)
-        if ended and message.reading.end:
+        if self.has_ended:
             return  # the last values stay
         self.board.note(message.reading)
         if message.reading.end:
@@ -409,8 +426,7 @@ class Top(App[None]):
 
     def action_help(self) -> None:
         """Show or hide what the keys do."""
-        pane = self.query_one("#help")
-        pane.display = not pane.display
+        self._help.display = not self._help.display
 
     def action_leave(self) -> None:
         """Leave the target, then end."""
@@ -448,21 +464,9 @@ class Top(App[None]):
 
     # What is on the screen.
 
-    @property
-    def _tree(self) -> Tree[Node]:
-        return self.query_one("#tree", Tree)
-
-    @property
-    def _table(self) -> DataTable[Text]:
-        return self.query_one("#table", DataTable)
-
-    @property
-    def _search(self) -> Input:
-        return self.query_one("#search", Input)
-
     def _say(self, text: str, style: str = "") -> None:
         line = shortened(text, max(1, self.size.width))
-        self.query_one("#status", Static).update(Text(line, style=style))
+        self._status.update(Text(line, style=style))
 
     def _tick(self) -> None:
         """Show that what takes long goes on."""
@@ -484,7 +488,7 @@ class Top(App[None]):
 
     def _show_header(self) -> None:
         reading = self.board.reading
-        if reading is None or not reading.end:
+        if not self.has_ended:
             self._elapsed = time.monotonic() - self._began
         line = header(
             self._source.target,
@@ -493,7 +497,7 @@ class Top(App[None]):
             reading.overhead if reading else None,
             self.size.width,
         )
-        self.query_one("#header", Static).update(line)
+        self._header.update(line)
 
     def _show_threads(self, names: tuple[str, ...]) -> None:
         known = {node.data.name: node for node in self._threads.children if node.data}
@@ -571,11 +575,11 @@ class Top(App[None]):
             parts.append(f"thread {board.thread}")
         if board.search:
             parts.append(f"/{board.search}")
-        crumbs = self.query_one("#crumbs", Static)
-        crumbs.update(Text(shortened("   ".join(parts), max(1, crumbs.size.width))))
+        line = shortened("   ".join(parts), max(1, self._crumbs.size.width))
+        self._crumbs.update(Text(line))
 
     def _show_latency(self) -> None:
-        pane = self.query_one("#latency", Static)
+        pane = self._latency
         pane.display = bool(self.board.latency)
         if not self.board.latency:
             return
@@ -596,6 +600,5 @@ class Top(App[None]):
         lines = [draw.shed_note(one, self.size.width) for one in shed[:_MOST_NOTES]]
         if len(shed) > _MOST_NOTES:
             lines.append(Text(f"… and {len(shed) - _MOST_NOTES} more were shed", style="yellow"))
-        notes = self.query_one("#notes", Static)
-        notes.display = bool(lines)
-        notes.update(Group(*lines))
+        self._notes.display = bool(lines)
+        self._notes.update(Group(*lines))
