@@ -142,6 +142,8 @@ class Top(App[None]):
         self._to_list: deque[str] = deque()
         self._wake = threading.Event()
         self._is_closing = threading.Event()
+        self._is_drawn = threading.Event()
+        self._is_drawn.set()
         self._began = time.monotonic()
         self._elapsed = 0.0
         self._weaving: tuple[Request, float] | None = None
@@ -237,7 +239,10 @@ class Top(App[None]):
             except WeftError as error:
                 self.post_message(self.Failed(error))
             else:
-                self.post_message(self.Read(reading))
+                # What is not drawn yet, on a slow line perhaps, is not to pile up.
+                if self._is_drawn.is_set():
+                    self._is_drawn.clear()
+                    self.post_message(self.Read(reading))
             # After a wait that took longer than planned, the next one is not cut short.
             due = max(due + self._interval, time.monotonic() + self._interval / 2)
             while not self._is_closing.is_set() and time.monotonic() < due:
@@ -329,6 +334,7 @@ class Top(App[None]):
             self._say(f"{message.reading.end}; these are the last values. q quits", "yellow")
         self._show_threads(message.reading.threads)
         self._show()
+        self.call_after_refresh(self._is_drawn.set)
 
     def on_top_left(self) -> None:
         """End: nothing of weft is in the target any more."""
