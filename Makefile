@@ -61,6 +61,7 @@ soak: release  ## The long forms of slow tests: thousands of attaches, kills, pr
 	$(PY) -m tests.soak.kill --long
 	$(PY) -m tests.soak.probes --long
 	$(PY) -m tests.cpython --long
+	WEFT_CASES=10000 $(PY) -m pytest -q tests/unit -k "survived or space_changes"
 	WEFT_CASES=1000000 cargo test --locked --release -p weft-snippet --test differential
 	cargo test --locked --release -p weft-code --test executed -- --ignored --nocapture
 	fuzz/run 600

@@ -1,7 +1,6 @@
-"""Writes the parts of the reference that the code itself knows: commands, exit codes, metrics.
+"""Writes the parts of the reference that the code itself knows.
 
-A page asks for a part with a comment: ``<!-- weft: commands -->``, ``<!-- weft: exit-codes -->``,
-``<!-- weft: metrics -->``.
+A page asks for a part with a comment, such as ``<!-- weft: commands -->``: see ``PARTS``.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from weft.cli import main
 from weft.cli.output import INTERRUPTED
 from weft.errors import WeftError
 from weft.mdl import ast
+from weft.mdl.diagnostics import CODES
 from weft.mdl.parser import parse
 
 
@@ -54,10 +54,26 @@ def metrics() -> str:
     return "\n\n".join(parts)
 
 
+def mdl_grammar() -> str:
+    """Return the grammar of MDL, as the parser reads it."""
+    return f"```text\n{files('weft.mdl').joinpath('grammar.lark').read_text()}```"
+
+
+def mdl_codes() -> str:
+    """Return the table of the diagnostics of MDL."""
+    rows = [
+        f"| [{name}](diagnostics.md#{name.lower()}) | {code.severity} | {code.meaning} |"
+        for name, code in CODES.items()
+    ]
+    return "\n".join(["| code | severity | meaning |", "|---|---|---|", *rows])
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "commands": commands,
     "exit-codes": exit_codes,
     "metrics": metrics,
+    "mdl-codes": mdl_codes,
+    "mdl-grammar": mdl_grammar,
 }
 
 

@@ -30,10 +30,13 @@ PointKind: TypeAlias = Literal["entry", "exit", "call", "after", "block", "edge"
 """Where a function is entered; each way out of it; before and after each call that it makes; the
 start of a basic block; a way from one block to another; any instruction."""
 
-PointSelection: TypeAlias = Literal[PointKind, "loads", "stores", "syscalls", "loops"]
+PointSelection: TypeAlias = Literal[
+    PointKind, "loads", "stores", "syscalls", "loops", "taken", "returns"
+]
 """All points of a kind, or some of them: the instructions (``insn``) that read memory, that write
-memory, or that call the kernel; the blocks that loops begin with. What pushes, pops, calls and
-returns move through the stack is neither a load nor a store."""
+memory, or that call the kernel; the blocks that loops begin with; the edges that jumps take; the
+exits that lead to the caller. What pushes, pops, calls and returns move through the stack is
+neither a load nor a store."""
 
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 
@@ -61,6 +64,10 @@ def kind_of(selection: PointSelection) -> PointKind:
     """Return the kind that the points of a selection have."""
     if selection == "loops":
         return "block"
+    if selection == "taken":
+        return "edge"
+    if selection == "returns":
+        return "exit"
     if selection == "loads" or selection == "stores" or selection == "syscalls":
         return "insn"
     return selection

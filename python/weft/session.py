@@ -163,8 +163,9 @@ class Session:
         ``where`` is a path of the resource tree, or several: ``/Code/libc.so.6/malloc``,
         ``/Code/redis-server/*``. A module alone stands for all of its functions. ``kind`` may also
         name some of the points of a kind: ``loads``, ``stores`` and ``syscalls`` are instructions,
-        ``loops`` are the blocks that loops begin with. Functions may have more points than weft
-        can see: :meth:`uncertain` says which.
+        ``loops`` are the blocks that loops begin with, ``taken`` the edges that jumps take, and
+        ``returns`` the exits that lead to the caller, by no detour. Functions may have more points
+        than weft can see: :meth:`uncertain` says which.
         """
         return self._points(where, kind)[0]
 

@@ -1,4 +1,4 @@
-"""Some of a function's points: loads, stores, system calls, loops; and points that nobody sees."""
+"""Some of a function's points: loads, stores, loops and more; and points that nobody sees."""
 
 from __future__ import annotations
 
@@ -63,8 +63,13 @@ def program(path: Path) -> Iterator[Program]:
         ("doubles", "stores", "insn", [200]),
         ("doubles", "loops", "block", [100, 200]),
         ("asks", "loads", "insn", []),
-        ("asks", "syscalls", "insn", [1]),
+        ("asks", "syscalls", "insn", [2]),
         ("asks", "loops", "block", []),
+        ("adds", "taken", "edge", [99]),
+        ("doubles", "taken", "edge", [100, 99]),
+        ("asks", "taken", "edge", []),
+        ("asks", "returns", "exit", [2]),
+        ("passes", "returns", "exit", []),
     ],
 )
 def test_chosen_points(
@@ -118,7 +123,7 @@ def test_points_that_nobody_sees(program: Program) -> None:
 
 
 def test_no_such_points(program: Program) -> None:
-    names = "loads, stores, syscalls, loops"
+    names = "loads, stores, syscalls, loops, taken, returns"
     with (
         weft.attach(program.pid) as session,
         pytest.raises(weft.errors.InvalidArgument, match=names),

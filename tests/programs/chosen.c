@@ -23,12 +23,15 @@ __asm__(".text\n.globl doubles\n.type doubles, @function\n"
 __asm__(".text\n.globl asks\n.type asks, @function\n"
         "asks: .cfi_startproc\n mov $39, %eax\n syscall\n mov %rax, %rdx\n mov %rdx, %rax\n ret\n"
         ".cfi_endproc\n.size asks, .-asks\n");
+/* Has another function return in its stead. */
+__asm__(".text\n.globl passes\n.type passes, @function\n"
+        "passes: .cfi_startproc\n nop\n nop\n nop\n nop\n nop\n jmp asks\n.cfi_endproc\n.size passes, .-passes\n");
 /* Jumps where nobody can tell. */
 __asm__(".text\n.globl strays\n.type strays, @function\n"
         "strays: .cfi_startproc\n lea 1f(%rip), %rax\n lea (%rax,%rdi), %rax\n imul $1, %rax, %rax\n jmp *%rax\n"
         "1: mov $7, %eax\n ret\n.cfi_endproc\n.size strays, .-strays\n");
 
-long adds(long *, long), fills(long *, long), doubles(long *, long), asks(void), strays(long);
+long adds(long *, long), fills(long *, long), doubles(long *, long), asks(void), passes(void), strays(long);
 
 int main(void) {
     static long elements[1000];
@@ -38,7 +41,7 @@ int main(void) {
     while (fgets(line, sizeof line, stdin)) {
         long count = atol(line);
         long sum = fills(elements, count) + adds(elements, count) + doubles(elements, count);
-        printf("%ld %ld %ld\n", sum, asks(), strays(0));
+        printf("%ld %ld %ld\n", sum, asks() - passes(), strays(0));
         fflush(stdout);
     }
     return 0;

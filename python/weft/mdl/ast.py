@@ -206,8 +206,8 @@ class Place(Node):
 class PointExpression(Node):
     """``func.entry``: points of one kind of a procedure, or of all procedures of a list.
 
-    ``kind`` is one of ``entry``, ``return``, ``calls``, ``blocks``, ``edges``, ``loops``,
-    ``insns``, ``loads``, ``stores``, ``syscalls``.
+    ``kind`` is one of ``entry``, ``return``, ``calls``, ``blocks``, ``edges``, ``taken``,
+    ``loops``, ``insns``, ``loads``, ``stores``, ``syscalls``.
     """
 
     place: Place

@@ -126,8 +126,9 @@ class Lexer:
     def _garbage(self, start: int) -> tuple[Token | None, int]:
         """Report what no token begins with; a string without an end is still taken for one."""
         if self.text[start] == '"':
-            end = self.text.find("\n", start)
-            token = self.token("STRING", start, end if end >= 0 else len(self.text))
+            line = self.text[start:].partition("\n")[0]
+            # What most likely follows the string is not taken for a part of it.
+            token = self.token("STRING", start, start + len(line.rstrip("; ,}\t\r")))
             hint = 'end it with `"` on the same line'
             self._report("MDL003", "this string never ends", hint, span_of(token))
             assert token.end_pos is not None

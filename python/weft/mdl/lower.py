@@ -12,6 +12,7 @@ from typing import Literal, Protocol, TypeAlias
 
 from weft.errors import InvalidArgument
 from weft.mdl import ast
+from weft.mdl.passes.scope import expressions, statements
 from weft.probes import Point, PointSelection
 
 __all__ = ["Focus", "Instrument", "Plan", "Program", "Weaving", "lower", "takes_code"]
@@ -27,6 +28,7 @@ _POINT_KINDS: Mapping[str, PointSelection] = {
     "return": "exit",
     "blocks": "block",
     "edges": "edge",
+    "taken": "taken",
     "insns": "insn",
     "loops": "loops",
     "loads": "loads",
@@ -336,9 +338,17 @@ def _points(program: Program, insert: ast.Insert, procedures: Procedures) -> tup
     kind: PointSelection
     if insert.point.kind == "calls":
         kind = "call" if insert.when == "preInsn" else "after"
+    elif insert.point.kind == "return" and _uses_result(insert.code):
+        # A function that is left by a jump to another one has no result yet.
+        kind = "returns"
     else:
         kind = _POINT_KINDS[insert.point.kind]
     return tuple(program.points(procedures, kind)) if procedures else ()
+
+
+def _uses_result(code: ast.CodeBlock) -> bool:
+    values = (value for one in statements(code.body) for value in expressions(one))
+    return any(isinstance(value, ast.Variable) and value.name == "return" for value in values)
 
 
 def _predicate(
@@ -357,6 +367,12 @@ def _predicate(
         points = _points(here.program, insert, procedures)
         if points:
             weavings.append(Weaving(points, insert.order, text))
+    # A call that an exception has ended is over where that is caught, if not by what it called.
+    catching = here.program.named("__cxa_begin_catch", is_regex=False)
+    if catching:
+        text = f"if {name} != 0 && frame >= {name} {{ {name} = 0 }}"
+        points = tuple(here.program.points(catching, "entry"))
+        weavings.append(Weaving(points, "append", text))
     return Instrument(
         ("constraint", constraint.name, constraint, part),
         (f"local {name}",),

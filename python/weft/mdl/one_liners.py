@@ -2,7 +2,8 @@
 
 Each variable that is added to becomes a metric of its own, with those statements that its value
 needs: a counter, with ``[key]`` a map, with ``<<`` a histogram, started and stopped a timer. A
-variable that is set with ``=`` is no metric but a local of each thread.
+variable that is set with ``=`` is no metric but a local of each thread; and so is a counter, to
+other metrics that read it.
 
 Each function pattern becomes a list whose name is the pattern in quotes, which no list in a text
 can have. The pattern is kept as it was written: a name, a glob, or a path such as
@@ -55,9 +56,11 @@ def parse_one_liner(
         item = ast.Item(probe.pattern, span=probe.span)
         name = _list_name(probe)
         lists[name] = ast.ListDefinition(name, "procedure", (), (item,), span=probe.span)
-    locals_ = {name for name, base in kinds.items() if base.type == "local"}
+    readable = {name for name, base in kinds.items() if base.type in ("local", "counter")}
     metrics = [
-        _metric(name, base, probes, locals_) for name, base in kinds.items() if base.type != "local"
+        _metric(name, base, probes, readable)
+        for name, base in kinds.items()
+        if base.type != "local"
     ]
     if not metrics and not found:
         message = "nothing is measured here"
@@ -184,7 +187,7 @@ def _key_names(keys: Iterable[ast.Expression]) -> Iterator[str]:
         used.add(name)
 
 
-def _metric(name: str, base: ast.Base, probes: list[_Probe], locals_: set[str]) -> ast.Metric:
+def _metric(name: str, base: ast.Base, probes: list[_Probe], readable: set[str]) -> ast.Metric:
     """Make a metric of the statements that the value of a variable needs."""
     needed = {name}
     while True:
@@ -196,9 +199,9 @@ def _metric(name: str, base: ast.Base, probes: list[_Probe], locals_: set[str]) 
             for expression in expressions(statement)
             if isinstance(expression, ast.Name)
         }
-        if not (read & locals_) - needed:
+        if not (read & readable) - needed:
             break
-        needed |= read & locals_
+        needed |= read & readable
     wheres = tuple(_where(probe, body) for probe, body in zip(probes, bodies, strict=True) if body)
     span = wheres[0].span
     whole = ast.Base(base.type, wheres, base.fields, span=span)

@@ -230,6 +230,8 @@ class _Driver:
         if is_end:
             what = "the text ends" if token.type == _END_OF_TEXT else f"`{token}` begins"
             message = f"{what} before what comes before it is complete"
+            closing = next((kind for kind in _CLOSING if kind in expected), None)
+            hint = f"add {self._shown(closing)} before it" if closing else hint
             self._report("MDL005", message, hint, token)
             return
         values = [self._value(kind) for kind in expected]

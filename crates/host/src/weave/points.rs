@@ -19,14 +19,20 @@ pub enum Selection {
     SystemCalls,
     /// Blocks that loops begin with.
     Loops,
+    /// Ways from one block to another that jumps take.
+    Taken,
+    /// Ways out of the function that lead to its caller.
+    Returns,
 }
 
 impl Selection {
-    const SOME: [(&'static str, Self); 4] = [
+    const SOME: [(&'static str, Self); 6] = [
         ("loads", Self::Loads),
         ("stores", Self::Stores),
         ("syscalls", Self::SystemCalls),
         ("loops", Self::Loops),
+        ("taken", Self::Taken),
+        ("returns", Self::Returns),
     ];
 
     /// The one of a name.
@@ -46,6 +52,8 @@ impl Selection {
             Self::All(kind) => kind,
             Self::Loads | Self::Stores | Self::SystemCalls => PointKind::Insn,
             Self::Loops => PointKind::Block,
+            Self::Taken => PointKind::Edge,
+            Self::Returns => PointKind::Exit,
         }
     }
 }
@@ -111,6 +119,10 @@ pub fn points(text: &ModuleText, known: &Known, selection: Selection) -> (Vec<Po
             let heads = graph.loops.iter().map(|each| graph.blocks[each.header].start);
             heads.map(|at| Point::new(kind, at)).collect()
         }
+        Selection::Taken => edges(&graph, |kind| {
+            matches!(kind, EdgeKind::Jump | EdgeKind::Taken | EdgeKind::Table)
+        }),
+        Selection::Returns => exits(&graph, |kind| kind == ExitKind::Return),
     };
     (points, unknown)
 }
@@ -121,15 +133,28 @@ fn instructions(graph: &Graph, mut is_wanted: impl FnMut(&Instruction) -> bool) 
     wanted.map(|instruction| Point::new(PointKind::Insn, instruction.ip())).collect()
 }
 
+fn edges(graph: &Graph, is_wanted: impl Fn(EdgeKind) -> bool) -> Vec<Point> {
+    let wanted = graph.edges.iter().filter(|edge| is_wanted(edge.kind));
+    wanted
+        .map(|edge| Point {
+            kind: PointKind::Edge,
+            address: graph.last(edge.from).ip(),
+            target: graph.blocks[edge.to].start,
+        })
+        .collect()
+}
+
+fn exits(graph: &Graph, is_wanted: impl Fn(ExitKind) -> bool) -> Vec<Point> {
+    let wanted = graph.exits.iter().filter(|exit| is_wanted(exit.kind));
+    wanted.map(|exit| Point::new(PointKind::Exit, exit.address)).collect()
+}
+
 fn of_kind(graph: &Graph, kind: PointKind) -> Vec<Point> {
     match kind {
         PointKind::Entry => Vec::new(),
-        PointKind::Exit => graph
-            .exits
-            .iter()
-            .filter(|exit| matches!(exit.kind, ExitKind::Return | ExitKind::TailJump { .. }))
-            .map(|exit| Point::new(kind, exit.address))
-            .collect(),
+        PointKind::Exit => {
+            exits(graph, |kind| matches!(kind, ExitKind::Return | ExitKind::TailJump { .. }))
+        }
         PointKind::CallBefore => {
             graph.calls.iter().map(|call| Point::new(kind, call.address)).collect()
         }
@@ -137,16 +162,7 @@ fn of_kind(graph: &Graph, kind: PointKind) -> Vec<Point> {
             graph.return_addresses().into_iter().map(|at| Point::new(kind, at)).collect()
         }
         PointKind::Block => graph.blocks.iter().map(|b| Point::new(kind, b.start)).collect(),
-        PointKind::Edge => graph
-            .edges
-            .iter()
-            .filter(|edge| edge.kind != EdgeKind::CallReturn)
-            .map(|edge| Point {
-                kind,
-                address: graph.last(edge.from).ip(),
-                target: graph.blocks[edge.to].start,
-            })
-            .collect(),
+        PointKind::Edge => edges(graph, |kind| kind != EdgeKind::CallReturn),
         PointKind::Insn => graph.instruction_boundaries().map(|at| Point::new(kind, at)).collect(),
     }
 }

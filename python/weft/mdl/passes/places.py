@@ -16,6 +16,7 @@ KINDS = (
     "calls",
     "blocks",
     "edges",
+    "taken",
     "loops",
     "insns",
     "loads",
