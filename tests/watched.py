@@ -72,6 +72,10 @@ class GivenSource:
         self._note_thread()
         return self.functions_of[module]
 
+    def count(self, request: Request) -> int:
+        self._note_thread()
+        return len(self.functions_of[request.path.split("/")[2]])
+
     def begin(self, request: Request) -> str:
         self._note_thread()
         if request.metric in self.errors:

@@ -165,9 +165,12 @@ class Board:
         else:
             self.measures.discard(request.metric)
 
-    def note(self, reading: Reading) -> None:
-        """Take a reading; what grows per second is what has grown since the one before."""
-        self.readings = (self.readings[1], reading)
+    def note(self, reading: Reading, *, is_early: bool = False) -> None:
+        """Take a reading; what grows per second is what has grown since the one before.
+
+        One that was made early, for something new, comes too soon after the last to tell rates.
+        """
+        self.readings = (self.readings[0] if is_early else self.readings[1], reading)
 
     # What it comes to.
 

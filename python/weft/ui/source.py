@@ -85,6 +85,9 @@ class Source(Protocol):
     def functions(self, module: str) -> list[str]:
         """The names of a module's functions."""
 
+    def count(self, request: Request) -> int:
+        """How many functions it has to be woven into."""
+
     def begin(self, request: Request) -> str:
         """Begin to measure. What one should know about it is returned, in words."""
 
@@ -137,6 +140,14 @@ class SessionSource:
             if function.kind == "function"
         }
         return sorted(names, key=str.casefold)
+
+    def count(self, request: Request) -> int:
+        """How many functions there are in what is to be measured."""
+        if not request.path.endswith("/*"):
+            return 1
+        name = request.path.split("/")[2]
+        modules = [module for module in self._modules if module.name == name]
+        return sum(len(module.symbols.select("*")) for module in modules)
 
     def begin(self, request: Request) -> str:
         """Begin to measure, and say what could not be woven."""

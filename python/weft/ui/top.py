@@ -43,6 +43,8 @@ _FEWEST_NAME = 14
 _MOST_IN_TREE = 500
 _MOST_NOTES = 2
 _TICK = 0.2
+_FIRST = 0.3
+"""How long to wait for the first rates, in seconds."""
 
 _HELP = """\
 Where   Tab      between the tree and the table      Enter    one step down:
@@ -114,12 +116,15 @@ class Top(App[None]):
 
         request: Request | None
         note: str = ""
+        count: int = 1
+        """How many functions it is woven into."""
 
     @dataclass
     class Read(Message):
-        """Everything was read."""
+        """Everything was read; early when that was for something new."""
 
         reading: Reading
+        is_early: bool = False
 
     @dataclass
     class Failed(Message):
@@ -144,10 +149,8 @@ class Top(App[None]):
         self._is_closing = threading.Event()
         self._is_drawn = threading.Event()
         self._is_drawn.set()
-        self._began = time.monotonic()
-        self._elapsed = 0.0
-        self._weaving: tuple[Request, float] | None = None
-        self._counts: dict[str, int] = {}
+        self._began: float | None = None
+        self._weaving: tuple[Request, int, float] | None = None
         self._header = Static(id="header")
         self._tree: Tree[Node] = Tree("target", id="tree")
         self._crumbs = Static(id="crumbs")
@@ -227,10 +230,11 @@ class Top(App[None]):
         else:
             # A program that has not begun yet begins when the first reading is made.
             self._wake.wait()
-            self._wake.clear()
         woven: set[Request] = set()
-        due = time.monotonic()
+        rest = min(_FIRST, self._interval)
+        is_early = False
         while not self._is_closing.is_set():
+            self._wake.clear()
             self._weave(woven)
             while self._to_list:
                 self._list(self._to_list.popleft())
@@ -242,36 +246,31 @@ class Top(App[None]):
                 # What is not drawn yet, on a slow line perhaps, is not to pile up.
                 if self._is_drawn.is_set():
                     self._is_drawn.clear()
-                    self.post_message(self.Read(reading))
-            # After a wait that took longer than planned, the next one is not cut short.
-            due = max(due + self._interval, time.monotonic() + self._interval / 2)
-            while not self._is_closing.is_set() and time.monotonic() < due:
-                if self._wake.wait(max(0.0, due - time.monotonic())):
-                    self._wake.clear()
-                    self._weave(woven)
-                    while self._to_list:
-                        self._list(self._to_list.popleft())
+                    self.post_message(self.Read(reading, is_early))
+            is_early = self._wake.wait(rest)
+            rest = self._interval
 
     def _weave(self, woven: set[Request]) -> None:
         """Make what is woven what is wanted."""
         wanted = self._wanted
+        for request in wanted - woven:
+            if self._is_closing.is_set():
+                return
+            woven.add(request)
+            try:
+                self.post_message(self.Weaving(request, count=self._source.count(request)))
+                note = self._source.begin(request)
+            except WeftError as error:
+                self.post_message(self.Failed(error, request))
+            else:
+                self.post_message(self.Weaving(None, note))
+        # Only now: what is woven for both the old and the new stays woven.
         for request in woven - wanted:
             woven.remove(request)
             try:
                 self._source.end(request)
             except WeftError as error:
                 self.post_message(self.Failed(error))
-        for request in wanted - woven:
-            if self._is_closing.is_set():
-                return
-            woven.add(request)
-            self.post_message(self.Weaving(request))
-            try:
-                note = self._source.begin(request)
-            except WeftError as error:
-                self.post_message(self.Failed(error, request))
-            else:
-                self.post_message(self.Weaving(None, note))
 
     def _list(self, module: str) -> None:
         try:
@@ -297,7 +296,6 @@ class Top(App[None]):
 
     def on_top_listed(self, message: Listed) -> None:
         """Put the functions of a module below it."""
-        self._counts[message.module] = len(message.functions)
         for node in self._code.children:
             if node.data and node.data.name == message.module and not node.children:
                 for name in message.functions[:_MOST_IN_TREE]:
@@ -308,8 +306,10 @@ class Top(App[None]):
 
     def on_top_weaving(self, message: Weaving) -> None:
         """Show that something is being woven, for as long as it takes."""
-        self._weaving = (message.request, time.monotonic()) if message.request else None
-        self._say(shortened(message.note, self.size.width), "yellow")
+        self._weaving = None
+        if message.request is not None:
+            self._weaving = (message.request, message.count, time.monotonic())
+        self._say(message.note, "yellow")
 
     def on_top_failed(self, message: Failed) -> None:
         """Say what cannot be done, and do without it."""
@@ -328,7 +328,9 @@ class Top(App[None]):
         """Show the new values."""
         if self.has_ended:
             return  # the last values stay
-        self.board.note(message.reading)
+        self.board.note(message.reading, is_early=message.is_early)
+        if self._began is None:
+            self._began = message.reading.time
         if message.reading.end:
             self._weaving = None
             self._say(f"{message.reading.end}; these are the last values. q quits", "yellow")
@@ -476,14 +478,11 @@ class Top(App[None]):
 
     def _tick(self) -> None:
         """Show that what takes long goes on."""
-        self._show_header()
         if self._weaving:
-            request, since = self._weaving
-            module = request.path.split("/")[2]
-            count = self._counts.get(module)
+            request, count, since = self._weaving
             where = request.path.removeprefix("/Code/")
-            if request.path.endswith("/*"):
-                where = f"{count:,} functions of {module}" if count else f"all of {module}"
+            if count > 1:
+                where = f"{count:,} functions of {where.removesuffix('/*')}"
             self._say(f"weaving {request.metric} into {where}: {time.monotonic() - since:.1f} s")
 
     def _show(self) -> None:
@@ -494,11 +493,9 @@ class Top(App[None]):
 
     def _show_header(self) -> None:
         reading = self.board.reading
-        if not self.has_ended:
-            self._elapsed = time.monotonic() - self._began
         line = header(
             self._source.target,
-            self._elapsed,
+            reading.time - (self._began or 0.0) if reading else 0.0,
             self._source.budget,
             reading.overhead if reading else None,
             self.size.width,
