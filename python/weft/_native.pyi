@@ -72,6 +72,22 @@ class Target:
         prepend: bool,
     ) -> int:
         """Weave a snippet at points, and return the number of the probe."""
+    def reserve_probes(self, count: int) -> list[int]:
+        """Numbers for probes that are to come: see :meth:`insert_many`."""
+    def insert_many(
+        self, items: list[tuple[int, str, list[PointKind], list[int], list[int], bool]]
+    ) -> None:
+        """Weave many snippets in one stop, or none if one cannot be woven.
+
+        Each is a number from :meth:`reserve_probes` and what :meth:`insert` takes. A snippet may
+        use data of other probes, also of those before it in the list: see ``of N`` in the
+        reference of the snippet language.
+        """
+    def discard_probe(self, probe: int) -> None:
+        """Forget a removed probe, and let others have its room.
+
+        What others use of its data stays until they are discarded too.
+        """
     def set_probe_enabled(self, probe: int, enabled: bool) -> None:
         """Put a probe into the code or take it out."""
     def remove_probe(self, probe: int) -> None:
@@ -89,20 +105,26 @@ class Target:
         """The same for a snippet at a usual point of each kind that it can be at."""
     def probe_data(self, probe: int) -> list[tuple[str, str]]:
         """The name and the kind of everything that a probe measures into."""
-    def probe_counters(self, probe: int, name: str, process: int | None) -> list[int]:
+    def probe_counters(
+        self, probe: int, name: str, process: int | None = None, thread: int | None = None
+    ) -> list[int]:
         """A counter of each point; one value if they share it."""
-    def probe_timer(self, probe: int, name: str, process: int | None) -> tuple[int, int]:
+    def probe_timer(
+        self, probe: int, name: str, process: int | None = None, thread: int | None = None
+    ) -> tuple[int, int]:
         """The nanoseconds of a timer, and how often it was stopped."""
     def probe_histogram(
-        self, probe: int, name: str, process: int | None
+        self, probe: int, name: str, process: int | None = None, thread: int | None = None
     ) -> tuple[list[tuple[int, int, int]], int]:
         """The buckets that are not empty (lowest, highest, how many), and the sum of all values."""
     def probe_map(
-        self, probe: int, name: str, process: int | None
+        self, probe: int, name: str, process: int | None = None, thread: int | None = None
     ) -> tuple[list[tuple[int | tuple[int, int], int]], int]:
         """The sums of a map by key, and how many additions found no room."""
     def probe_processes(self) -> list[int]:
         """The processes that have measured something, by the id that each has for itself."""
+    def probe_threads(self) -> list[tuple[int, int]]:
+        """The threads that have measured something: of each its process, and its own id."""
     def is_current(self) -> bool:
         """Whether the target still runs the program that weft is in."""
     def leave_children(self) -> None:
@@ -111,6 +133,21 @@ class Target:
         """The records of a ring since the last time."""
     def probe_lost(self, probe: int, name: str) -> int:
         """How much a ring or a map has lost for want of room."""
+
+@final
+class Sampler:
+    """Many values of one target, to be read again and again; reading stops nothing."""
+
+    def __new__(cls, target: Target, data: list[tuple[int, str]]) -> Sampler:
+        """Prepare to read data, each a probe's number and a name."""
+    def read(self) -> list[int]:
+        """All values, over all threads of all processes.
+
+        A counter gives one number, summed over all points; all else gives two: the nanoseconds and
+        the count of a timer, the count and the sum of a histogram, the sum and the losses of a map,
+        the number of records and the losses of a ring. The last values of removed probes stay;
+        those of discarded ones are an error.
+        """
 
 def snippet_points(snippet: str) -> list[PointKind]:
     """The kinds of points that a snippet has sections for; none when it has one body for all."""

@@ -241,38 +241,50 @@ class Probe:
         """
         return sorted({pid for part in self._parts for pid in part.target.probe_processes()})
 
+    def threads(self) -> list[tuple[int, int]]:
+        """Return the threads that have measured something: of each its process, and its own id.
+
+        Threads are named by the ids that they have in their own PID namespace. A thread that has
+        ended, and one that was started later with the same stack, count as one.
+        """
+        return sorted({pair for part in self._parts for pair in part.target.probe_threads()})
+
     def value(
-        self, name: str | None = None, *, process: int | None = None
+        self, name: str | None = None, *, process: int | None = None, thread: int | None = None
     ) -> int | Timer | Histogram | MapValue:
         """Return a value as it is now; without a name that of the first declaration.
 
         A counter is a number, summed over all threads and points; a timer is a :class:`Timer`, a
         histogram a :class:`Histogram`, and a map a dictionary from its keys to sums. Rings are read
-        with :meth:`records`. ``process`` asks for the value of a forked child.
+        with :meth:`records`. ``process`` asks for the value of a forked child, ``thread`` for that
+        of one thread: see :meth:`processes` and :meth:`threads`.
         """
         name, kind = self._datum(name)
         if kind == "counter":
             return sum(
-                sum(part.target.probe_counters(part.number, name, process)) for part in self._parts
+                sum(part.target.probe_counters(part.number, name, process, thread))
+                for part in self._parts
             )
         if kind == "timer":
-            times = [part.target.probe_timer(part.number, name, process) for part in self._parts]
+            times = [
+                part.target.probe_timer(part.number, name, process, thread) for part in self._parts
+            ]
             return Timer(sum(ns for ns, _ in times), sum(count for _, count in times))
         if kind == "histogram":
-            return self._histogram(name, process)
+            return self._histogram(name, process, thread)
         if kind == "map":
             sums: Counter[int | tuple[int, int]] = Counter()
             for part in self._parts:
-                entries, _ = part.target.probe_map(part.number, name, process)
+                entries, _ = part.target.probe_map(part.number, name, process, thread)
                 sums.update(dict(entries))
             return dict(sums)
         raise _wrong_kind(name, kind)
 
-    def _histogram(self, name: str, process: int | None) -> Histogram:
+    def _histogram(self, name: str, process: int | None, thread: int | None) -> Histogram:
         counts: Counter[tuple[int, int]] = Counter()
         total = 0
         for part in self._parts:
-            buckets, part_sum = part.target.probe_histogram(part.number, name, process)
+            buckets, part_sum = part.target.probe_histogram(part.number, name, process, thread)
             total += part_sum
             for low, high, count in buckets:
                 # Seen as signed, as the sum is, the last of the log2 buckets has the negative ones.
@@ -281,17 +293,20 @@ class Probe:
         filled = tuple(Bucket(low, high, count) for (low, high), count in sorted(counts.items()))
         return Histogram(filled, sum(bucket.count for bucket in filled), total)
 
-    def values(self, name: str | None = None, *, process: int | None = None) -> dict[Point, int]:
+    def values(
+        self, name: str | None = None, *, process: int | None = None, thread: int | None = None
+    ) -> dict[Point, int]:
         """Return a counter of each point. Points where it could not be woven are left out.
 
-        A ``shared`` counter has no such values: read it with :meth:`value`.
+        A ``shared`` counter has no such values: read it with :meth:`value`, which also says what
+        ``process`` and ``thread`` are.
         """
         name, kind = self._datum(name)
         if kind != "counter":
             raise _wrong_kind(name, kind)
         values: dict[Point, int] = {}
         for part in self._parts:
-            counts = part.target.probe_counters(part.number, name, process)
+            counts = part.target.probe_counters(part.number, name, process, thread)
             if len(counts) != len(part.points):
                 raise InvalidArgument(
                     f"{name} is shared by all points", advice="read it with value()"

@@ -46,6 +46,8 @@ with weft.attach(4711) as session:
     assert_type(session.uncertain("/Code/*/main", "loops"), list[weft.Point])
     assert_type(probe.tactics, dict[str, int])
     assert_type(probe.values("calls"), dict[weft.Point, int])
+    assert_type(probe.threads(), list[tuple[int, int]])
+    assert_type(probe.values(process=1, thread=2), dict[weft.Point, int])
     assert_type(probe.records(), list[tuple[int, ...]])
     assert_type(probe.lost("seen"), int)
     value = probe.value()

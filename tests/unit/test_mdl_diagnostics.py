@@ -70,7 +70,8 @@ def test_an_import_of_what_is_not_there_suggests_what_is(tmp_path: Path) -> None
     with pytest.raises(BadMetric) as caught:
         load(tmp_path / "main.mdl")
     (found,) = caught.value.diagnostics
-    assert (found.code, found.hint) == ("MDL050", "did you mean `pthread.mdl`?")
+    assert found.code == "MDL050"
+    assert found.hint.startswith("did you mean `pthread.mdl`")
     assert found.span == Span(1, 1, 1, 23)
 
 

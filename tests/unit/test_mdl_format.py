@@ -81,6 +81,7 @@ metric m {
         *)
   }
 }
+}
 """
 
 
@@ -92,6 +93,13 @@ def test_an_untidy_text() -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_it_is_formatted(path: Path) -> None:
     assert format_document(path.read_text()) == path.read_text()
+
+
+def test_a_brace_too_many_keeps_its_comments_from_what_follows() -> None:
+    list_ = 'list l is procedure { items { "f" }; }\n'
+    text = f"{list_}/// Of nothing.\n}}\n\n{list_}"
+    assert format_document(text) == text
+    assert all(one.doc == "" for one in parse(text)[0].definitions)  # type: ignore[union-attr]
 
 
 def test_what_does_not_fit_is_broken() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
@@ -15,10 +16,12 @@ from weft.errors import BadMetric
 from weft.mdl import ast, load, parse, parse_code, parse_one_liner, parse_where, render
 from weft.mdl.diagnostics import Diagnostic
 from weft.mdl.format import format_document
-from weft.mdl.lexer import Lexer
+from weft.mdl.lexer import Lexer, grammar
+from weft.mdl.passes.places import KINDS
 
-CASES = int(os.environ.get("WEFT_CASES", "300"))
-PAPER = Path(__file__).parents[3] / "shared" / "papers" / "003_36f1bd88985f7ee4.txt"
+CASES = int(os.environ.get("WEFT_CASES", "200"))
+ROOT = Path(__file__).parents[2]
+PAPER = ROOT.parent / "shared" / "papers" / "003_36f1bd88985f7ee4.txt"
 
 in_many_cases = settings(
     max_examples=CASES,
@@ -163,6 +166,18 @@ def test_every_node_knows_its_place() -> None:
     assert isinstance(insert, ast.Insert)
     assert insert.span == ast.Span(3, 5, 3, 46)
     assert insert.code.body[0].span == ast.Span(3, 36, 3, 43)
+
+
+def test_editors_know_every_keyword() -> None:
+    colours = json.loads((ROOT / "docs" / "mdl.tmLanguage.json").read_text())
+    patterns = json.dumps(colours["repository"])
+    values = [terminal.pattern.value for terminal in grammar().terminals]
+    keywords = [value for value in values if value.isidentifier()]
+    assert len(keywords) > 30
+    for word in (*keywords, *KINDS):
+        assert re.search(rf"\b{word}\b", patterns), word
+    for pattern in re.findall(r'"(?:match|begin|end)": ("(?:\\.|[^"\\])*")', patterns):
+        re.compile(json.loads(pattern))
 
 
 def one_liner(text: str) -> dict[str, ast.Metric]:

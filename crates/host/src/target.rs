@@ -10,7 +10,7 @@ use crate::ptrace;
 use crate::room::Room;
 use crate::stopped::{Caution, Pause, Stopped};
 use crate::weave::{
-    Changes, FoundPoints, Order, Point, ProbeId, Selection, Weaver, addresses_in, apply_edits,
+    Changes, FoundPoints, Item, Order, Point, ProbeId, Selection, Weaver, addresses_in, apply_edits,
 };
 use crate::worker::Worker;
 use crate::{Error, ErrorKind, Result};
@@ -163,34 +163,51 @@ impl Target {
 
     /// Weaves a snippet into the target at points, all of them in one short stop.
     pub fn insert(&mut self, weave: Weave, points: Vec<Point>, order: Order) -> Result<ProbeId> {
+        let id = self.weaver()?.reserve(1)[0];
+        self.insert_many(vec![Item { id, weave, points, order }])?;
+        Ok(id)
+    }
+
+    /// Weaves several snippets into the target, all of them in one short stop; or none, if one of them
+    /// cannot be. A snippet may use the data of those before it.
+    pub fn insert_many(&mut self, items: Vec<Item>) -> Result<()> {
         let agent = self.agent.clone().ok_or_else(|| detached(self.pid))?;
-        let draft = self.weaver()?.draft(weave, points, order)?;
-        let missing = self.weaver()?.missing(&draft);
+        let mut batch = self.weaver()?.draft(items)?;
+        let ids = batch.ids();
+        let missing = self.weaver()?.missing(&mut batch)?;
         if !missing.is_empty() {
             let weaver = self.weaver.clone();
             let pidfd = self.pidfd.as_raw_fd();
-            self.held(Reach::Some, move |stopped| {
+            let supplied = self.held(Reach::Some, move |stopped| {
                 let mut agent = agent.lock().map_err(poisoned)?;
                 agent.check_in(stopped.pid())?;
                 weaver.lock().map_err(poisoned)?.supply(&mut agent, stopped, pidfd, &missing)
-            })?;
+            });
+            if let Err(error) = supplied {
+                self.weaver()?.give_back(&mut batch);
+                return Err(error);
+            }
         }
-        let (id, changes) = self.weaver()?.weave(draft)?;
-        self.apply(changes)?;
-        Ok(id)
+        let changes = self.weaver()?.weave(batch)?;
+        self.apply(changes, &ids)
+    }
+
+    /// Forgets a probe that was removed, and lets others have its room.
+    pub fn discard(&mut self, probe: ProbeId) -> Result<()> {
+        self.weaver()?.discard(probe)
     }
 
     /// Puts a disabled probe back into the code, or takes an enabled one out of it, values and all
     /// else left as they are.
     pub fn set_enabled(&mut self, probe: ProbeId, enabled: bool) -> Result<()> {
         let changes = self.weaver()?.set_enabled(probe, enabled)?;
-        self.apply(changes)
+        self.apply(changes, &[])
     }
 
     /// Takes a probe out for good. Its last values can still be read.
     pub fn remove(&mut self, probe: ProbeId) -> Result<()> {
         let changes = self.weaver()?.remove(probe)?;
-        self.apply(changes)
+        self.apply(changes, &[])
     }
 
     /// Takes the probes out of the children that the target has forked.
@@ -225,15 +242,26 @@ impl Target {
         self.weaver.lock().map_err(poisoned)
     }
 
-    fn apply(&mut self, changes: Changes) -> Result<()> {
+    /// Makes changes, which bring in these probes.
+    fn apply(&mut self, changes: Changes, new: &[ProbeId]) -> Result<()> {
         if changes.is_empty() {
             return Ok(());
         }
         let weaver = self.weaver.clone();
+        // If the target cannot be held, they are to be taken back.
+        let changes = Arc::new(Mutex::new(changes));
+        let shared = changes.clone();
         let done = self.held(Reach::Awake, move |stopped| {
-            weaver.lock().map_err(poisoned)?.apply(stopped, changes)
-        })?;
-        self.weaver()?.finish(done);
+            let mut changes = shared.lock().map_err(poisoned)?;
+            weaver.lock().map_err(poisoned)?.apply(stopped, &mut changes)
+        });
+        match done {
+            Ok(done) => self.weaver()?.finish(done),
+            Err(error) => {
+                self.weaver()?.take_back(&*changes.lock().map_err(poisoned)?, new);
+                return Err(error);
+            }
+        }
         Ok(())
     }
 
@@ -243,7 +271,7 @@ impl Target {
             return Ok(());
         }
         let changes = self.weaver()?.remove_all()?;
-        self.apply(changes)?;
+        self.apply(changes, &[])?;
         for _ in 0..STRAGGLER_TRIES {
             if !self.weaver()?.is_anyone_inside() {
                 break;

@@ -6,6 +6,7 @@ mod checks;
 mod errors;
 mod probes;
 mod process;
+mod sampler;
 mod symbols;
 mod target;
 
@@ -14,6 +15,7 @@ mod target;
 fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
     m.add_class::<target::Target>()?;
+    m.add_class::<sampler::Sampler>()?;
     m.add_function(wrap_pyfunction!(process::maps, m)?)?;
     m.add_function(wrap_pyfunction!(process::threads, m)?)?;
     m.add_function(wrap_pyfunction!(process::modules, m)?)?;

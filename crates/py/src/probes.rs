@@ -6,7 +6,7 @@ use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use std::collections::BTreeMap;
-use weft_host::weave::{Order, Point, ProbeId, Selection, Weaver, usual_costs};
+use weft_host::weave::{Item, Order, Point, ProbeId, Selection, Weaver, Whose, usual_costs};
 use weft_host::{Error, ErrorKind};
 use weft_snippet::{Diagnostic, PointKind, Weave};
 
@@ -15,6 +15,9 @@ type BucketRow = (i64, i64, u64);
 
 /// key, sum.
 type EntryRow<'py> = (Bound<'py, PyAny>, i64);
+
+/// number, snippet, kinds, addresses, targets, whether before others.
+type ItemRow = (ProbeId, String, Vec<String>, Vec<u64>, Vec<u64>, bool);
 
 /// kind, address, target.
 type PlaceRow = (&'static str, u64, u64);
@@ -42,6 +45,16 @@ fn no_such_points(name: &str, known: &[&str]) -> PyErr {
 
 fn parse(snippet: &str) -> PyResult<Weave> {
     Weave::parse(snippet).map_err(|diagnostic| to_python(as_error(&diagnostic)))
+}
+
+fn item((id, snippet, kinds, addresses, targets, prepend): ItemRow) -> PyResult<Item> {
+    let weave = parse(&snippet)?;
+    let places = kinds.iter().zip(addresses.into_iter().zip(targets));
+    let points = places
+        .map(|(name, (address, target))| Ok(Point { kind: kind(name)?, address, target }))
+        .collect::<PyResult<Vec<_>>>()?;
+    let order = if prepend { Order::Prepend } else { Order::Append };
+    Ok(Item { id, weave, points, order })
 }
 
 fn as_error(diagnostic: &Diagnostic) -> Error {
@@ -84,13 +97,24 @@ impl Target {
         targets: Vec<u64>,
         prepend: bool,
     ) -> PyResult<ProbeId> {
-        let weave = parse(snippet)?;
-        let places = kinds.iter().zip(addresses.into_iter().zip(targets));
-        let points = places
-            .map(|(name, (address, target))| Ok(Point { kind: kind(name)?, address, target }))
-            .collect::<PyResult<Vec<_>>>()?;
-        let order = if prepend { Order::Prepend } else { Order::Append };
+        let Item { weave, points, order, .. } =
+            item((0, snippet.into(), kinds, addresses, targets, prepend))?;
         self.with(py, move |target| target.insert(weave, points, order))
+    }
+
+    fn reserve_probes(&self, count: usize) -> PyResult<Vec<ProbeId>> {
+        let target = self.lock()?;
+        let mut weaver = target.weaver().map_err(to_python)?;
+        Ok(weaver.reserve(count))
+    }
+
+    fn insert_many(&self, py: Python<'_>, items: Vec<ItemRow>) -> PyResult<()> {
+        let items = items.into_iter().map(item).collect::<PyResult<Vec<_>>>()?;
+        self.with(py, move |target| target.insert_many(items))
+    }
+
+    fn discard_probe(&self, probe: ProbeId) -> PyResult<()> {
+        self.lock()?.discard(probe).map_err(to_python)
     }
 
     fn set_probe_enabled(&self, py: Python<'_>, probe: ProbeId, enabled: bool) -> PyResult<()> {
@@ -139,32 +163,39 @@ impl Target {
         })
     }
 
+    #[pyo3(signature = (probe, name, process = None, thread = None))]
     fn probe_counters(
         &self,
         probe: ProbeId,
         name: &str,
         process: Option<u32>,
+        thread: Option<u32>,
     ) -> PyResult<Vec<i64>> {
-        self.weaver(|weaver| weaver.counters(probe, name, process))
+        self.weaver(|weaver| weaver.counters(probe, name, Whose { process, thread }))
     }
 
+    #[pyo3(signature = (probe, name, process = None, thread = None))]
     fn probe_timer(
         &self,
         probe: ProbeId,
         name: &str,
         process: Option<u32>,
+        thread: Option<u32>,
     ) -> PyResult<(u64, u64)> {
-        let timer = self.weaver(|weaver| weaver.timer(probe, name, process))?;
+        let timer = self.weaver(|weaver| weaver.timer(probe, name, Whose { process, thread }))?;
         Ok((timer.nanoseconds, timer.count))
     }
 
+    #[pyo3(signature = (probe, name, process = None, thread = None))]
     fn probe_histogram(
         &self,
         probe: ProbeId,
         name: &str,
         process: Option<u32>,
+        thread: Option<u32>,
     ) -> PyResult<(Vec<BucketRow>, i64)> {
-        let histogram = self.weaver(|weaver| weaver.histogram(probe, name, process))?;
+        let histogram =
+            self.weaver(|weaver| weaver.histogram(probe, name, Whose { process, thread }))?;
         let lows = histogram.buckets.iter().map(|bucket| bucket.0);
         let highs = lows.clone().skip(1).map(|next| next.wrapping_sub(1)).chain([i64::MAX]);
         let rows = lows.zip(highs).zip(&histogram.buckets);
@@ -172,14 +203,17 @@ impl Target {
         Ok((filled.map(|((low, high), bucket)| (low, high, bucket.1)).collect(), histogram.sum))
     }
 
+    #[pyo3(signature = (probe, name, process = None, thread = None))]
     fn probe_map<'py>(
         &self,
         py: Python<'py>,
         probe: ProbeId,
         name: &str,
         process: Option<u32>,
+        thread: Option<u32>,
     ) -> PyResult<(Vec<EntryRow<'py>>, u64)> {
-        let (map, keys) = self.weaver(|weaver| weaver.map(probe, name, process))?;
+        let (map, keys) =
+            self.weaver(|weaver| weaver.map(probe, name, Whose { process, thread }))?;
         let entries = map
             .entries
             .into_iter()
@@ -208,6 +242,10 @@ impl Target {
         self.weaver(|weaver| Ok(weaver.processes()))
     }
 
+    fn probe_threads(&self) -> PyResult<Vec<(u32, u32)>> {
+        self.weaver(|weaver| Ok(weaver.threads()))
+    }
+
     fn is_current(&self) -> PyResult<bool> {
         Ok(self.lock()?.is_current())
     }
@@ -222,7 +260,10 @@ impl Target {
 }
 
 impl Target {
-    fn weaver<R>(&self, read: impl FnOnce(&Weaver) -> weft_host::Result<R>) -> PyResult<R> {
+    pub(crate) fn weaver<R>(
+        &self,
+        read: impl FnOnce(&Weaver) -> weft_host::Result<R>,
+    ) -> PyResult<R> {
         let target = self.lock()?;
         let weaver = target.weaver().map_err(to_python)?;
         read(&weaver).map_err(to_python)

@@ -167,9 +167,8 @@ impl Target {
 
     fn pauses(&self) -> PyResult<Vec<(f64, usize, f64)>> {
         let target = self.lock()?;
-        let row = |p: &weft_host::Pause| {
-            (p.duration.as_secs_f64(), p.threads, p.began.as_secs_f64())
-        };
+        let row =
+            |p: &weft_host::Pause| (p.duration.as_secs_f64(), p.threads, p.began.as_secs_f64());
         Ok(target.pauses().iter().map(row).collect())
     }
 

@@ -39,6 +39,8 @@ pub struct Datum {
     pub name: String,
     /// What it is.
     pub kind: DatumKind,
+    /// The probe whose datum of this name it is; `None` if it is its own.
+    pub of: Option<u64>,
 }
 
 impl Datum {

@@ -1,8 +1,9 @@
 //! Where data are: the layout of the memory that generated code writes and weft reads.
 //!
 //! A *region* is `count` slabs of `stride` bytes. Each thread owns one slab, found by its `fs` base:
-//! nothing is shared between threads, so nothing is locked. A slab is a header, the thread's state
-//! (what a new owner must find zero), and what is summed or read by weft:
+//! nothing is shared between threads, so nothing is locked. A slab is a header, the thread's state,
+//! and what is summed or read by weft. A new owner must find the state zero: so is fresh memory, and
+//! so leaves it who retires a slab.
 //!
 //! | from            | to              |                                             |
 //! |-----------------|-----------------|---------------------------------------------|
@@ -21,7 +22,7 @@ use crate::ir::{Buckets, Datum, DatumKind};
 
 /// Offsets in a slab's header.
 pub mod header {
-    /// Whose slab it is: 0 if nobody's (`u64`). While its new owner zeroes it, bit 1 is flipped.
+    /// Whose slab it is: 0 if nobody's (`u64`). While its new owner signs it, bit 1 is flipped.
     pub const OWNER: u32 = 0;
     /// The owner's thread id, as its own namespace numbers it (`u32`).
     pub const TID: u32 = 8;

@@ -414,7 +414,8 @@ impl Parser {
             "local" => DatumKind::Local,
             _ => DatumKind::Mark,
         };
-        self.weave.data.push(Datum { name, kind });
+        let of = if self.accept_word("of") { Some(self.number("a probe's number")?) } else { None };
+        self.weave.data.push(Datum { name, kind, of });
         Ok(true)
     }
 

@@ -84,22 +84,26 @@ impl Display for Weave {
         for datum in &self.data {
             let name = &datum.name;
             match &datum.kind {
-                DatumKind::Counter(Scope::Point) => writeln!(f, "counter {name}")?,
-                DatumKind::Counter(Scope::Shared) => writeln!(f, "counter {name} shared")?,
-                DatumKind::Timer(TimerClock::Wall) => writeln!(f, "timer {name} wall")?,
-                DatumKind::Timer(TimerClock::Cpu) => writeln!(f, "timer {name} cpu")?,
-                DatumKind::Histogram(Buckets::Log2) => writeln!(f, "histogram {name} log2")?,
-                DatumKind::Histogram(Buckets::Fine) => writeln!(f, "histogram {name} fine")?,
+                DatumKind::Counter(Scope::Point) => write!(f, "counter {name}")?,
+                DatumKind::Counter(Scope::Shared) => write!(f, "counter {name} shared")?,
+                DatumKind::Timer(TimerClock::Wall) => write!(f, "timer {name} wall")?,
+                DatumKind::Timer(TimerClock::Cpu) => write!(f, "timer {name} cpu")?,
+                DatumKind::Histogram(Buckets::Log2) => write!(f, "histogram {name} log2")?,
+                DatumKind::Histogram(Buckets::Fine) => write!(f, "histogram {name} fine")?,
                 DatumKind::Histogram(Buckets::Linear { low, step, count }) => {
-                    writeln!(f, "histogram {name} linear {low} {step} {count}")?;
+                    write!(f, "histogram {name} linear {low} {step} {count}")?;
                 }
-                DatumKind::Map { keys, capacity } => writeln!(f, "map {name}[{keys}] {capacity}")?,
+                DatumKind::Map { keys, capacity } => write!(f, "map {name}[{keys}] {capacity}")?,
                 DatumKind::Ring { fields, capacity, blocking } => {
                     let blocking = if *blocking { " blocking" } else { "" };
-                    writeln!(f, "ring {name}({}) {capacity}{blocking}", fields.join(", "))?;
+                    write!(f, "ring {name}({}) {capacity}{blocking}", fields.join(", "))?;
                 }
-                DatumKind::Local => writeln!(f, "local {name}")?,
-                DatumKind::Mark => writeln!(f, "mark {name}")?,
+                DatumKind::Local => write!(f, "local {name}")?,
+                DatumKind::Mark => write!(f, "mark {name}")?,
+            }
+            match datum.of {
+                Some(probe) => writeln!(f, " of {probe}")?,
+                None => writeln!(f)?,
             }
         }
         for section in &self.sections {

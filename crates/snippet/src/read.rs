@@ -60,13 +60,23 @@ impl<'a> Slab<'a> {
         self.word(header::SKIPPED_CALLS)
     }
 
-    /// Makes the slab of a thread that is gone free. Its sums stay, and a new owner adds to them.
-    pub fn retire(&self, region: &Region) {
-        for offset in (header::CALLING..region.state_end).step_by(8) {
-            if let Some(word) = self.at(offset) {
+    /// Whether a thread has, or had, values here.
+    pub fn is_used(&self) -> bool {
+        self.thread().1 != 0 || self.overflowed()
+    }
+
+    /// Makes some of it zero again. No thread may be writing there.
+    pub fn clear(&self, offset: u32, length: u32) {
+        for at in (offset..offset + length).step_by(8) {
+            if let Some(word) = self.at(at) {
                 word.store(0, Relaxed);
             }
         }
+    }
+
+    /// Makes the slab of a thread that is gone free. Its sums stay, and a new owner adds to them.
+    pub fn retire(&self, region: &Region) {
+        self.clear(header::CALLING, region.state_end - header::CALLING);
         if let Some(owner) = self.at(header::OWNER) {
             owner.store(0, Release);
         }
@@ -133,12 +143,7 @@ pub fn sum_histogram<'a>(
     place: Place,
     buckets: Buckets,
 ) -> HistogramSum {
-    let length = match buckets {
-        Buckets::Log2 => 65,
-        Buckets::Fine => FINE_BUCKETS,
-        Buckets::Linear { count, .. } => count + 2,
-    };
-    let mut counts = vec![0_u64; length as usize];
+    let mut counts = vec![0_u64; bucket_count(buckets) as usize];
     let mut sum = 0_i64;
     for slab in slabs {
         sum = sum.wrapping_add(slab.word(place.sums + HISTOGRAM_SUM) as i64);
@@ -167,6 +172,22 @@ pub fn sum_histogram<'a>(
     HistogramSum { sum, buckets: buckets.collect() }
 }
 
+fn bucket_count(buckets: Buckets) -> u32 {
+    match buckets {
+        Buckets::Log2 => 65,
+        Buckets::Fine => FINE_BUCKETS,
+        Buckets::Linear { count, .. } => count + 2,
+    }
+}
+
+/// How many values a histogram has in one slab, and their sum.
+pub fn histogram_count(slab: Slab<'_>, place: Place, buckets: Buckets) -> (i64, i64) {
+    let counts = (0..bucket_count(buckets))
+        .map(|index| slab.word(place.sums + HISTOGRAM_BUCKETS + 8 * index));
+    let count = counts.fold(0_u64, u64::wrapping_add);
+    (count as i64, slab.word(place.sums + HISTOGRAM_SUM) as i64)
+}
+
 /// A map's values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MapSum {
@@ -186,26 +207,47 @@ pub fn sum_map<'a>(
     capacity: u32,
 ) -> MapSum {
     let mut sum = MapSum::default();
-    let size = map_entry_size(keys);
     for slab in slabs {
         sum.lost = sum.lost.wrapping_add(slab.word(place.sums + MAP_LOST));
         sum.lost_sum = sum.lost_sum.wrapping_add(slab.word(place.sums + MAP_LOST_SUM) as i64);
-        for index in 0..capacity + MAP_PROBES - 1 {
-            let entry = place.sums + MAP_ENTRIES + index * size;
-            let tag = slab.at(entry).map_or(0, |word| word.load(Acquire));
+        for (tag, entry, value) in map_entries(slab, place, keys, capacity) {
             let key = match keys {
-                _ if tag == 0 => continue,
                 1 => [tag ^ MAP_MIX, 0],
-                // The keys are being written.
-                _ if tag & 1 == 0 => continue,
                 _ => [slab.word(entry + 8), slab.word(entry + 16)],
             };
-            let value = slab.word(entry + size - 8) as i64;
             let total = sum.entries.entry(key).or_default();
             *total = total.wrapping_add(value);
         }
     }
     sum
+}
+
+/// The sum of all that a map holds in one slab, and how many additions found no room.
+pub fn map_total(slab: Slab<'_>, place: Place, keys: u8, capacity: u32) -> (i64, i64) {
+    let values = map_entries(slab, place, keys, capacity).map(|(_, _, value)| value);
+    (values.fold(0, i64::wrapping_add), slab.word(place.sums + MAP_LOST) as i64)
+}
+
+/// The entries in use of a map in one slab: the word that marks each, where it is, and its sum.
+fn map_entries<'a>(
+    slab: Slab<'a>,
+    place: Place,
+    keys: u8,
+    capacity: u32,
+) -> impl Iterator<Item = (u64, u32, i64)> + 'a {
+    let size = map_entry_size(keys);
+    (0..capacity + MAP_PROBES - 1).filter_map(move |index| {
+        let entry = place.sums + MAP_ENTRIES + index * size;
+        let tag = slab.at(entry).map_or(0, |word| word.load(Acquire));
+        // With two keys, an even one says that the keys are being written.
+        let is_whole = tag != 0 && (keys == 1 || tag & 1 != 0);
+        is_whole.then(|| (tag, entry, slab.word(entry + size - 8) as i64))
+    })
+}
+
+/// How many records a ring of one slab has ever held, and how many were lost.
+pub fn ring_written(slab: Slab<'_>, place: Place) -> (i64, i64) {
+    (slab.word(place.sums + RING_HEAD) as i64, slab.word(place.sums + RING_LOST) as i64)
 }
 
 /// A ring in one slab. It must have one reader only.

@@ -93,8 +93,7 @@ fn claim(asm: &mut Asm, env: &Env) -> Label {
     let saved = [RCX, RDX, RSI, RDI, R8, R11];
     let last = region.count() as i32 - 1;
     let (have_salt, probe, taken, next) = (asm.label(), asm.label(), asm.label(), asm.label());
-    let (prepare, zero, zeroed, skip, found) =
-        (asm.label(), asm.label(), asm.label(), asm.label(), asm.label());
+    let (prepare, found) = (asm.label(), asm.label());
     let entry = asm.here();
     save(asm, &saved);
     asm.rdfsbase(RDX);
@@ -155,22 +154,6 @@ fn claim(asm: &mut Asm, env: &Env) -> Label {
     asm.mov(RAX, Mem::Rip(env.salt));
     asm.shift_imm(Shift::Shr, RAX, SALT_SHIFT);
     asm.store32(Mem::Base(RDI, header::PID as i32), RAX);
-    asm.mov_imm(RCX, i64::from(header::CALLING));
-    asm.mov_imm(RSI, 0);
-    asm.bind(zero);
-    asm.alu_imm(Alu::Cmp, RCX, region.state_end as i32);
-    asm.jcc(Cond::AboveEqual, zeroed);
-    // What a handler has finished, and written, stays.
-    asm.mov(RAX, Mem::Index(RDI, RCX, 1, 0));
-    asm.alu_to(Alu::Cmp, Mem::Base(RDI, 0), RDX);
-    asm.jcc(Cond::Equal, found);
-    asm.test(RAX, RAX);
-    asm.jcc(Cond::Equal, skip);
-    asm.cmpxchg(Mem::Index(RDI, RCX, 1, 0), RSI);
-    asm.bind(skip);
-    asm.alu_imm(Alu::Add, RCX, 8);
-    asm.jmp(zero);
-    asm.bind(zeroed);
     asm.store(Mem::Base(RDI, 0), RDX);
 
     asm.bind(found);

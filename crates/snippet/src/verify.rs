@@ -89,6 +89,10 @@ pub fn verify(weave: &Weave) -> Result<(), Problem> {
 
 pub(crate) fn check_datum(datum: &Datum) -> Result<(), Problem> {
     let name = &datum.name;
+    if datum.of.is_some() && datum.is_per_point() {
+        let hint = "declare it `shared`, in both probes";
+        return problem(format!("`{name}` is a counter of each point, of one probe only"), hint);
+    }
     match &datum.kind {
         DatumKind::Histogram(Buckets::Linear { step, count, .. })
             if *step == 0 || *count == 0 || *count > 1 << 16 =>

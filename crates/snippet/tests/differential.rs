@@ -11,7 +11,7 @@ use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use std::cell::Cell;
 use std::ops::Range;
 use weft_code::Register;
-use weft_snippet::layout::{RING_STALLED, header};
+use weft_snippet::layout::RING_STALLED;
 use weft_snippet::{
     Datum, PointKind, Section, Site, Source, Statement, Weave, World, compile, interpret,
 };
@@ -146,9 +146,6 @@ fn check(
     slab[stalled] = 1;
     if claimed {
         slab[..16].copy_from_slice(&bench.header);
-    } else {
-        // A new owner must find its state zero, whatever the last one left.
-        slab[header::CALLING as usize..region().state_end as usize].fill(0xa5);
     }
     for run in runs {
         // SAFETY: the machine's own stack, which nothing runs on now.
@@ -170,7 +167,6 @@ fn check(
         let mut ready = slab.to_vec();
         if slab[..8] == [0; 8] {
             ready[..16].copy_from_slice(&bench.header);
-            ready[header::CALLING as usize..region().state_end as usize].fill(0);
         }
         let zone = if site.red_zone { 128 } else { 0 };
         let kept = (state.registers[4] - machine.stack) as usize - zone;

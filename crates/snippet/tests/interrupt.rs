@@ -85,9 +85,6 @@ impl Struck {
             slab.fill(0);
             if keep_owner {
                 slab[..16].copy_from_slice(&owner);
-            } else {
-                // What the last owner left. No word of it is a state that snippets could make.
-                slab[56..64].fill(0x5a);
             }
         }
     }

@@ -43,7 +43,7 @@ proptest! {
     fn no_sequence_of_words_panics(words in proptest::collection::vec(proptest::sample::select(vec![
         "counter", "x", "+=", "1", "{", "}", "(", ")", "if", "else", "at", "entry", "let", "v", "=",
         "ring", "r", ",", "[", "]", "map", "timer", "wall", "start", "<<", "histogram", "log2", "\n",
-        "-", "1.5", "arg", "since", "mark", "call", "0x10", "&&", "float",
+        "-", "1.5", "arg", "since", "mark", "call", "0x10", "&&", "float", "of", "local",
     ]), 0..30)) {
         let _ = Weave::parse(&words.join(" "));
     }
@@ -94,6 +94,18 @@ at exit {
     let weave = common::parse(text);
     assert_eq!(common::parse(&weave.to_string()), weave);
     assert!(matches!(weave.sections[0].body[1], Statement::Add { .. }));
+}
+
+#[test]
+fn data_of_other_probes() {
+    let text = "counter a shared of 1\ntimer b wall of 2\nhistogram c linear -5 10 20 of 3\n\
+        histogram d log2 of 4\nmap e[2] 64 of 5\nring f(when) 16 blocking of 6\nlocal g of 7\n\
+        mark of of 8\nlocal own\n";
+    let weave = common::parse(text);
+    assert_eq!(weave.to_string(), text);
+    let of: Vec<_> = weave.data.iter().map(|datum| datum.of).collect();
+    let numbers = (1..=8).map(Some).chain([None]);
+    assert_eq!(of, numbers.collect::<Vec<_>>());
 }
 
 #[test]
@@ -168,6 +180,15 @@ fn what_is_wrong_is_said_where() {
         ),
         ("map m[1] 100", 1, 1, "`m` cannot hold 100", "use a power of two up to 1048576"),
         ("map m[1] 8\nm[1, 2] += 1", 2, 1, "2 keys", "give 1"),
+        ("local x of", 1, 11, "a probe's number is missing", "before the end of the line"),
+        ("local x of -1", 1, 12, "-1 is out of range", "use a smaller number"),
+        (
+            "local x\ncounter y of 3",
+            2,
+            1,
+            "`y` is a counter of each point, of one probe only",
+            "declare it `shared`, in both probes",
+        ),
         ("ring r(a) 8\nemit r(1, 2)", 2, 1, "2 values", "give one for each of the 1 fields"),
     ];
     for (text, line, column, what, hint) in cases {

@@ -13,7 +13,7 @@ import weft
 from weft.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from weft.mdl.lower import Plan
+    from weft.mdl.lower import Plan, Weaving
 
 STAGES = ("ast", "points", "ir", "asm", "cost")
 
@@ -84,8 +84,7 @@ def _explain(session: weft.Session, name: str, focus: str, wanted: tuple[str, ..
         _points(plan)
     if "ir" in wanted:
         _heading("ir", wanted)
-        for number, (title, text) in enumerate(engine.snippets(plan)):
-            click.echo(f"{'' if number == 0 else chr(10)}# {title}\n{text}")
+        click.echo("\n\n".join(f"# {_title(one)}\n{text}" for one, text in engine.snippets(plan)))
     if "asm" in wanted:
         _heading("asm", wanted)
         measured = session.metric(name, focus)
@@ -97,15 +96,18 @@ def _explain(session: weft.Session, name: str, focus: str, wanted: tuple[str, ..
         measured.remove()
     if "cost" in wanted:
         _heading("cost", wanted)
-        for title, text in engine.snippets(plan):
-            costs = engine.target.snippet_cost(text)
-            kinds = title.split(" at ")[1].split()[1]
-            click.echo(f"{costs[kinds]:8.1f} ns a time: {title}")
+        for one, text in engine.snippets(plan):
+            cost = engine.target.snippet_cost(text)[one.points[0].kind]
+            click.echo(f"{cost:8.1f} ns a time, {_title(one)}")
 
 
 def _heading(stage: str, wanted: tuple[str, ...]) -> None:
     if len(wanted) > 1:
         click.secho(f"== {stage}", bold=True)
+
+
+def _title(weaving: Weaving) -> str:
+    return f"{weaving.order} at {len(weaving.points)} {weaving.points[0].kind} points"
 
 
 def _points(plan: Plan) -> None:

@@ -212,7 +212,7 @@ class Builder:
         return _Attribute("", None, span)
 
     def base(self, span: Span, children: _Children) -> _Attribute:
-        """``base is counter { ... }``; ``attribute`` passes the base itself on."""
+        """``base is counter { ... }``."""
         kind, *body = children
         return self._base(span, str(kind), body)
 

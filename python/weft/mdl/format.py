@@ -120,8 +120,11 @@ class _Formatter:
         """Write everything."""
         was_short = True
         while self.part.kind != "$END":
-            if self.part.kind == "RBRACE":
-                self._drop()
+            if self.part.kind == "RBRACE":  # One too many, which is no error.
+                self._begin_line()
+                self._write()
+                self._end_line()
+                was_short = False
                 continue
             is_short = self.part.kind == "IMPORT" or self._is_short_list()
             if not (was_short and is_short):
@@ -394,10 +397,3 @@ class _Formatter:
             self.part.before[0].blank_before = True
         else:
             self.part.blank_before = True
-
-    def _drop(self) -> None:
-        """Leave a token out, but not its comments."""
-        part = self.part
-        self.position += 1
-        comments = [*part.before, *(_Comment(text, False) for text in part.after)]
-        self.part.before = comments + self.part.before

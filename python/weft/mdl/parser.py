@@ -17,7 +17,7 @@ from weft.mdl.builder import Builder
 from weft.mdl.diagnostics import Diagnostic, did_you_mean, problem
 from weft.mdl.lexer import COMMENTS, Lexer, general_type, grammar, span_of
 
-__all__ = ["parse", "parse_code", "parse_where"]
+__all__ = ["parse", "parse_code", "parse_statements", "parse_where"]
 
 _OPENING = ("LBRACE", "BEGIN")
 _CLOSING = ("RBRACE", "END")

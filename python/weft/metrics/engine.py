@@ -18,7 +18,7 @@ from weft import _native
 from weft.errors import InvalidArgument
 from weft.mdl import ast
 from weft.mdl.loader import Library, load
-from weft.mdl.lower import Focus, Instrument, Plan, lower
+from weft.mdl.lower import Focus, Instrument, Plan, Weaving, lower
 from weft.metrics import kernel
 from weft.metrics.budget import HITS, Budget, Sampling
 from weft.metrics.metric import Metric
@@ -168,15 +168,14 @@ class Engine:
         lists, constraints = {**self.library.lists, **self._lists}, self.library.constraints
         return lower(metric, focus, self.program, lists, constraints, by_function=by_function)
 
-    def snippets(self, plan: Plan) -> list[tuple[str, str]]:
-        """What would be woven for a plan: where, and the text of the snippet."""
+    def snippets(self, plan: Plan) -> list[tuple[Weaving, str]]:
+        """What would be woven for a plan, and the text of each snippet."""
         found = []
         for instrument in (*plan.predicates, plan.base):
             imports = [declaration for _, declaration in instrument.imports]
             for weaving in instrument.weavings:
-                title = f"{weaving.order} at {len(weaving.points)} {weaving.points[0].kind} points"
                 text = "\n".join([*imports, *instrument.declarations, weaving.body])
-                found.append((title, text))
+                found.append((weaving, text))
         return found
 
     def _weave(self, plans: Sequence[Plan]) -> None:

@@ -4,7 +4,7 @@ use super::edit::{self, Edit, Found};
 use super::family::relatives;
 use super::plan::{JUMP, Plan};
 use super::weaver::Weaver;
-use super::woven::{Active, Piece};
+use super::woven::{Active, Piece, ProbeId};
 use crate::agent::take_out;
 use crate::proc::{self, Tid};
 use crate::stopped::{Caution, Stopped, outside_rseq};
@@ -38,6 +38,8 @@ pub struct Changes {
     widened: Vec<usize>,
     /// The starts of all windows, in their order, with the function and the piece of each.
     windows: Vec<(u64, usize, usize)>,
+    /// Whether code may have been changed.
+    begun: bool,
 }
 
 /// What has changed, and what is still to be noted of it.
@@ -60,7 +62,7 @@ impl Weaver {
     pub(super) fn compare(&mut self, functions: Vec<Next>) -> Result<Changes> {
         let mut changes = Changes { functions, ..Changes::default() };
         let mut make: Vec<(Edit, usize)> = Vec::new();
-        for (index, next) in changes.functions.iter_mut().enumerate() {
+        for (index, next) in changes.functions.iter().enumerate() {
             let old = &self.woven[&next.function].active.edits;
             let same_place = |a: &Edit, b: &Edit| a.at == b.at && a.old.len() == b.old.len();
             for edit in old.iter().filter(|o| !next.active.edits.iter().any(|n| same_place(n, o))) {
@@ -73,12 +75,10 @@ impl Weaver {
                     make.push((Edit { old: now.clone(), ..edit.clone() }, index));
                 }
             }
-            // Before it is done, so that whoever comes after a killed weft knows of it.
-            for edit in &next.active.edits {
-                let change = Change::new(edit.at.0, &edit.old, &edit.new)
-                    .ok_or_else(|| Error::new(ErrorKind::Internal, "a change is too long"))?;
-                next.active.notes.push(self.arenas[0].note(change)?);
-            }
+        }
+        if let Err(error) = self.note(&mut changes.functions) {
+            changes.functions.iter().for_each(|next| self.withdraw(next));
+            return Err(error);
         }
         changes.undo.sort_unstable_by_key(|edit| edit.at);
         make.sort_unstable_by_key(|(edit, _)| edit.at);
@@ -99,22 +99,35 @@ impl Weaver {
         Ok(changes)
     }
 
+    /// Notes what is about to change, so that whoever comes after a killed weft knows of it.
+    fn note(&mut self, functions: &mut [Next]) -> Result<()> {
+        for Next { active, .. } in functions {
+            for edit in &active.edits {
+                let change = Change::new(edit.at.0, &edit.old, &edit.new)
+                    .ok_or_else(|| Error::new(ErrorKind::Internal, "a change is too long"))?;
+                active.notes.push(self.arenas[0].note(change)?);
+            }
+        }
+        Ok(())
+    }
+
     /// Makes the changes in the held target.
-    pub fn apply(&mut self, stopped: &mut Stopped, mut changes: Changes) -> Result<Done> {
+    pub fn apply(&mut self, stopped: &mut Stopped, changes: &mut Changes) -> Result<Done> {
         if !self.thread_pointer {
             // A program that has been started meanwhile may have its C library by now.
             self.look_at_threads(stopped);
         }
         let mut kin = self.stop_kin()?;
-        self.step_out(stopped, &changes)?;
+        self.step_out(stopped, changes)?;
         for held in &mut kin {
-            unless_ended(held.pid(), self.step_out(held, &changes))?;
+            unless_ended(held.pid(), self.step_out(held, changes))?;
         }
-        let interrupted = self.interrupted_in(std::iter::once(&*stopped).chain(&kin), &changes)?;
-        let found = self.drop_stale(&mut changes, &interrupted)?;
-        self.change(stopped, &changes, found)?;
+        let interrupted = self.interrupted_in(std::iter::once(&*stopped).chain(&kin), changes)?;
+        let found = self.drop_stale(changes, &interrupted)?;
+        changes.begun = true;
+        self.change(stopped, changes, found)?;
         for held in &mut kin {
-            unless_ended(held.pid(), self.change(held, &changes, None))?;
+            unless_ended(held.pid(), self.change(held, changes, None))?;
         }
         let has_old = |next: &Next| self.pieces_of(next.function).next().is_some();
         let is_needed = !self.limbo.is_empty() || changes.functions.iter().any(has_old);
@@ -123,7 +136,7 @@ impl Weaver {
         for held in &mut kin {
             held.release();
         }
-        Ok(Done { functions: changes.functions, busy })
+        Ok(Done { functions: std::mem::take(&mut changes.functions), busy })
     }
 
     /// Takes note of what has changed. The target may run again.
@@ -310,9 +323,17 @@ impl Weaver {
         }
     }
 
-    /// Takes back what was prepared for a function: it stays as it is.
-    fn give_up(&mut self, next: &Next, why: &str) {
-        let Some(woven) = self.woven.get_mut(&next.function) else { return };
+    /// Takes back changes that could not be made, unless they may have been made in part.
+    pub fn take_back(&mut self, changes: &Changes, new: &[ProbeId]) {
+        if !changes.begun {
+            changes.functions.iter().for_each(|next| self.withdraw(next));
+            self.forget_new(new);
+        }
+    }
+
+    /// Takes back what was prepared for a function.
+    pub(super) fn withdraw(&mut self, next: &Next) {
+        let Some(woven) = self.woven.get(&next.function) else { return };
         for piece in &next.active.pieces {
             self.arenas[piece.arena].release(piece.at, piece.length);
         }
@@ -320,6 +341,12 @@ impl Weaver {
             self.arenas[0].strike(note);
         }
         self.texts[woven.text].claim(next.function, &next.plan.claims(), woven.plan.claims());
+    }
+
+    /// Leaves a function as it is, without what was prepared for it.
+    fn give_up(&mut self, next: &Next, why: &str) {
+        self.withdraw(next);
+        let Some(woven) = self.woven.get_mut(&next.function) else { return };
         let kept = &woven.active.strands;
         for (spot, strands) in &mut woven.strands {
             strands.retain(|strand| {
@@ -424,6 +451,7 @@ impl Weaver {
             }
             is_busy
         });
+        self.settle();
     }
 
     /// Whether a thread may still be in code that is no longer led to.

@@ -7,6 +7,7 @@
 //!          code                executable in the target, writable only in weft's view
 //! ```
 
+use super::extents::Extents;
 use crate::agent::{Agent, making_shared, map_shared};
 use crate::arch::{Step, Value};
 use crate::leftovers::sign;
@@ -15,7 +16,6 @@ use crate::room::PAGE;
 use crate::stopped::Stopped;
 use crate::{Error, ErrorKind, Result, TargetAddr, memory, place};
 use memmap2::MmapMut;
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -40,8 +40,8 @@ const ALIGNMENT: u64 = 16;
 pub struct Arena {
     base: TargetAddr,
     memory: MmapMut,
-    /// Free code, by its start, counted from the start of the code.
-    free: BTreeMap<u64, u64>,
+    /// Free code, counted from the start of the code.
+    free: Extents,
     unused_changes: Vec<u32>,
     changes_end: u32,
     inode: u64,
@@ -63,7 +63,7 @@ impl Arena {
         let mut arena = Self {
             base,
             memory,
-            free: BTreeMap::from([(0, CODE)]),
+            free: Extents::new(0..CODE),
             unused_changes: Vec::new(),
             changes_end: 0,
             inode: 0,
@@ -132,34 +132,18 @@ impl Arena {
     /// Takes room for code.
     pub fn allocate(&mut self, length: usize) -> Result<TargetAddr> {
         let length = (length as u64).next_multiple_of(ALIGNMENT);
-        // The last piece is the large one that nothing has been taken from: almost always enough.
-        let found = self.free.iter().rev().find(|&(_, &size)| size >= length);
-        let (&start, &size) = found.ok_or_else(|| {
+        let start = self.free.take_last(length).ok_or_else(|| {
             Error::new(ErrorKind::LimitReached, "there is no room left for the code of probes")
                 .why(format!("{} MiB are in use", CODE >> 20))
                 .advice("remove some of the probes")
         })?;
-        self.free.remove(&start);
-        if size > length {
-            self.free.insert(start + length, size - length);
-        }
         Ok(self.code().start + start)
     }
 
     /// Gives room back that nobody runs in any more.
     pub fn release(&mut self, at: TargetAddr, length: usize) {
-        let mut start = at - self.code().start;
-        let mut size = (length as u64).next_multiple_of(ALIGNMENT);
-        if let Some(after) = self.free.remove(&(start + size)) {
-            size += after;
-        }
-        if let Some((&before, &length)) = self.free.range(..start).next_back()
-            && before + length == start
-        {
-            start = before;
-            size += length;
-        }
-        self.free.insert(start, size);
+        let start = at - self.code().start;
+        self.free.give(start, (length as u64).next_multiple_of(ALIGNMENT));
     }
 
     /// Gives the end of some room back.
@@ -239,7 +223,7 @@ mod tests {
         Arena {
             base: TargetAddr(0x7000_0000),
             memory: MmapMut::map_anon((HEAD + CODE) as usize).unwrap(),
-            free: BTreeMap::from([(0, CODE)]),
+            free: Extents::new(0..CODE),
             unused_changes: Vec::new(),
             changes_end: 0,
             inode: 0,
@@ -255,7 +239,7 @@ mod tests {
         for &(at, length) in pieces.iter().step_by(2).chain(pieces.iter().skip(1).step_by(2)) {
             arena.release(at, length);
         }
-        assert_eq!(arena.free, BTreeMap::from([(0, CODE)]));
+        assert_eq!(arena.free, Extents::new(0..CODE));
         assert!(arena.allocate(CODE as usize + 1).is_err());
     }
 

@@ -1,15 +1,18 @@
 //! The patch weaver: puts snippets into a live process and takes them out again.
 //!
 //! `text` knows the code of modules, `points` where probes can be, `plan` (pure) where the jumps to
-//! them go, `trampoline` (pure) what they lead to, `arena` and `values` hold memory in the target,
-//! `site` compiles snippets for their places, `edit` changes code, `weaver` prepares what is to be there,
-//! `apply` puts it there, `listing` shows it; `calibrate` and `price` predict what it costs.
+//! them go, `trampoline` (pure) what they lead to, `arena` and `values` hold memory in the target
+//! (`extents`: what is free of it), `site` compiles snippets for their places, `edit` changes code,
+//! `batch` takes new probes in, `weaver` prepares what is to be there, `apply` puts it there, `listing`
+//! shows it, `read` and `sample` read what was measured; `calibrate` and `price` predict what it costs.
 
 mod apply;
 mod arena;
+mod batch;
 mod calibrate;
 mod clock;
 pub(crate) mod edit;
+mod extents;
 mod family;
 mod landing;
 mod listing;
@@ -17,6 +20,7 @@ mod plan;
 mod points;
 mod price;
 mod read;
+mod sample;
 mod site;
 mod text;
 mod trampoline;
@@ -26,9 +30,11 @@ mod woven;
 
 pub use apply::Changes;
 pub(crate) use apply::addresses_in;
+pub use batch::{Batch, Item, Order};
 pub(crate) use edit::{Edit, apply as apply_edits};
 pub use points::{Point, Selection};
 pub use price::usual_costs;
-pub use read::TimerValue;
-pub use weaver::{FoundPoints, Order, Weaver};
+pub use read::{TimerValue, Whose};
+pub use sample::Sampler;
+pub use weaver::{FoundPoints, Weaver};
 pub use woven::{ProbeId, Refusal};

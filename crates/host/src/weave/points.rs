@@ -119,9 +119,9 @@ pub fn points(text: &ModuleText, known: &Known, selection: Selection) -> (Vec<Po
             let heads = graph.loops.iter().map(|each| graph.blocks[each.header].start);
             heads.map(|at| Point::new(kind, at)).collect()
         }
-        Selection::Taken => edges(&graph, |kind| {
-            matches!(kind, EdgeKind::Jump | EdgeKind::Taken | EdgeKind::Table)
-        }),
+        Selection::Taken => {
+            edges(&graph, |kind| matches!(kind, EdgeKind::Jump | EdgeKind::Taken | EdgeKind::Table))
+        }
         Selection::Returns => exits(&graph, |kind| kind == ExitKind::Return),
     };
     (points, unknown)

@@ -21,6 +21,16 @@ pub struct TimerValue {
     pub count: u64,
 }
 
+/// Whose values are asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Whose {
+    /// The process, by the id that it has for itself; without one the target.
+    pub process: Option<u32>,
+    /// Only this thread of it, likewise. A thread that is gone and one that came after it at the same
+    /// place count as one, by the id of the first.
+    pub thread: Option<u32>,
+}
+
 impl Weaver {
     /// The processes that have measured something: the target, and children that it has forked. Each by
     /// the id that it has for itself.
@@ -31,14 +41,22 @@ impl Weaver {
         pids.into_iter().collect()
     }
 
+    /// The threads that have measured something: of each its process, and its own id.
+    pub fn threads(&self) -> Vec<(u32, u32)> {
+        let slabs = self.values.iter().flat_map(Values::all_slabs);
+        let threads = slabs.map(|slab| slab.thread()).filter(|&(_, pid)| pid != 0);
+        let threads: BTreeSet<(u32, u32)> = threads.map(|(tid, pid)| (pid, tid)).collect();
+        threads.into_iter().collect()
+    }
+
     /// A counter of each of a probe's points; one value when they share it. Like all values, that of the
     /// target, or of a child that it has forked.
-    pub fn counters(&self, id: ProbeId, name: &str, process: Option<u32>) -> Result<Vec<i64>> {
+    pub fn counters(&self, id: ProbeId, name: &str, whose: Whose) -> Result<Vec<i64>> {
         let (probe, values, index) = self.find(id, name)?;
         let DatumKind::Counter(scope) = probe.data()[index].kind else {
             return Err(wrong_kind(name, "counter"));
         };
-        let slabs: Vec<Slab<'_>> = values.slabs(process.unwrap_or(self.own_pid)).collect();
+        let slabs: Vec<Slab<'_>> = self.slabs(values, whose).collect();
         let sum = |place: Place| sum_counter(slabs.iter().copied(), place);
         if scope == Scope::Shared {
             return Ok(vec![sum(probe.place(index, 0))]);
@@ -47,19 +65,14 @@ impl Weaver {
     }
 
     /// A timer.
-    pub fn timer(&self, id: ProbeId, name: &str, process: Option<u32>) -> Result<TimerValue> {
+    pub fn timer(&self, id: ProbeId, name: &str, whose: Whose) -> Result<TimerValue> {
         let (probe, values, index) = self.find(id, name)?;
         let DatumKind::Timer(kind) = probe.data()[index].kind else {
             return Err(wrong_kind(name, "timer"));
         };
         // SAFETY: the instruction only reads the counter, and every x86-64 processor has it.
         let now = unsafe { core::arch::x86_64::_rdtsc() };
-        let sum = sum_timer(
-            values.slabs(process.unwrap_or(self.own_pid)),
-            probe.place(index, 0),
-            kind,
-            now,
-        );
+        let sum = sum_timer(self.slabs(values, whose), probe.place(index, 0), kind, now);
         let nanoseconds = match kind {
             TimerClock::Wall => clock().nanoseconds(sum.total + sum.so_far),
             TimerClock::Cpu => sum.total,
@@ -68,33 +81,21 @@ impl Weaver {
     }
 
     /// A histogram.
-    pub fn histogram(&self, id: ProbeId, name: &str, process: Option<u32>) -> Result<HistogramSum> {
+    pub fn histogram(&self, id: ProbeId, name: &str, whose: Whose) -> Result<HistogramSum> {
         let (probe, values, index) = self.find(id, name)?;
         let DatumKind::Histogram(buckets) = probe.data()[index].kind else {
             return Err(wrong_kind(name, "histogram"));
         };
-        Ok(sum_histogram(
-            values.slabs(process.unwrap_or(self.own_pid)),
-            probe.place(index, 0),
-            buckets,
-        ))
+        Ok(sum_histogram(self.slabs(values, whose), probe.place(index, 0), buckets))
     }
 
     /// A map.
-    pub fn map(&self, id: ProbeId, name: &str, process: Option<u32>) -> Result<(MapSum, u8)> {
+    pub fn map(&self, id: ProbeId, name: &str, whose: Whose) -> Result<(MapSum, u8)> {
         let (probe, values, index) = self.find(id, name)?;
         let DatumKind::Map { keys, capacity } = probe.data()[index].kind else {
             return Err(wrong_kind(name, "map"));
         };
-        Ok((
-            sum_map(
-                values.slabs(process.unwrap_or(self.own_pid)),
-                probe.place(index, 0),
-                keys,
-                capacity,
-            ),
-            keys,
-        ))
+        Ok((sum_map(self.slabs(values, whose), probe.place(index, 0), keys, capacity), keys))
     }
 
     /// Takes the records of a ring out that were written since the last time.
@@ -110,7 +111,7 @@ impl Weaver {
     pub fn lost(&self, id: ProbeId, name: &str) -> Result<u64> {
         let (probe, _, index) = self.find(id, name)?;
         match probe.data()[index].kind {
-            DatumKind::Map { .. } => Ok(self.map(id, name, None)?.0.lost),
+            DatumKind::Map { .. } => Ok(self.map(id, name, Whose::default())?.0.lost),
             _ => {
                 let mut lost = 0;
                 self.each_ring(id, name, |ring| lost += ring.lost())?;
@@ -122,14 +123,22 @@ impl Weaver {
     fn each_ring(&self, id: ProbeId, name: &str, mut act: impl FnMut(Ring<'_>)) -> Result<()> {
         let (probe, values, index) = self.find(id, name)?;
         let datum: &Datum = &probe.data()[index];
-        for slab in values.slabs(self.own_pid) {
+        for slab in self.slabs(values, Whose::default()) {
             let ring = Ring::new(slab, probe.place(index, 0), &datum.kind);
             act(ring.ok_or_else(|| wrong_kind(name, "ring"))?);
         }
         Ok(())
     }
 
-    fn find(&self, id: ProbeId, name: &str) -> Result<(&Probe, &Values, usize)> {
+    fn slabs<'a>(
+        &self,
+        values: &'a Values,
+        whose: Whose,
+    ) -> impl Iterator<Item = Slab<'a>> + use<'a> {
+        values.slabs(whose.process.unwrap_or(self.own_pid), whose.thread)
+    }
+
+    pub(super) fn find(&self, id: ProbeId, name: &str) -> Result<(&Probe, &Values, usize)> {
         let probe = self.probe(id)?;
         let index = probe.data().iter().position(|datum| datum.name == name);
         let index = index.ok_or_else(|| {
@@ -139,6 +148,6 @@ impl Weaver {
     }
 }
 
-fn wrong_kind(name: &str, wanted: &str) -> Error {
+pub(super) fn wrong_kind(name: &str, wanted: &str) -> Error {
     Error::new(ErrorKind::InvalidArgument, format!("{name} is no {wanted}"))
 }

@@ -1,5 +1,6 @@
 //! Memory in the target that probes measure into, and that weft reads while they do.
 
+use super::extents::Extents;
 use crate::agent::{Agent, making_shared, map_shared};
 use crate::proc::Mapping;
 use crate::stopped::Stopped;
@@ -9,7 +10,7 @@ use std::os::fd::RawFd;
 use std::sync::atomic::AtomicU64;
 use weft_abi::VALUES_NAME;
 use weft_snippet::Datum;
-use weft_snippet::layout::{Allocator, Place, Region, header};
+use weft_snippet::layout::{ALIGNMENT, Place, Region, header};
 use weft_snippet::read::{self, Slab};
 
 /// How many threads at a time have values of their own: a power of two. Where each has much, fewer.
@@ -18,9 +19,9 @@ const SLABS_LOG2: u8 = 10;
 const LENGTH_LOG2: u8 = 30;
 /// How much each of them has, at least and at most: powers of two. It takes real memory only where it
 /// is written to.
-const STRIDE_LOG2: std::ops::RangeInclusive<u8> = 16..=24;
+const STRIDE_LOG2: std::ops::RangeInclusive<u8> = 17..=24;
 /// How much of that is for the state of threads, at least.
-const STATE: u64 = 4096;
+const STATE: u64 = 16 << 10;
 /// What aligning data may cost in all.
 const SLACK: u64 = 128;
 /// The lowest bits of a thread's `fs` base that tell threads apart: those of a page, and Go's, whose
@@ -36,8 +37,31 @@ pub struct Values {
     /// Its shape.
     pub region: Region,
     memory: MmapMut,
-    allocator: Allocator,
-    used: Needs,
+    /// What is free of each slab.
+    state: Extents,
+    sums: Extents,
+}
+
+/// What a probe has taken of some values.
+#[derive(Debug)]
+pub struct Room {
+    /// Which of the weaver's values.
+    pub values: usize,
+    taken: Vec<Taken>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Taken {
+    place: Place,
+    state: u32,
+    sums: u32,
+}
+
+impl Room {
+    /// Nothing yet.
+    pub fn new(values: usize) -> Self {
+        Self { values, taken: Vec::new() }
+    }
 }
 
 impl Values {
@@ -57,26 +81,50 @@ impl Values {
         let steps = making_shared(VALUES_NAME, length, vec![map]);
         let mut memory = agent.share(stopped, &steps, pidfd)?;
         region.initialise(&mut memory);
+        let state_end = u64::from(region.state_end);
         Ok(Self {
             base,
             region,
             memory,
-            allocator: Allocator::new(&region),
-            used: Needs::default(),
+            state: Extents::new(header::SIZE.into()..state_end),
+            sums: Extents::new(state_end.next_multiple_of(64)..region.stride() as u64),
         })
     }
 
     /// A place for a datum, if there is room.
-    pub fn place(&mut self, datum: &Datum) -> Option<Place> {
-        self.used.add(datum);
-        self.allocator.place(datum)
+    pub fn place(&mut self, datum: &Datum, room: &mut Room) -> Option<Place> {
+        let (state, sums) = (datum.state_size(), datum.size());
+        let take = |free: &mut Extents, size: u32, alignment: u32| match size {
+            0 => Some(0),
+            _ => free.take_lowest(size.into(), alignment.into()),
+        };
+        let state_at = take(&mut self.state, state, ALIGNMENT)?;
+        let Some(sums_at) = take(&mut self.sums, sums, datum.alignment()) else {
+            self.state.give(state_at, state.into());
+            return None;
+        };
+        let place = Place { state: state_at as u32, sums: sums_at as u32 };
+        room.taken.push(Taken { place, state, sums });
+        Some(place)
     }
 
-    /// Whether these data have room.
-    pub fn has_room(&self, needs: &Needs) -> bool {
-        let state = u64::from(self.region.state_end - header::SIZE);
-        let sums = self.region.stride() as u64 - u64::from(self.region.state_end);
-        self.used.state + needs.state <= state && self.used.sums + needs.sums + SLACK <= sums
+    /// Gives room back that nothing was measured into.
+    pub fn give_back(&mut self, room: Room) {
+        for Taken { place, state, sums } in room.taken {
+            self.state.give(place.state.into(), state.into());
+            self.sums.give(place.sums.into(), sums.into());
+        }
+    }
+
+    /// Gives room back that no code measures into any more: it is zero for whoever gets it next.
+    pub fn recycle(&mut self, room: Room) {
+        for slab in self.all_slabs().filter(Slab::is_used) {
+            for &Taken { place, state, sums } in &room.taken {
+                slab.clear(place.state, state);
+                slab.clear(place.sums, sums);
+            }
+        }
+        self.give_back(room);
     }
 
     /// What is mapped for it.
@@ -84,10 +132,13 @@ impl Values {
         (self.base, self.region.size() as u64)
     }
 
-    /// The slabs that threads of a process have, or had. They write to them while they are read.
-    pub fn slabs(&self, process: u32) -> impl Iterator<Item = Slab<'_>> {
-        let is_its = move |slab: &Slab<'_>| slab.thread().1 == process || slab.overflowed();
-        self.all_slabs().filter(is_its)
+    /// The slabs that threads of a process, or one of them, have or had. They write to them while they
+    /// are read.
+    pub fn slabs(&self, process: u32, thread: Option<u32>) -> impl Iterator<Item = Slab<'_>> {
+        self.all_slabs().filter(move |slab| match thread {
+            Some(thread) => slab.thread() == (thread, process),
+            None => slab.thread().1 == process || slab.overflowed(),
+        })
     }
 
     /// All slabs that may hold values.
@@ -116,6 +167,13 @@ impl Needs {
         self.state += u64::from(datum.state_size());
         self.sums = self.sums.next_multiple_of(u64::from(datum.alignment().max(1)));
         self.sums += u64::from(datum.size());
+    }
+
+    /// These and others.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        // However the others are aligned, they begin at a cache line here.
+        Self { state: self.state + other.state, sums: self.sums.next_multiple_of(64) + other.sums }
     }
 
     /// Whether any memory can hold them.

@@ -6,58 +6,19 @@ use super::edit::{self, Edit};
 use super::plan::{JUMP, Plan, Spot};
 use super::points::{self, Point, Selection};
 use super::site::{EnvironmentKey, compile_strand, environment};
-use super::text::{FunctionTerrain, Known, ModuleText};
+use super::text::{FunctionTerrain, ModuleText};
 use super::trampoline::{self, Insertions, Trampoline};
-use super::values::{Needs, Values};
-use super::woven::{Active, Piece, Probe, ProbeId, Refusal, Strand, Woven};
-use crate::agent::Agent;
+use super::values::Values;
+use super::woven::{Active, Leaving, Piece, Probe, ProbeId, Strand, Woven};
 use crate::modules;
 use crate::proc::{self, Tid};
 use crate::stopped::Stopped;
 use crate::{Error, ErrorKind, Result, TargetAddr, memory};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
-use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use weft_code::{Liveness, Program};
-use weft_snippet::layout::{Place, salt};
-use weft_snippet::{Env, PointKind, Weave, verify};
-
-/// Where among the probes of one point a new one goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
-    /// Before those that are there.
-    Prepend,
-    /// After them.
-    Append,
-}
-
-/// A probe that is about to be woven.
-#[derive(Debug)]
-pub struct Draft {
-    weave: Arc<Weave>,
-    points: Vec<Point>,
-    order: Order,
-    /// The module and the function of each point; why not, if there is none.
-    homes: Vec<Result<(usize, Known, Spot), &'static str>>,
-    needs: Needs,
-}
-
-/// What a weaver has to have before it can weave a draft.
-#[derive(Debug, Default)]
-pub struct Missing {
-    /// Code that no arena reaches.
-    arenas: Vec<TargetAddr>,
-    values: Option<Needs>,
-}
-
-impl Missing {
-    /// Whether nothing is.
-    pub fn is_empty(&self) -> bool {
-        self.arenas.is_empty() && self.values.is_none()
-    }
-}
+use weft_snippet::Env;
 
 /// Points, each with the index of its function; and functions that may have more, by their index, each
 /// with the place where that is not known.
@@ -77,8 +38,12 @@ pub struct Weaver {
     pub(super) woven: HashMap<u64, Woven>,
     pub(super) probes: BTreeMap<ProbeId, Probe>,
     pub(super) next_probe: ProbeId,
+    /// Numbers that were given out for probes that are not there yet.
+    pub(super) reserved: BTreeSet<ProbeId>,
     /// Trampolines that nothing leads to any more, but that a thread may still be in.
     pub(super) limbo: Vec<Piece>,
+    /// Room of discarded probes that a thread may still be measuring into.
+    pub(super) leaving: Vec<Leaving>,
     pub(super) bmi2: bool,
     /// Whether the word at each thread's `fs` base is the `fs` base, as where a C library runs.
     pub(super) thread_pointer: bool,
@@ -99,7 +64,9 @@ impl Weaver {
             woven: HashMap::new(),
             probes: BTreeMap::new(),
             next_probe: 1,
+            reserved: BTreeSet::new(),
             limbo: Vec::new(),
+            leaving: Vec::new(),
             bmi2: std::arch::is_x86_feature_detected!("bmi2"),
             thread_pointer: false,
             calls_program: false,
@@ -107,7 +74,7 @@ impl Weaver {
     }
 
     /// The module that an address belongs to.
-    fn text_of(&mut self, at: u64) -> Result<usize> {
+    pub(super) fn text_of(&mut self, at: u64) -> Result<usize> {
         let is_in = |text: &ModuleText| !text.is_gone && text.range().contains(&TargetAddr(at));
         if let Some(index) = self.texts.iter().position(is_in) {
             return Ok(index);
@@ -144,33 +111,8 @@ impl Weaver {
         Ok((found, unknown))
     }
 
-    /// Looks at what is to be woven where.
-    pub fn draft(&mut self, weave: Weave, points: Vec<Point>, order: Order) -> Result<Draft> {
-        verify(&weave).map_err(|problem| bad_snippet(&problem.to_string()))?;
-        self.forget_unloaded()?;
-        self.calls_program |= weave.calls_program();
-        let mut homes = Vec::with_capacity(points.len());
-        for point in &points {
-            let text = self.text_of(point.address)?;
-            homes.push(self.home(text, point, &weave));
-        }
-        self.forget_reloaded(homes.iter().flatten().map(|home| home.1.start).collect())?;
-        let mut needs = Needs::default();
-        for datum in &weave.data {
-            for _ in 0..if datum.is_per_point() { points.len() } else { 1 } {
-                needs.add(datum);
-            }
-        }
-        if !needs.fit() {
-            return Err(Error::new(ErrorKind::LimitReached, "the probe has too many values")
-                .why("one thread's values of one probe must fit into 16 megabytes")
-                .advice("split it, or let the points share their counters"));
-        }
-        Ok(Draft { weave: Arc::new(weave), points, order, homes, needs })
-    }
-
     /// Forgets modules that are no longer there, and the probes in them.
-    fn forget_unloaded(&mut self) -> Result<()> {
+    pub(super) fn forget_unloaded(&mut self) -> Result<()> {
         let modules = modules::modules(self.pid)?;
         for (index, text) in self.texts.iter_mut().enumerate() {
             if text.is_gone || modules.contains(&text.module) {
@@ -187,7 +129,7 @@ impl Weaver {
     }
 
     /// Forgets functions whose module was unloaded and loaded again at the same place.
-    fn forget_reloaded(&mut self, mut functions: Vec<u64>) -> Result<()> {
+    pub(super) fn forget_reloaded(&mut self, mut functions: Vec<u64>) -> Result<()> {
         functions.sort_unstable();
         functions.dedup();
         let mut edits: Vec<(Edit, u64)> = functions
@@ -209,81 +151,6 @@ impl Weaver {
         Ok(())
     }
 
-    fn home(
-        &self,
-        text: usize,
-        point: &Point,
-        weave: &Weave,
-    ) -> Result<(usize, Known, Spot), &'static str> {
-        let module = &self.texts[text];
-        let known = module.function(point.address).ok_or("no function is known there")?;
-        if point.kind == PointKind::Entry && (known.is_cold || known.start != point.address) {
-            return Err("it is a part of another function, not a function");
-        }
-        if known.is_entered_inside {
-            return Err("it is entered elsewhere than at its start");
-        }
-        if module.is_signal_return(point.address) {
-            return Err("signal handlers return there");
-        }
-        if module.module.path == "[vdso]" {
-            return Err("the kernel shares this code with all processes");
-        }
-        if weave.body(point.kind).is_none() {
-            return Err("the snippet says nothing for points of this kind");
-        }
-        Ok((text, known, point.spot(module)?))
-    }
-
-    /// What has to be brought into the target before the draft can be woven.
-    pub fn missing(&mut self, draft: &Draft) -> Missing {
-        let mut missing = Missing::default();
-        let used: BTreeSet<usize> = draft.homes.iter().flatten().map(|home| home.0).collect();
-        for text in used {
-            let range = self.texts[text].range();
-            let near = |at: &TargetAddr| range.start.0.abs_diff(at.0) < 1 << 29;
-            if !self.arenas.iter().any(|arena| arena.reaches(&range))
-                && !missing.arenas.iter().any(near)
-            {
-                missing.arenas.push(range.start);
-            }
-        }
-        if !self.values.last().is_some_and(|values| values.has_room(&draft.needs)) {
-            missing.values = Some(draft.needs);
-        }
-        missing
-    }
-
-    /// Brings it in.
-    pub fn supply(
-        &mut self,
-        agent: &mut Agent,
-        stopped: &Stopped,
-        pidfd: RawFd,
-        missing: &Missing,
-    ) -> Result<()> {
-        self.look_at_threads(stopped);
-        for &near in &missing.arenas {
-            let maps = proc::maps(self.pid)?;
-            let salt = salt(self.own_pid);
-            self.arenas.push(Arena::create(agent, stopped, &maps, near, pidfd, salt)?);
-        }
-        if let Some(needs) = missing.values {
-            let maps = proc::maps(self.pid)?;
-            let is_go = self.texts.iter().any(ModuleText::is_go);
-            let values = Values::create(agent, stopped, &maps, pidfd, needs, is_go)?;
-            self.values.push(values);
-        }
-        for arena in &self.arenas {
-            for (piece, values) in arena.head().values.iter().zip(&self.values) {
-                let (start, length) = values.all();
-                piece.start.store(start.0, Relaxed);
-                piece.length.store(length, Relaxed);
-            }
-        }
-        Ok(())
-    }
-
     /// Finds out whether a thread can learn its `fs` base from memory, which is much faster than by the
     /// instruction for it. The ABI of thread-local storage asks for that; Go does not follow it, and a
     /// program that is just starting not yet.
@@ -297,93 +164,19 @@ impl Weaver {
             });
     }
 
-    /// Prepares everything for a draft's probe, but changes nothing that runs.
-    pub fn weave(&mut self, draft: Draft) -> Result<(ProbeId, Changes)> {
-        let Draft { weave, points, order, homes, .. } = draft;
-        let values = self.values.len() - 1;
-        let full = || Error::new(ErrorKind::Internal, "there is less room than there should be");
-        let memory = &mut self.values[values];
-        let mut places = Vec::with_capacity(weave.data.len());
-        for datum in &weave.data {
-            let place = if datum.is_per_point() {
-                Place::default()
-            } else {
-                memory.place(datum).ok_or_else(full)?
-            };
-            places.push(place);
-        }
-        let mut own = Vec::new();
-        for _ in &points {
-            for datum in Probe::own_data(&weave) {
-                own.push(memory.place(datum).ok_or_else(full)?);
-            }
-        }
-        let id = self.next_probe;
-        self.next_probe += 1;
-        let mut refused = Vec::new();
-        let mut touched = Vec::new();
-        for (index, home) in homes.into_iter().enumerate() {
-            let (text, known, spot) = match home {
-                Ok(home) => home,
-                Err(why) => {
-                    refused.push(Refusal { point: points[index], why: why.into() });
-                    continue;
-                }
-            };
-            let woven = self.woven.entry(known.start).or_insert_with(|| Woven {
-                text,
-                known,
-                strands: BTreeMap::new(),
-                plan: Plan::default(),
-                active: Active::default(),
-            });
-            let strand = Strand { probe: id, point: index };
-            let strands = woven.strands.entry(spot).or_default();
-            match order {
-                Order::Append => strands.push(strand),
-                Order::Prepend => strands.insert(0, strand),
-            }
-            touched.push(known.start);
-        }
-        let probe = Probe {
-            weave,
-            points,
-            values,
-            places,
-            own,
-            refused,
-            tactics: BTreeMap::new(),
-            enabled: true,
-        };
-        self.probes.insert(id, probe);
-        let changes = self.reweave(touched)?;
-        self.count_tactics(id, &changes);
-        Ok((id, changes))
-    }
-
-    /// How the windows of a new probe's points were found.
-    fn count_tactics(&mut self, id: ProbeId, changes: &Changes) {
-        let mut tactics = BTreeMap::new();
-        for next in &changes.functions {
-            let strands = &self.woven[&next.function].strands;
-            for (spot, _) in strands.iter().filter(|(_, all)| all.iter().any(|s| s.probe == id)) {
-                if let Some(window) = next.plan.window_of(spot.instruction()) {
-                    *tactics.entry(window.tactic).or_default() += 1;
-                }
-            }
-        }
-        if let Some(probe) = self.probes.get_mut(&id) {
-            probe.tactics = tactics;
-        }
-    }
-
     /// Prepares the new shape of functions whose probes have changed.
-    fn reweave(&mut self, mut functions: Vec<u64>) -> Result<Changes> {
+    pub(super) fn reweave(&mut self, mut functions: Vec<u64>) -> Result<Changes> {
         functions.sort_unstable();
         functions.dedup();
         let mut changes = Vec::with_capacity(functions.len());
         for function in functions {
-            changes.push(self.reweave_one(function)?);
+            match self.reweave_one(function) {
+                Ok(next) => changes.push(next),
+                Err(error) => {
+                    changes.iter().for_each(|next| self.withdraw(next));
+                    return Err(error);
+                }
+            }
         }
         self.compare(changes)
     }
@@ -473,19 +266,28 @@ impl Weaver {
         let arena = &mut self.arenas[arena_index];
         let mut places = BTreeMap::new();
         let mut rooms = BTreeMap::new();
+        let release =
+            |arena: &mut Arena, places: &BTreeMap<u64, u64>, rooms: &BTreeMap<u64, usize>| {
+                for (start, &at) in places {
+                    arena.release(TargetAddr(at), rooms[start]);
+                }
+            };
         for window in plan.windows.values() {
             let room = Trampoline::room(window, &insertions);
-            let at = arena.allocate(room)?;
-            places.insert(window.start, at.0);
+            match arena.allocate(room) {
+                Ok(at) => places.insert(window.start, at.0),
+                Err(error) => {
+                    release(arena, &places, &rooms);
+                    return Err(error);
+                }
+            };
             rooms.insert(window.start, room);
         }
         let built = trampoline::build(&plan, &insertions, &places, |at| terrain.text.bytes(at));
         let trampolines = match built {
             Ok(trampolines) => trampolines,
             Err(immovable) => {
-                for (start, &at) in &places {
-                    arena.release(TargetAddr(at), rooms[start]);
-                }
+                release(arena, &places, &rooms);
                 let window = plan.window_of(immovable.address);
                 let blamed = spots
                     .iter()
@@ -560,6 +362,38 @@ impl Weaver {
             probe.enabled = false;
         }
         self.reweave(functions)
+    }
+
+    /// Forgets a probe that was removed. Its room is for others, once no thread can be in its code.
+    pub fn discard(&mut self, id: ProbeId) -> Result<()> {
+        self.probe(id)?;
+        let is_in = |woven: &Woven| woven.active.strands.values().flatten().any(|s| s.probe == id);
+        if !self.functions_of(id).is_empty() || self.woven.values().any(is_in) {
+            return Err(Error::new(ErrorKind::InvalidArgument, format!("probe {id} is in use"))
+                .why("only what was removed can be discarded")
+                .advice("remove it first"));
+        }
+        if let Some(probe) = self.probes.remove(&id) {
+            let waits = self.limbo.iter().map(|piece| piece.at).collect();
+            self.leaving.push(Leaving { rooms: probe.rooms, waits });
+            self.settle();
+        }
+        Ok(())
+    }
+
+    /// Gives the room of discarded probes to others, where that can be done by now.
+    pub(super) fn settle(&mut self) {
+        let limbo = &self.limbo;
+        for leaving in &mut self.leaving {
+            leaving.waits.retain(|&at| limbo.iter().any(|piece| piece.at == at));
+        }
+        let is_out = |leaving: &mut Leaving| leaving.waits.is_empty();
+        for room in self.leaving.extract_if(.., is_out).flat_map(|leaving| leaving.rooms) {
+            // What other probes use too is given up by the last of them.
+            if let Some(room) = Arc::into_inner(room) {
+                self.values[room.values].recycle(room);
+            }
+        }
     }
 
     fn functions_of(&self, id: ProbeId) -> Vec<u64> {
@@ -668,13 +502,9 @@ fn edits(plan: &Plan, trampolines: &BTreeMap<u64, Trampoline>, text: &ModuleText
     edits
 }
 
-fn bad_snippet(why: &str) -> Error {
-    Error::new(ErrorKind::BadSnippet, why)
-}
-
-fn no_such_probe(id: ProbeId) -> Error {
+pub(super) fn no_such_probe(id: ProbeId) -> Error {
     Error::new(ErrorKind::InvalidArgument, format!("there is no probe {id}"))
-        .why("it was removed, or belongs to another session")
+        .why("it was discarded, or belongs to another session")
 }
 
 fn lost() -> Error {

@@ -5,6 +5,7 @@ use super::plan::{Plan, Spot};
 use super::points::Point;
 use super::text::Known;
 use super::trampoline::Contents;
+use super::values::Room;
 use crate::TargetAddr;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -36,6 +37,8 @@ pub struct Probe {
     pub(super) places: Vec<Place>,
     /// The places of each point's own counters, point by point.
     pub(super) own: Vec<Place>,
+    /// What holds them: its own room, and that of probes whose data it uses.
+    pub(super) rooms: Vec<Arc<Room>>,
     pub(super) refused: Vec<Refusal>,
     pub(super) tactics: BTreeMap<&'static str, usize>,
     pub(super) enabled: bool,
@@ -85,6 +88,14 @@ impl Probe {
     pub(super) fn places_of(&self, point: usize) -> Vec<Place> {
         (0..self.weave.data.len()).map(|datum| self.place(datum, point)).collect()
     }
+}
+
+/// The room of a discarded probe.
+#[derive(Debug)]
+pub(super) struct Leaving {
+    pub(super) rooms: Vec<Arc<Room>>,
+    /// Trampolines that threads may still be in: where each is.
+    pub(super) waits: Vec<TargetAddr>,
 }
 
 /// One probe at one point of a function.
