@@ -77,6 +77,7 @@ def test_it_begins_with_the_calls_of_the_program(size: tuple[int, int]) -> None:
         assert titles(app) == ["function", "calls/s▼", "calls"]
         assert column(app, 0)[:2] == ["dictFind", "zmalloc"]
         assert set(source.begun) == {CALLS}
+        await until(pilot, lambda: "q Quit" in screen(app))
         shown = screen(app)
         for text in ("redis-server", "pid 4242", "libc.so.6", "io_thd_1", "15 functions", "q Quit"):
             assert text in shown
@@ -172,6 +173,7 @@ def test_from_modules_to_functions_to_callers_and_back() -> None:
         await until(pilot, lambda: set(source.begun) == {CALLS})
         await pilot.press("escape")
         assert titles(app)[0] == "module"
+        assert app._selected() == "/Code/redis-server"
         assert sorted(column(app, 0)) == ["libc.so.6", "libm.so.6", "redis-server"]
         assert column(app, 1)[1:] == ["-", "-"], "they are not measured"
         await pilot.press("escape")  # there is nothing above

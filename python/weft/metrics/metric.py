@@ -317,7 +317,8 @@ class Metric:
         assert isinstance(raw, dict)
         seconds: dict[str, int | float] = {}
         for address, ns in raw.items():
-            if isinstance(address, int) and (path := self._paths_by_address.get(address)):
+            if isinstance(address, int) and address in self._paths_by_address:
+                path = self._paths_by_address[address]
                 seconds[path] = seconds.get(path, 0.0) + ns * factor / 1e9
         return seconds
 

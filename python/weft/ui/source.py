@@ -157,7 +157,7 @@ class SessionSource:
         refused = metric.refused
         if not refused:
             return ""
-        return f"{len(refused)} points could not be woven, the first is {refused[0]}"
+        return f"{len(refused)} points could not be woven; the first: {refused[0]}"
 
     def end(self, request: Request) -> None:
         """Take out what was woven for it."""

@@ -29,7 +29,7 @@ from weft.errors import WeftError
 from weft.ui import draw
 from weft.ui.board import MEASURES, NAME, Board
 from weft.ui.live import header
-from weft.ui.numbers import shortened
+from weft.ui.numbers import printable, shortened
 from weft.ui.source import LATENCY, Reading, Request, Source
 
 __all__ = ["Top"]
@@ -74,7 +74,8 @@ class Top(App[None]):
     TITLE = "weft top"
     ENABLE_COMMAND_PALETTE = False
     CSS = f"""
-    #header, #crumbs, #status {{ height: 1; }}
+    #header, #crumbs {{ height: 1; }}
+    #status {{ height: auto; min-height: 1; max-height: 3; }}
     #header {{ background: $primary; color: $text; }}
     #crumbs {{ color: $text-muted; }}
     #notes, #help {{ height: auto; display: none; }}
@@ -291,7 +292,7 @@ class Top(App[None]):
         """Begin with the program itself."""
         self.board.modules = message.modules
         for module in message.modules:
-            self._code.add(shortened(module, _WIDE_TREE), Node("module", module))
+            self._code.add(_label(module), Node("module", module))
         self._open(message.modules[0])
 
     def on_top_listed(self, message: Listed) -> None:
@@ -299,7 +300,7 @@ class Top(App[None]):
         for node in self._code.children:
             if node.data and node.data.name == message.module and not node.children:
                 for name in message.functions[:_MOST_IN_TREE]:
-                    node.add_leaf(name, Node("function", name, message.module))
+                    node.add_leaf(_label(name), Node("function", name, message.module))
                 more = len(message.functions) - _MOST_IN_TREE
                 if more > 0:
                     node.add_leaf(f"… {more:,} more", Node("more"))
@@ -318,7 +319,8 @@ class Top(App[None]):
         text = error.what + (f": {error.why}" if error.why else "")
         if error.advice:
             text += f"; try: {error.advice}"
-        self._say(text, "red")
+        if not self.has_ended:  # then it is clear why
+            self._say(text, "red")
         if message.request is not None:
             self.board.drop(message.request)
             self._tell()
@@ -377,8 +379,9 @@ class Top(App[None]):
 
     def action_up(self) -> None:
         """Go one step back."""
+        left = self.board.place.path
         if self.board.leave():
-            self._moved()
+            self._moved(left)
 
     def action_measure(self, metric: str) -> None:
         """Turn a metric on or off."""
@@ -453,10 +456,12 @@ class Top(App[None]):
         self.board.open_module(module)
         self._moved()
 
-    def _moved(self) -> None:
-        """Show another place, from its first row on."""
+    def _moved(self, path: str = "") -> None:
+        """Show another place, with the row of a path chosen or else the first."""
         self._table.move_cursor(row=0)
         self._changed()
+        if path in self._shown_paths:
+            self._table.move_cursor(row=self._shown_paths.index(path))
 
     def _changed(self) -> None:
         self._tell()
@@ -473,8 +478,7 @@ class Top(App[None]):
     # What is on the screen.
 
     def _say(self, text: str, style: str = "") -> None:
-        line = shortened(text, max(1, self.size.width))
-        self._status.update(Text(line, style=style))
+        self._status.update(Text(printable(text), style=style))
 
     def _tick(self) -> None:
         """Show that what takes long goes on."""
@@ -506,7 +510,7 @@ class Top(App[None]):
         known = {node.data.name: node for node in self._threads.children if node.data}
         for name in names:
             if name not in known:
-                self._threads.add_leaf(shortened(name, _WIDE_TREE), Node("thread", name))
+                self._threads.add_leaf(_label(name), Node("thread", name))
         for name, node in known.items():
             if name and name not in names and name != self.board.thread:
                 node.remove()
@@ -587,6 +591,7 @@ class Top(App[None]):
         if not self.board.latency:
             return
         histogram = self.board.histogram()
+        width = max(1, self._table.size.width)
         focus = Request(LATENCY, self.board.latency, self.board.thread).focus
         if histogram is None or not histogram.count:
             text = Text.assemble(
@@ -605,3 +610,8 @@ class Top(App[None]):
             lines.append(Text(f"… and {len(shed) - _MOST_NOTES} more were shed", style="yellow"))
         self._notes.display = bool(lines)
         self._notes.update(Group(*lines))
+
+
+def _label(name: str) -> Text:
+    """A name as it is: those in brackets are no markup."""
+    return Text(printable(name))
