@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import select
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from weft.errors import TargetGone, WeftError
@@ -114,6 +116,7 @@ class SessionSource:
         self.target = TargetFacts(session.pid, session.program(), tuple(command))
         self.budget = budget
         self._is_stopped = bool(command)
+        self._process = os.pidfd_open(session.pid)
         self._metrics: dict[Request, Metric] = {}
         self._threads: tuple[str, ...] = ()
         self._callers: dict[str, str] = {}
@@ -187,10 +190,9 @@ class SessionSource:
 
     def close(self) -> None:
         """Leave the target as it was."""
-        try:
+        os.close(self._process)
+        with suppress(TargetGone):
             self._session.detach()
-        except TargetGone:
-            self._end = self._end or "it has ended"
 
     def _values(self, request: Request, metric: Metric) -> Values:
         if request.path.endswith("/*"):
@@ -223,11 +225,8 @@ class SessionSource:
 
     def _ended(self) -> str:
         """How the target has ended, if it has."""
-        try:
-            state = Path(f"/proc/{self.target.pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except (FileNotFoundError, ProcessLookupError):
-            return "it has ended"
-        if state not in "ZX":
+        # The state of its first thread would not do: others may go on without it.
+        if not select.select([self._process], [], [], 0)[0]:
             return ""
         code = self._session.wait(0) if self.target.command else None
         return "it has ended" if code is None else f"it has ended with code {code}"
