@@ -21,6 +21,7 @@ from weft.metrics.model import Measured, Sample
 from weft.probes import Histogram
 from weft.ui.live import view
 from weft.ui.top import Top
+from weft.ui.watcher import Read
 
 FOLDER = Path(__file__).parent / "pictures"
 
@@ -77,7 +78,7 @@ async def _top() -> str:
             await asyncio.sleep(0.01)
         for second in (SECONDS - 1, SECONDS):
             source.second = second
-            app.post_message(Top.Read(source.read()))
+            app.post_message(Read(source.read()))
             await pilot.pause()
         await pilot.press("s", "s")
         await pilot.pause()

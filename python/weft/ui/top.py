@@ -1,7 +1,7 @@
 """The view of `weft top`: the resource tree, a table of functions, a histogram.
 
 The event loop draws and listens to keys. Whatever touches the target happens in one thread beside
-it: it is told what is wanted, and tells what came of it in messages.
+it, see :mod:`weft.ui.watcher`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import asyncio
 import signal
 import threading
 import time
-from collections import deque
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -22,15 +21,14 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.coordinate import Coordinate
 from textual.events import Key
-from textual.message import Message
 from textual.widgets import DataTable, Footer, Input, Static, Tree
 
-from weft.errors import WeftError
 from weft.ui import draw
 from weft.ui.board import MEASURES, NAME, Board
 from weft.ui.live import header
 from weft.ui.numbers import printable, shortened
-from weft.ui.source import LATENCY, Reading, Request, Source
+from weft.ui.source import LATENCY, Request, Source
+from weft.ui.watcher import Failed, Listed, Opened, Read, Watcher, Weaving
 
 __all__ = ["Top"]
 
@@ -43,8 +41,6 @@ _FEWEST_NAME = 14
 _MOST_IN_TREE = 500
 _MOST_NOTES = 2
 _TICK = 0.2
-_FIRST = 0.3
-"""How long to wait for the first rates, in seconds."""
 
 _HELP = """\
 Where   Tab      between the tree and the table      Enter    one step down:
@@ -96,60 +92,11 @@ class Top(App[None]):
         Binding("q,ctrl+c", "leave", "Quit", key_display="q"),
     ]
 
-    # What the thread beside tells.
-
-    @dataclass
-    class Opened(Message):
-        """The modules are known."""
-
-        modules: list[str]
-
-    @dataclass
-    class Listed(Message):
-        """The functions of a module are known."""
-
-        module: str
-        functions: list[str]
-
-    @dataclass
-    class Weaving(Message):
-        """Something is being woven, which may take a while; or nothing is any more."""
-
-        request: Request | None
-        note: str = ""
-        count: int = 1
-        """How many functions it is woven into."""
-
-    @dataclass
-    class Read(Message):
-        """Everything was read; early when that was for something new."""
-
-        reading: Reading
-        is_early: bool = False
-
-    @dataclass
-    class Failed(Message):
-        """Something cannot be done, or not be measured."""
-
-        error: WeftError
-        request: Request | None = None
-
-    class Left(Message):
-        """The target was left."""
-
     def __init__(self, source: Source, interval: float = 1.0) -> None:
         super().__init__()
         self._source = source
-        self._interval = interval
         self.board = Board()
-        self.fault: BaseException | None = None
-        """What went wrong in weft itself, for the command to report."""
-        self._wanted: frozenset[Request] = frozenset()
-        self._to_list: deque[str] = deque()
-        self._wake = threading.Event()
-        self._is_closing = threading.Event()
-        self._is_drawn = threading.Event()
-        self._is_drawn.set()
+        self._watcher = Watcher(source, interval, self.post_message)
         self._began: float | None = None
         self._weaving: tuple[Request, int, float] | None = None
         self._header = Static(id="header")
@@ -165,6 +112,11 @@ class Top(App[None]):
         self._shown_columns: list[str] = []
         self._shown_cells: list[list[Text]] = []
         self._shown_paths: list[str] = []
+
+    @property
+    def fault(self) -> BaseException | None:
+        """What went wrong in weft itself, for the command to report."""
+        return self._watcher.fault
 
     @property
     def has_ended(self) -> bool:
@@ -205,97 +157,28 @@ class Top(App[None]):
 
     def on_unmount(self) -> None:
         """Have the thread beside end, whatever the reason is."""
-        self._is_closing.set()
-        self._wake.set()
-
-    # The thread beside the event loop: nothing else touches the source.
+        self._watcher.leave()
 
     @work(thread=True, exit_on_error=False)
     def _work(self) -> None:
-        try:
-            self._watch()
-        except BaseException as fault:
-            self.fault = fault
-        finally:
-            try:
-                self._source.close()
-            except WeftError as error:
-                self.fault = self.fault or error
-            self.post_message(self.Left())
-
-    def _watch(self) -> None:
-        try:
-            self.post_message(self.Opened(self._source.modules()))
-        except WeftError as error:
-            self.post_message(self.Failed(error))
-        else:
-            # A program that has not begun yet begins when the first reading is made.
-            self._wake.wait()
-        woven: set[Request] = set()
-        rest = min(_FIRST, self._interval)
-        is_early = False
-        while not self._is_closing.is_set():
-            self._wake.clear()
-            self._weave(woven)
-            while self._to_list:
-                self._list(self._to_list.popleft())
-            try:
-                reading = self._source.read()
-            except WeftError as error:
-                self.post_message(self.Failed(error))
-            else:
-                # What is not drawn yet, on a slow line perhaps, is not to pile up.
-                if self._is_drawn.is_set():
-                    self._is_drawn.clear()
-                    self.post_message(self.Read(reading, is_early))
-            is_early = self._wake.wait(rest)
-            rest = self._interval
-
-    def _weave(self, woven: set[Request]) -> None:
-        """Make what is woven what is wanted."""
-        wanted = self._wanted
-        for request in wanted - woven:
-            if self._is_closing.is_set():
-                return
-            woven.add(request)
-            try:
-                self.post_message(self.Weaving(request, count=self._source.count(request)))
-                note = self._source.begin(request)
-            except WeftError as error:
-                self.post_message(self.Failed(error, request))
-            else:
-                self.post_message(self.Weaving(None, note))
-        # Only now: what is woven for both the old and the new stays woven.
-        for request in woven - wanted:
-            woven.remove(request)
-            try:
-                self._source.end(request)
-            except WeftError as error:
-                self.post_message(self.Failed(error))
-
-    def _list(self, module: str) -> None:
-        try:
-            self.post_message(self.Listed(module, self._source.functions(module)))
-        except WeftError as error:
-            self.post_message(self.Failed(error))
+        self._watcher.run()
 
     def _tell(self) -> None:
         """Say what is wanted now. Of a target that has ended, all stays as it is."""
         if self.has_ended:
             return
-        self._wanted = self.board.wanted()
-        self._wake.set()
+        self._watcher.want(self.board.wanted())
 
     # What it tells.
 
-    def on_top_opened(self, message: Opened) -> None:
+    def on_opened(self, message: Opened) -> None:
         """Begin with the program itself."""
         self.board.modules = message.modules
         for module in message.modules:
             self._code.add(_label(module), Node("module", module))
         self._open(message.modules[0])
 
-    def on_top_listed(self, message: Listed) -> None:
+    def on_listed(self, message: Listed) -> None:
         """Put the functions of a module below it."""
         for node in self._code.children:
             if node.data and node.data.name == message.module and not node.children:
@@ -305,14 +188,14 @@ class Top(App[None]):
                 if more > 0:
                     node.add_leaf(f"… {more:,} more", Node("more"))
 
-    def on_top_weaving(self, message: Weaving) -> None:
+    def on_weaving(self, message: Weaving) -> None:
         """Show that something is being woven, for as long as it takes."""
         self._weaving = None
         if message.request is not None:
             self._weaving = (message.request, message.count, time.monotonic())
         self._say(message.note, "yellow")
 
-    def on_top_failed(self, message: Failed) -> None:
+    def on_failed(self, message: Failed) -> None:
         """Say what cannot be done, and do without it."""
         self._weaving = None
         error = message.error
@@ -326,7 +209,7 @@ class Top(App[None]):
             self._tell()
             self._show()
 
-    def on_top_read(self, message: Read) -> None:
+    def on_read(self, message: Read) -> None:
         """Show the new values."""
         if self.has_ended:
             return  # the last values stay
@@ -338,9 +221,9 @@ class Top(App[None]):
             self._say(f"{message.reading.end}; these are the last values. q quits", "yellow")
         self._show_threads(message.reading.threads)
         self._show()
-        self.call_after_refresh(self._is_drawn.set)
+        self.call_after_refresh(self._watcher.go_on)
 
-    def on_top_left(self) -> None:
+    def on_left(self) -> None:
         """End: nothing of weft is in the target any more."""
         self.exit()
 
@@ -350,8 +233,7 @@ class Top(App[None]):
         """Look for the functions of a module when they are to be seen."""
         node = event.node.data
         if node and node.kind == "module" and not event.node.children:
-            self._to_list.append(node.name)
-            self._wake.set()
+            self._watcher.list_functions(node.name)
 
     def on_tree_node_selected(self, event: Tree.NodeSelected[Node]) -> None:
         """Go to a module or a function, or narrow everything to a thread."""
@@ -443,8 +325,7 @@ class Top(App[None]):
         """Leave the target, then end."""
         self._weaving = None
         self._say("leaving the target")
-        self._is_closing.set()
-        self._wake.set()
+        self._watcher.leave()
 
     def on_resize(self) -> None:
         """Use the room there is."""
