@@ -120,6 +120,11 @@ class Metric:
         """The names in its lists that the program does not have."""
         return self._plan.base.missing if self._plan else ()
 
+    def plan_again(self) -> Plan | None:
+        """Say what it needs now that other modules are there."""
+        by_function = bool(self._plan and self._plan.by_function)
+        return self._engine.plan(self._definition, self.focus, by_function=by_function)
+
     # Its value.
 
     @property
@@ -189,6 +194,8 @@ class Metric:
             and not self._plan.selected
             and not self._gaps()
             and self._definition.aggregate == "sum"
+            # Values by point are kept anew for each library that comes.
+            and len(self.node.probes[0].numbers) == 1
         )
 
     def note(self, now: float, numbers: Iterator[int]) -> None:
