@@ -172,8 +172,8 @@ def measure(
 ) -> TargetFacts:
     """Measure until it is enough, and write the result.
 
-    ``wait`` lets time pass, and returns the exit code when the target has ended meanwhile. The
-    program that ``weft run`` starts has standard output for itself.
+    ``wait`` lets time pass, and returns the exit code when the target has ended meanwhile, or -1 if
+    that cannot be known. The program that ``weft run`` starts has standard output for itself.
     """
     from weft.ui.live import LiveTable
 
@@ -186,13 +186,16 @@ def measure(
     if wanted.verbose:
         _say_what_is_missing(metrics)
     began = time.monotonic()
+    has_ended = False
     with contextlib.ExitStack() as stack:
         _export(stack, wanted, lambda: (facts, metrics))
         if table is not None:
             stack.callback(table.close)
         for elapsed in _ticks(began, wanted, wait):
             if isinstance(elapsed, int):
-                facts = replace(facts, exit_code=elapsed)
+                if elapsed >= 0:
+                    facts = replace(facts, exit_code=elapsed)
+                has_ended = elapsed < 0
                 break
             session.metrics.sample()
             if table is not None:
@@ -200,6 +203,8 @@ def measure(
         session.metrics.sample()
     seconds = time.monotonic() - began
     session.metrics.close()
+    if has_ended:
+        click.echo(f"process {facts.pid} has ended", err=True)
     if table is not None:
         table.finish(facts, metrics, seconds)
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from weft.errors import WeftError
 from weft.mdl import ast
 from weft.mdl.lower import Focus, Plan
+from weft.mdl.passes.scope import statements
 from weft.metrics import kernel
 from weft.metrics.budget import HITS, Sampling, estimate
 from weft.metrics.history import History
@@ -20,6 +21,9 @@ from weft.metrics.model import Interval, MetricKind, Sample, Shed, Value
 from weft.probes import Bucket, Histogram, MapValue, Point, Timer
 
 if TYPE_CHECKING:
+    import pandas
+    import pyarrow
+
     from weft.metrics.engine import Engine, Node
 
 __all__ = ["Metric"]
@@ -101,7 +105,8 @@ class Metric:
             return "s"
         units = self._definition.units
         if not units:
-            return "ns" if self.kind == "histogram" else ""
+            is_time = self.kind == "histogram" and _is_timed(self._definition.base.body)
+            return "ns" if is_time else ""
         return _UNITS.get(units, units)
 
     @property
@@ -397,6 +402,25 @@ class Metric:
         now, raw = time.time(), self._now()
         return Sample(now, self._shown(raw), _number(raw) - before[1], now - before[0])
 
+    # For data tools.
+
+    def to_arrow(self) -> pyarrow.Table:
+        """Return the history as an Arrow table; see :func:`weft.export.frames.to_arrow`."""
+        from weft.export import frames
+
+        return frames.to_arrow(self)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return the history as a data frame by time, with the columns of :meth:`to_arrow`."""
+        from weft.export import frames
+
+        return frames.to_pandas(self)
+
+    def _repr_html_(self) -> str:
+        from weft.ui import notebook
+
+        return notebook.html([self])
+
     # Its end.
 
     def remove(self) -> None:
@@ -417,6 +441,17 @@ class Metric:
 
 def _path(point: Point) -> str:
     return f"/Code/{point.module}/{point.function}"
+
+
+def _is_timed(body: Iterable[ast.Where]) -> bool:
+    """Whether something is started and stopped, so that what is measured are times."""
+    for where in body:
+        if isinstance(where, ast.Foreach):
+            if _is_timed(where.body):
+                return True
+        elif any(isinstance(one, ast.TimerAction) for one in statements(where.code.body)):
+            return True
+    return False
 
 
 def _first_number(raw: Raw | None) -> int:
