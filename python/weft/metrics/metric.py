@@ -224,7 +224,7 @@ class Metric:
             self._hits()
             self._last = last
             if self.sampling is not None:
-                self.sampling.until = self.sampling.until or time.monotonic()
+                self.sampling.end()
 
     def _read(self) -> Raw:
         if self._last is not None:
