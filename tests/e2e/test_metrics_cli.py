@@ -140,6 +140,22 @@ def test_run_takes_one_liners_and_files(counts: Path, tmp_path: Path) -> None:
     assert total(document, "ended") == truth["normal"]
 
 
+def test_sizes_are_no_times() -> None:
+    one_liner = "entry malloc { sizes << $arg[0] } return malloc { stopWallTimer(took) }"
+    one_liner += " entry malloc { startWallTimer(took); took << 1 }"
+    done = weft("run", "-e", one_liner, "--format", "json", "--", "sh", "-c", "exit 4")
+    assert done.returncode == 4
+    units = {one["metric"]: one["unit"] for one in json.loads(done.stderr)["totals"]}
+    assert units == {"sizes": "", "took": "ns"}
+
+
+def test_run_of_a_thread_that_there_is_not(counts: Path) -> None:
+    focus = "/Code/counts/tiny,/Thread/nobody"
+    done = weft("run", "-m", f"calls@{focus}", "--format", "json", "--", counts, "1", "1")
+    assert done.returncode == 7
+    assert total(json.loads(done.stderr), "calls", focus) == 0
+
+
 def test_run_counts_forked_children(build: Build) -> None:
     focus = "/Code/forks/in_family"
     wanted = ["-m", f"calls@{focus}", "--format", "json"]
@@ -209,6 +225,10 @@ def test_run_says_when_a_program_becomes_another() -> None:
         (
             ["-e", "entry malloc { bytes += }"],
             r"-e:1:25: .*\n +1 \| entry malloc \{ bytes \+= \}\n +\| {25}\^\n",
+        ),
+        (
+            ["-m", "exceptions"],
+            "finds nothing to measure in this program\n.*no function __cxa_throw",
         ),
         (["-m", "calls", "--budget", "much"], "'much' is no budget"),
         (["-m", "calls", "-o", "/nowhere/out"], "/nowhere/out cannot be written"),

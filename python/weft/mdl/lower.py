@@ -490,11 +490,13 @@ class _Base:
         return (first, *mark, *(f"local {local}" for local in self.metric.locals))
 
     def _nowhere(self) -> InvalidArgument:
-        missing = ", ".join(self.places.missing[:5])
+        missing = self.places.missing
+        # Of lists, programs need not have all; but of what one names oneself.
+        is_one = len(missing) == 1 and f'"{missing[0]}"' in self.places.lists
         return InvalidArgument(
             f"{self.metric.name} finds nothing to measure in this program",
-            f"it has no function {missing}" if missing else "no point matches",
-            self.places.program.similar(self.places.missing[0]) if missing else "",
+            f"it has no function {', '.join(missing[:5])}" if missing else "no point matches",
+            self.places.program.similar(missing[0]) if is_one else "",
         )
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, TypeAlias
 
-from weft.errors import WeftError
+from weft.errors import TargetError, WeftError
 from weft.mdl import ast
 from weft.mdl.lower import Focus, Plan
+from weft.mdl.passes.scope import statements
 from weft.metrics import kernel
 from weft.metrics.budget import HITS, Sampling, estimate
 from weft.metrics.history import History
@@ -100,7 +102,7 @@ class Metric:
             return "s"
         units = self._definition.units
         if not units:
-            return "ns" if self.kind == "histogram" else ""
+            return "ns" if self.kind == "histogram" and _uses_timers(self._definition) else ""
         return _UNITS.get(units, units)
 
     @property
@@ -254,8 +256,9 @@ class Metric:
     def _is_called(self, tid: int, pattern: str) -> bool:
         if tid not in self._names:
             # Threads that have ended keep the name that they had when they were last seen.
-            for thread in self._engine.session.threads():
-                self._names[thread.tid] = thread.name
+            with suppress(TargetError):
+                for thread in self._engine.session.threads():
+                    self._names[thread.tid] = thread.name
         return pattern == str(tid) or fnmatchcase(self._names.get(tid, ""), pattern)
 
     def _minus(self, raw: Raw) -> Raw:
@@ -376,6 +379,21 @@ class Metric:
             return f"<weft.Metric {self.name}{where}: {error}>"
         shown = f"{value.count} values" if isinstance(value, Histogram) else str(value)
         return f"<weft.Metric {self.name}{where}: {shown} {self.unit}>".replace(" >", ">")
+
+
+def _uses_timers(definition: ast.Metric) -> bool:
+    """Whether a histogram is one of durations, and not of what is put into it."""
+
+    def uses(body: Iterable[ast.Where]) -> bool:
+        for where in body:
+            if isinstance(where, ast.Foreach):
+                if uses(where.body):
+                    return True
+            elif any(isinstance(one, ast.TimerAction) for one in statements(where.code.body)):
+                return True
+        return False
+
+    return uses(definition.base.body)
 
 
 def _first_number(raw: Raw | None) -> int:

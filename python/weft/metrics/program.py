@@ -104,7 +104,12 @@ class TargetProgram:
                 known = [module.name for module in self._tree.modules]
                 meant = did_you_mean(parts[2], known)
                 return f"{meant} The program has loaded {', '.join(known)}".lstrip()
-        names = (function.name for module in modules for function in module.functions())
+        names = (
+            function.name
+            for module in modules
+            for function in module.functions()
+            if function.kind == "function"
+        )
         listed = f"`weft points {modules[0].path}` lists what there is"
         return did_you_mean(name, names, listed)
 
