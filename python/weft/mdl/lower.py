@@ -71,6 +71,9 @@ class Program(Protocol):
     def function(self, name: str) -> int:
         """The address of a function that snippets may call."""
 
+    def similar(self, path: str) -> str:
+        """What may be meant by a path, or a name, that stands for nothing: advice for people."""
+
 
 @dataclass(frozen=True, slots=True)
 class Focus:
@@ -213,9 +216,7 @@ def _focused(program: Program, focus: Focus) -> Procedures:
     path = "/Code/" + "/".join(part)
     found = program.procedures(path)
     if not found:
-        raise InvalidArgument(
-            f"no function matches {path}", advice="`weft points PID` lists what there is"
-        )
+        raise InvalidArgument(f"no function matches {path}", advice=program.similar(path))
     return found
 
 
@@ -325,9 +326,7 @@ class _Places:
         path = "/" + "/".join(self.constraint[:depth])
         found = self.program.procedures(path)
         if not found:
-            raise InvalidArgument(
-                f"no function matches {path}", advice="`weft points PID` lists what there is"
-            )
+            raise InvalidArgument(f"no function matches {path}", advice=self.program.similar(path))
         return found
 
 
@@ -491,11 +490,13 @@ class _Base:
         return (first, *mark, *(f"local {local}" for local in self.metric.locals))
 
     def _nowhere(self) -> InvalidArgument:
-        missing = ", ".join(self.places.missing[:5])
+        missing = self.places.missing
+        # Of lists, programs need not have all; but of what one names oneself.
+        is_one = len(missing) == 1 and f'"{missing[0]}"' in self.places.lists
         return InvalidArgument(
             f"{self.metric.name} finds nothing to measure in this program",
-            f"it has no {missing}" if missing else "no point matches",
-            "libraries that are loaded later are not seen yet: try again then",
+            f"it has no function {', '.join(missing[:5])}" if missing else "no point matches",
+            self.places.program.similar(missing[0]) if is_one else "",
         )
 
 

@@ -6,11 +6,12 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
-from weft.errors import WeftError
+from weft.errors import TargetError, WeftError
 from weft.mdl import ast
 from weft.mdl.lower import Focus, Plan
 from weft.mdl.passes.scope import statements
@@ -272,8 +273,9 @@ class Metric:
     def _is_called(self, tid: int, pattern: str) -> bool:
         if tid not in self._names:
             # Threads that have ended keep the name that they had when they were last seen.
-            for thread in self._engine.session.threads():
-                self._names[thread.tid] = thread.name
+            with suppress(TargetError):
+                for thread in self._engine.session.threads():
+                    self._names[thread.tid] = thread.name
         return pattern == str(tid) or fnmatchcase(self._names.get(tid, ""), pattern)
 
     def _minus(self, raw: Raw) -> Raw:
