@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weft import _native
-from weft.errors import InvalidArgument
+from weft.errors import InvalidArgument, LimitReached
 from weft.mdl import ast
 from weft.mdl.loader import Library, load
-from weft.mdl.lower import Focus, Instrument, Plan, Weaving, lower
+from weft.mdl.lower import Focus, Instrument, Key, Plan, Weaving, lower
 from weft.metrics import kernel
 from weft.metrics.budget import HITS, Budget, Sampling
 from weft.metrics.metric import Metric
@@ -71,7 +71,8 @@ class Engine:
         self.session = session
         self._sources: list[str | Path] = sorted(library_folder().glob("*.mdl"))
         self.metrics: list[Metric] = []
-        self._nodes: dict[tuple[object, ...], Node] = {}
+        self._nodes: dict[Key, Node] = {}
+        """The newest of each key."""
         self._sampler: _native.Sampler | None = None
         self._sampled: list[Metric] = []
         self._others: list[Metric] = []
@@ -122,14 +123,16 @@ class Engine:
     def _request(
         self, wanted: Sequence[tuple[ast.Metric, str]], plans: Sequence[Plan | None]
     ) -> list[Metric]:
-        self._weave([plan for plan in plans if plan is not None])
-        made = []
-        for (definition, focus), plan in zip(wanted, plans, strict=True):
-            node = None
-            if plan is not None:
-                node = self._nodes[plan.base.key]
-                node.users += 1
-            made.append(Metric(self, definition, Focus.parse(focus), plan, node))
+        nodes = self._weave([plan for plan in plans if plan is not None])
+        rest = iter(nodes)
+        try:
+            made = [
+                Metric(self, definition, Focus.parse(focus), plan, next(rest) if plan else None)
+                for (definition, focus), plan in zip(wanted, plans, strict=True)
+            ]
+        except BaseException:
+            self._release_all(nodes)
+            raise
         self.metrics += made
         self.forget_sampler()
         return made
@@ -145,7 +148,9 @@ class Engine:
 
     def nodes(self) -> list[Node]:
         """The instruments that count how often they are hit."""
-        return [node for node in self._nodes.values() if node.has_hits]
+        bases = {id(metric.node): metric.node for metric in self.metrics if metric.node}
+        needed = {id(node): node for base in bases.values() for node in base.needs}
+        return [node for node in (*needed.values(), *bases.values()) if node.has_hits]
 
     def forget_sampler(self) -> None:
         """What is read at each sample has changed."""
@@ -178,31 +183,61 @@ class Engine:
                 found.append((weaving, text))
         return found
 
-    def _weave(self, plans: Sequence[Plan]) -> None:
-        """Weave what is not woven yet, predicates before what uses them."""
-        new: dict[tuple[object, ...], Instrument] = {}
+    def _weave(self, plans: Sequence[Plan]) -> list[Node]:
+        """Weave what is not woven yet; return the node of each plan, which has one more user."""
+        try:
+            return self._insert(plans, self._nodes)
+        except (LimitReached, InvalidArgument) as error:
+            # What uses a predicate must measure into the same memory, and that may be full; two
+            # predicates may be in different memory. Then they are woven once more.
+            new = (plan for plan in plans if plan.base.key not in self._nodes)
+            shared = {one.key for plan in new for one in plan.predicates} & self._nodes.keys()
+            is_too_much = isinstance(error, LimitReached) and len(plans) > 1
+            if not shared and not is_too_much:
+                raise
+        if shared:
+            others = self._nodes.copy()
+            for key in shared:
+                del others[key]
+            try:
+                return self._insert(plans, others)
+            except LimitReached:
+                if len(plans) == 1:
+                    raise
+        # It is too much for one piece of memory.
+        half = len(plans) // 2
+        first = self._weave(plans[:half])
+        try:
+            return first + self._weave(plans[half:])
+        except BaseException:
+            self._release_all(first)
+            raise
+
+    def _insert(self, plans: Sequence[Plan], known: dict[Key, Node]) -> list[Node]:
+        """Weave plans as far as their instruments are not known, predicates before their users.
+
+        From then on, what is new is what others with the same key find.
+        """
+        new: dict[Key, Instrument] = {}
         for plan in plans:
-            for instrument in (*plan.predicates, plan.base):
-                if instrument.key not in self._nodes:
-                    new.setdefault(instrument.key, instrument)
+            if plan.base.key not in known:
+                new.update({one.key: one for one in plan.predicates if one.key not in known})
+                new[plan.base.key] = plan.base
         # Where there is a budget, one must know how often each is hit.
         hits = () if self._budget is None else (f"counter {HITS} shared",)
-        count = sum(len(instrument.weavings) for instrument in new.values())
-        numbers = iter(self.target.reserve_probes(count))
-        first: dict[tuple[object, ...], int] = {
-            key: node.number for key, node in self._nodes.items()
-        }
+        numbers = iter(self.target.reserve_probes(sum(len(one.weavings) for one in new.values())))
         items = []
-        woven: dict[tuple[object, ...], list[int]] = {}
+        woven: dict[Key, list[int]] = {}
         for key, instrument in new.items():
-            own: list[int] = []
-            imports = [f"{text} of {first[other]}" for other, text in instrument.imports]
-            for weaving in instrument.weavings:
-                number = next(numbers)
-                declared = (*instrument.declarations, *hits)
-                data = [f"{text} of {own[0]}" if own else text for text in declared]
-                count_hit = [f"{HITS} += 1"] if hits else []
-                own.append(number)
+            own = woven[key] = [next(numbers) for _ in instrument.weavings]
+            imports = [
+                f"{text} of {woven[other][0] if other in woven else known[other].number}"
+                for other, text in instrument.imports
+            ]
+            declared = (*instrument.declarations, *hits)
+            count_hit = [f"{HITS} += 1"] if hits else []
+            for number, weaving in zip(own, instrument.weavings, strict=True):
+                data = [text if number == own[0] else f"{text} of {own[0]}" for text in declared]
                 items.append(
                     (
                         number,
@@ -213,23 +248,27 @@ class Engine:
                         weaving.order == "prepend",
                     )
                 )
-            if own:
-                first[key] = own[0]
-            woven[key] = own
         if items:
             self.target.insert_many(items)
+        nodes = known.copy()
         for key, instrument in new.items():
             probes = [
                 Probe(self.target, number, weaving.points)
                 for number, weaving in zip(woven[key], instrument.weavings, strict=True)
             ]
-            self._nodes[key] = Node(instrument, probes, has_hits=bool(hits))
-        for plan in plans:
-            node = self._nodes[plan.base.key]
-            if not node.needs:
-                node.needs = [self._nodes[predicate.key] for predicate in plan.predicates]
-                for predicate in node.needs:
-                    predicate.users += 1
+            nodes[key] = Node(
+                instrument,
+                probes,
+                [nodes[other] for other, _ in instrument.imports],
+                has_hits=bool(hits),
+            )
+            for predicate in nodes[key].needs:
+                predicate.users += 1
+        self._nodes.update({key: nodes[key] for key in new})
+        bases = [nodes[plan.base.key] for plan in plans]
+        for base in bases:
+            base.users += 1
+        return bases
 
     def forget(self, metric: Metric) -> None:
         """Take out what a metric needed and no other does."""
@@ -239,15 +278,19 @@ class Engine:
             if metric.node is not None:
                 self._release(metric.node)
 
+    def _release_all(self, nodes: Iterable[Node]) -> None:
+        for node in nodes:
+            self._release(node)
+
     def _release(self, node: Node) -> None:
         node.users -= 1
         if node.users:
             return
-        del self._nodes[node.instrument.key]
+        if self._nodes.get(node.instrument.key) is node:
+            del self._nodes[node.instrument.key]
         for probe in node.probes:
             probe.remove()
-        for predicate in node.needs:
-            self._release(predicate)
+        self._release_all(node.needs)
         for probe in reversed(node.probes):
             for number in probe.numbers:
                 self.target.discard_probe(number)
