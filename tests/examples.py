@@ -11,8 +11,9 @@ the last.
 
 Shown output is compared, output that is not shown is not: ``...`` stands for anything within a
 line, and for any number of lines where it is alone on one. After ``<!-- weft: numbers vary -->`` on
-the line before the fence, every number, address and build-id stands for any other. A command that
-fails fails the page, unless the next command is ``echo $?``.
+the line before the fence, every number, address and build-id stands for any other, whatever its
+scale (``1.2 ms`` and ``930 us``), and columns may be wider or narrower. A command that fails fails
+the page, unless the next command is ``echo $?``.
 """
 
 from __future__ import annotations
@@ -33,7 +34,11 @@ _FENCE = re.compile(r"( *)(`{3,})(\w*)[ ]*(.*)")
 _TITLE = re.compile(r'title="([^"]+)"')
 _SKIP = re.compile(r"\s*<!-- weft: skip \S.* -->")
 _NUMBERS_VARY = "<!-- weft: numbers vary -->"
-_NUMBER = re.compile(r" *(?:\b0x[0-9a-f]+|\b[0-9a-f]{16,}|\d+(?:\.\d+)?)")
+_NUMBER = re.compile(
+    r" *(?:\b0x[0-9a-f]+|\b[0-9a-f]{16,}|\d+(?:,\d{3})*(?:\.\d+)?)"
+    r"(?: ?(?:[kMG]|[KMG]iB|ns|us|ms)\b)?"
+)
+_SPACES = re.compile(r" +")
 _NOT_RUN = {"bash", "sh", "shell", "pycon", "py", "zsh", "shell-session"}
 
 
@@ -142,7 +147,7 @@ def _commands(fence: Fence) -> list[Command]:
 def matches(shown: str, printed: str, numbers_vary: bool = False) -> bool:
     """Whether what was printed is what the page shows, with ``...`` as a wildcard."""
     if numbers_vary:
-        shown, printed = (_NUMBER.sub(" N", text) for text in (shown, printed))
+        shown, printed = (_SPACES.sub(" ", _NUMBER.sub(" N", text)) for text in (shown, printed))
     pattern = ""
     for line in shown.rstrip().splitlines():
         if line.strip() == "...":

@@ -169,3 +169,11 @@ def test_numbers_vary_only_where_the_page_says_so() -> None:
     assert matches(marked.shown, printed, marked.numbers_vary)
     assert not matches(plain.shown, printed, plain.numbers_vary)
     assert not matches(marked.shown, "stood still for 23 s at 0x55aa0\n", marked.numbers_vary)
+
+
+def test_scales_and_columns_vary_with_numbers() -> None:
+    shown = "METRIC  TOTAL        RATE\nbytes   1,234  78.1M/s  1.2 ms\n"
+    printed = "METRIC   TOTAL     RATE\nbytes   12  780/s  930 us\n"
+    assert matches(shown, printed, numbers_vary=True)
+    assert not matches(shown, printed)
+    assert not matches(shown, printed.replace("bytes", "calls"), numbers_vary=True)

@@ -181,6 +181,16 @@ def test_a_histogram_and_a_map_as_arrow_tables() -> None:
     ]
 
 
+def test_a_history_of_totals_alone_has_counts_and_rates() -> None:
+    pytest.importorskip("pyarrow")
+    latency = Measurement("latency", LATENCY, "histogram", "ns", samples=growing([10, 30]))
+    rows = to_arrow(latency).to_pylist()
+    assert [(row["count"], row["rate"], row["p99"]) for row in rows] == [
+        (10, 10.0, None),
+        (30, 20.0, None),
+    ]
+
+
 def test_pandas_frames_are_by_time() -> None:
     pandas = pytest.importorskip("pandas")
     frame = to_pandas(measurements()[0])

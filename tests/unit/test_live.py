@@ -20,7 +20,7 @@ from tests.measurements import (
     measurements,
 )
 from weft.export import text
-from weft.metrics.model import Shed, TargetFacts
+from weft.metrics.model import Interval, Shed, TargetFacts
 from weft.ui import draw
 from weft.ui.live import LiveTable, line, view
 
@@ -117,6 +117,13 @@ def test_the_summary() -> None:
     target = TargetFacts(TARGET.pid, TARGET.program, TARGET.command, 3)
     text.write(file, target, measurements(), 7.0)
     assert file.getvalue().decode().splitlines() == golden("summary.txt")
+
+
+def test_the_interval_of_a_histogram_is_about_its_count() -> None:
+    interval = Interval(14_000, 17_000, 0.99)
+    latency = Measurement("latency", LATENCY, "histogram", "ns", interval=interval)
+    lines = shown(text.summary(TARGET, [latency], 7.0, 80))
+    assert "~ latency: from 14.0k to 17.0k with 99% confidence" in [line.strip() for line in lines]
 
 
 def test_the_summary_fits_a_terminal() -> None:

@@ -1,4 +1,4 @@
-"""What ``weft attach`` and ``weft run`` share: the options of a measurement, and making it."""
+"""What commands that measure share: the options of a measurement, and making it."""
 
 from __future__ import annotations
 
@@ -58,6 +58,21 @@ def options(command: _Function) -> _Function:
     return command
 
 
+interval_option = click.option(
+    "--interval",
+    type=click.FloatRange(min=0.01),
+    default=1.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How often to sample.",
+)
+
+budget_option = click.option(
+    "--budget",
+    metavar="PERCENT",
+    help="How much of its time the target may lose at most: 2%. Without it there is no limit.",
+)
+
 _OPTIONS = (
     click.option(
         "-m",
@@ -83,14 +98,7 @@ _OPTIONS = (
         type=click.Path(exists=True, dir_okay=False),
         help="Take metrics from a file, too.",
     ),
-    click.option(
-        "--interval",
-        type=click.FloatRange(min=0.01),
-        default=1.0,
-        show_default=True,
-        metavar="SECONDS",
-        help="How often to sample.",
-    ),
+    interval_option,
     click.option(
         "--for",
         "seconds",
@@ -98,11 +106,7 @@ _OPTIONS = (
         metavar="SECONDS",
         help="How long to measure; without it until Ctrl-C, or until the target ends.",
     ),
-    click.option(
-        "--budget",
-        metavar="PERCENT",
-        help="How much of its time the target may lose at most: 2%. Without it there is no limit.",
-    ),
+    budget_option,
     click.option("-o", "--output", metavar="FILE", help="Write the result to a file."),
     format_option_of(FORMATS),
     click.option(
@@ -118,17 +122,20 @@ _OPTIONS = (
 def wish(options: dict[str, Any]) -> Wish:
     """Make sense of the options."""
     budget = options.pop("budget")
-    return Wish(budget=None if budget is None else _share(budget), **options)
+    return Wish(budget=share(budget), **options)
 
 
-def _share(text: str) -> float:
+def share(budget: str | None) -> float | None:
+    """Return the budget as a share of 1, if there is one."""
+    if budget is None:
+        return None
     try:
-        share = float(text.removesuffix("%")) / 100
+        found = float(budget.removesuffix("%")) / 100
     except ValueError:
-        share = 0.0
-    if not 0 < share <= 1:
-        raise InvalidArgument(f"{text!r} is no budget", advice="give a percentage: --budget 2%")
-    return share
+        found = 0.0
+    if not 0 < found <= 1:
+        raise InvalidArgument(f"{budget!r} is no budget", advice="give a percentage: --budget 2%")
+    return found
 
 
 def requests(session: Session, wanted: Wish) -> list[tuple[ast.Metric, str]]:
@@ -165,8 +172,8 @@ def measure(
 ) -> TargetFacts:
     """Measure until it is enough, and write the result.
 
-    ``wait`` lets time pass, and returns the exit code when the target has ended meanwhile. The
-    program that ``weft run`` starts has standard output for itself.
+    ``wait`` lets time pass, and returns the exit code when the target has ended meanwhile, or -1 if
+    that cannot be known. The program that ``weft run`` starts has standard output for itself.
     """
     from weft.ui.live import LiveTable
 
@@ -179,13 +186,16 @@ def measure(
     if wanted.verbose:
         _say_what_is_missing(metrics)
     began = time.monotonic()
+    has_ended = False
     with contextlib.ExitStack() as stack:
         _export(stack, wanted, lambda: (facts, metrics))
         if table is not None:
             stack.callback(table.close)
         for elapsed in _ticks(began, wanted, wait):
             if isinstance(elapsed, int):
-                facts = replace(facts, exit_code=elapsed)
+                if elapsed >= 0:
+                    facts = replace(facts, exit_code=elapsed)
+                has_ended = elapsed < 0
                 break
             session.metrics.sample()
             if table is not None:
@@ -193,6 +203,8 @@ def measure(
         session.metrics.sample()
     seconds = time.monotonic() - began
     session.metrics.close()
+    if has_ended:
+        click.echo(f"process {facts.pid} has ended", err=True)
     if table is not None:
         table.finish(facts, metrics, seconds)
     else:

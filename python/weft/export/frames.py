@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.export.extras import needed
 from weft.export.values import QUANTILES, readable
-from weft.metrics.model import Measured, Sample
+from weft.metrics.model import Measured, MetricKind, Sample
 from weft.probes import Histogram
 
 if TYPE_CHECKING:
@@ -19,7 +19,9 @@ def to_arrow(metric: Measured) -> pyarrow.Table:
 
     Counters and timers have the columns ``value`` and ``rate``; histograms ``count``, ``sum``,
     ``mean``, ``p50``, ``p90``, ``p99``, ``p999`` and ``rate``; a map has a row for each key at each
-    time, with ``key`` and ``value``. The table's metadata names the metric, its focus and unit.
+    time, with ``key`` and ``value``. What a history does not keep is null: of a running target it
+    keeps totals only, of histograms how many values there were, and of maps the sum, without a key.
+    The table's metadata names the metric, its focus and unit.
     """
     with needed("arrow", "an Arrow table"):
         import pyarrow
@@ -35,7 +37,7 @@ def to_arrow(metric: Measured) -> pyarrow.Table:
     about = {"metric": metric.name, "focus": readable(metric.focus), "unit": metric.unit}
     time = ("time", pyarrow.timestamp("us", tz="UTC"))
     schema = pyarrow.schema([time, *columns.items()], metadata=about)
-    rows = [row for sample in metric.history() for row in _rows(sample)]
+    rows = [row for sample in metric.history() for row in _rows(sample, metric.kind)]
     return pyarrow.Table.from_pylist(rows, schema=schema)
 
 
@@ -46,7 +48,7 @@ def to_pandas(metric: Measured) -> pandas.DataFrame:
     return to_arrow(metric).to_pandas().set_index("time")
 
 
-def _rows(sample: Sample) -> list[dict[str, Any]]:
+def _rows(sample: Sample, kind: MetricKind) -> list[dict[str, Any]]:
     time = round(sample.time * 1e6)
     value = sample.value
     if isinstance(value, dict):
@@ -57,4 +59,5 @@ def _rows(sample: Sample) -> list[dict[str, Any]]:
         quantiles = {name: value.quantile(share) for name, share in QUANTILES.items()}
         summary = {"count": value.count, "sum": value.sum, "mean": value.mean}
         return [{"time": time, **summary, **quantiles, "rate": sample.rate}]
-    return [{"time": time, "value": value, "rate": sample.rate}]
+    total = "count" if kind == "histogram" else "value"
+    return [{"time": time, total: value, "rate": sample.rate}]

@@ -85,7 +85,9 @@ def _totals(metrics: Sequence[Measured], seconds: float, width: int | None) -> T
 def _estimate(metric: Measured) -> Text:
     interval = metric.interval
     assert interval is not None
-    low, high = quantity(interval.low, metric.unit), quantity(interval.high, metric.unit)
+    # Of a histogram it is about how many values there are.
+    unit = "" if isinstance(metric.value, Histogram) else metric.unit
+    low, high = quantity(interval.low, unit), quantity(interval.high, unit)
     where = printable(draw.place(metric.name, metric.focus))
     text = f"~ {where}: from {low} to {high} with {percent(interval.confidence)} confidence"
     return Text(text, style="yellow")

@@ -292,9 +292,7 @@ def _shed(name: str, focus: str, one: _Watched) -> Shed | None:
     if one.is_removed:
         when = time.strftime("%H:%M:%S", time.localtime(since))
         return Shed(name, focus, "removed", since, 0.0, f"incomplete since {when}")
-    share = sampling.share
-    effect = f"measured {100 * share:.1f}% of the time; the value is an estimate"
-    return Shed(name, focus, "sampled", since, share, effect)
+    return Shed(name, focus, "sampled", since, sampling.share, "the value is an estimate")
 
 
 def estimate(seen: float, gaps: Iterable[Sampling], hits: int) -> tuple[float, Interval]:
