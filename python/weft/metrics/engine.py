@@ -329,6 +329,8 @@ class Engine:
             )
         for number, (node, weaving) in zip(numbers, fresh, strict=True):
             node.take(self.target, number, weaving)
+        for metric in self.metrics:
+            metric.forget_paths()
         self.forget_sampler()
         return [point for _, weaving in fresh for point in weaving.points]
 
