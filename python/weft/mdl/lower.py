@@ -15,10 +15,13 @@ from weft.mdl import ast
 from weft.mdl.passes.scope import expressions, statements
 from weft.probes import Point, PointSelection
 
-__all__ = ["Focus", "Instrument", "Plan", "Program", "Weaving", "lower", "takes_code"]
+__all__ = ["Focus", "Instrument", "Key", "Plan", "Program", "Weaving", "lower", "takes_code"]
 
 Procedures: TypeAlias = "dict[int, tuple[str, str]]"
 """Functions by their address: name and module."""
+
+Key: TypeAlias = "tuple[object, ...]"
+"""What tells instruments apart."""
 
 MAP_CAPACITY = 1024
 RING_CAPACITY = 4096
@@ -138,11 +141,11 @@ class Weaving:
 class Instrument:
     """Data, and the code that measures into them."""
 
-    key: tuple[object, ...]
+    key: Key
     """Instruments of equal keys are the same, and need to be woven only once."""
     declarations: tuple[str, ...]
     weavings: tuple[Weaving, ...]
-    imports: tuple[tuple[tuple[object, ...], str], ...] = ()
+    imports: tuple[tuple[Key, str], ...] = ()
     """Data of other instruments that the code uses: the other's key, and the declaration there."""
     missing: tuple[str, ...] = ()
     """Names that the program does not have."""
@@ -370,6 +373,8 @@ def _predicate(
         points = _points(here.program, insert, procedures)
         if points:
             weavings.append(Weaving(points, insert.order, text, place))
+    if not weavings:
+        raise InvalidArgument(f"/{'/'.join(part)} has no point where it is entered")
     # A call that an exception has ended is over where that is caught, if not by what it called.
     catching = here.program.named("__cxa_begin_catch", is_regex=False)
     if catching:

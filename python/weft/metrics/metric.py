@@ -318,8 +318,12 @@ class Metric:
             counts = dict.fromkeys(filter(None, paths), 0)
             for pid, tid in self._owners():
                 # There may be very many: they come in the order of the points.
-                found = self._engine.target.probe_counters(
-                    self.node.number, self._plan.datum, pid, tid
+                found = (
+                    count
+                    for number in self.node.probes[0].numbers
+                    for count in self._engine.target.probe_counters(
+                        number, self._plan.datum, pid, tid
+                    )
                 )
                 for path, count in zip(paths, found, strict=True):
                     if path:
@@ -335,6 +339,11 @@ class Metric:
                 path = self._paths_by_address[address]
                 seconds[path] = seconds.get(path, 0.0) + ns * factor / 1e9
         return seconds
+
+    def forget_paths(self) -> None:
+        """Its points have changed."""
+        self.__dict__.pop("_paths_by_point", None)
+        self.__dict__.pop("_paths_by_address", None)
 
     @cached_property
     def _paths_by_point(self) -> list[str]:
