@@ -68,6 +68,7 @@ soak: release  ## The long forms of slow tests: thousands of attaches, kills, pr
 
 .PHONY: docs
 docs:  ## Build the documentation into site/; warnings are errors
+	$(PY) -m docs.pictures
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 .PHONY: wheel

@@ -6,6 +6,7 @@ drawn from given data, so that they change only when what they show does.
 
 from __future__ import annotations
 
+import asyncio
 import io
 import math
 from collections.abc import Callable, Sequence
@@ -15,9 +16,12 @@ from pathlib import Path
 from rich.console import Console
 
 from tests.measurements import TARGET, Measurement, growing, measurements
+from tests.watched import under_load
 from weft.metrics.model import Measured, Sample
 from weft.probes import Histogram
 from weft.ui.live import view
+from weft.ui.top import Top
+from weft.ui.watcher import Read
 
 FOLDER = Path(__file__).parent / "pictures"
 
@@ -57,7 +61,31 @@ def _under_load(metric: Measurement, phase: int) -> Measurement:
     return replace(metric, samples=samples)
 
 
-PICTURES: dict[str, Callable[[], str]] = {"live.svg": live}
+def top() -> str:
+    """Return the view of `weft top` of a server under load."""
+    return asyncio.run(_top())
+
+
+async def _top() -> str:
+    source = under_load()
+    # It makes one reading by itself; the others are made here, so that each picture has as many.
+    app = Top(source, interval=3600.0)
+    async with app.run_test(size=(WIDTH, HEIGHT)) as pilot:
+        while app.board.reading is None:
+            await asyncio.sleep(0.01)
+        await pilot.press("t", *["down"] * 6, "l")
+        while len(source.begun) < 3:
+            await asyncio.sleep(0.01)
+        for second in (SECONDS - 1, SECONDS):
+            source.second = second
+            app.post_message(Read(source.read()))
+            await pilot.pause()
+        await pilot.press("s", "s")
+        await pilot.pause()
+        return app.export_screenshot(title="weft top")
+
+
+PICTURES: dict[str, Callable[[], str]] = {"live.svg": live, "top.svg": top}
 
 
 def main() -> None:

@@ -312,8 +312,10 @@ class Probe:
                     f"{name} is shared by all points", advice="read it with value()"
                 )
             missing = {refusal.point for refusal in part.refused}
-            pairs = zip(part.points, counts, strict=True)
-            values.update({point: count for point, count in pairs if point not in missing})
+            for point, count in zip(part.points, counts, strict=True):
+                # A library that came back to the same place has the same points again.
+                if point not in missing:
+                    values[point] = values.get(point, 0) + count
         return values
 
     def records(self, name: str | None = None) -> list[tuple[int, ...]]:

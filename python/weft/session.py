@@ -249,8 +249,8 @@ class Session:
 
         Probes that were inserted by paths are woven into the functions that the paths name now: in
         libraries that were loaded meanwhile, and, when the target has replaced its program by
-        ``execve``, in the new program. Their values go on. Where nothing new matches, nothing
-        happens.
+        ``execve``, in the new program. Metrics are woven into libraries. The values go on. Where
+        nothing new matches, nothing happens.
         """
         if not self._target.is_current():
             self._target = _native.Target.attach(self.pid)
@@ -278,6 +278,8 @@ class Session:
                 followed.known.update(new)
                 fresh.extend(new)
         self._loaded = here
+        if self._engine is not None:
+            fresh += self._engine.refresh()
         return fresh
 
     @property

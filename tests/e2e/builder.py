@@ -72,7 +72,14 @@ RECIPES = {
     **{
         f"metric_{name}": _compile(compiler, f"metrics/{name}.{ending}")
         for compiler, ending, names in [
-            ("gcc", "c", ("aligned", "code", "io", "locks", "memory", "procedures", "syscalls")),
+            (
+                "gcc",
+                "c",
+                (
+                    *("aligned", "code", "io", "locks", "memory", "procedures", "server"),
+                    "syscalls",
+                ),
+            ),
             ("g++", "cpp", ("events",)),
         ]
         for name in names

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import weft
+from tests.e2e.harness import eventually
 from tests.toolchain import compile_program, run
 
 COUNTER = "counter hits\nhits += 1"
@@ -129,3 +130,37 @@ def test_no_such_points(program: Program) -> None:
         pytest.raises(weft.errors.InvalidArgument, match=names),
     ):
         session.points("/Code/chosen/adds", "loop")  # type: ignore[arg-type]
+
+
+def test_a_system_call_in_which_a_thread_sleeps() -> None:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as cat:
+        assert cat.stdin is not None
+        assert cat.stdout is not None
+        try:
+            eventually(lambda: sleeps_in_read(cat.pid))
+            with weft.attach(cat.pid) as session:
+                points = session.points("/Code/libc.so.6/read", "syscalls")
+                for count in range(1, 4):
+                    # It sleeps in the instruction when this is woven, and when it is taken out.
+                    probe = session.insert(points, "counter calls shared; calls += 1")
+                    assert not probe.refused
+                    assert probe.value() == 0
+                    cat.stdin.write(b"%d\n" % count)
+                    cat.stdin.flush()
+                    assert cat.stdout.readline() == b"%d\n" % count
+                    eventually(lambda: sleeps_in_read(cat.pid))
+                    assert probe.value() == 1
+                    other = session.insert(points, "counter calls shared; calls += 1")
+                    probe.remove()
+                    other.remove()
+                session.insert(points, "counter calls shared; calls += 1")
+            cat.stdin.write(b"bye\n")
+            cat.stdin.close()
+            assert cat.stdout.readline() == b"bye\n"
+            assert cat.wait(10) == 0
+        finally:
+            cat.kill()
+
+
+def sleeps_in_read(pid: int) -> bool:
+    return Path(f"/proc/{pid}/syscall").read_text().startswith("0 ")

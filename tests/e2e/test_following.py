@@ -36,6 +36,73 @@ def test_a_library_that_is_loaded_later(build: Build) -> None:
         assert value == 2 * sum(n for name, n in values.items() if name != "main")
 
 
+PLUGGED = "/Code/plugging*/*plug*"
+"""A function of the program that is there at once, and two of the library."""
+
+
+@pytest.mark.parametrize("by_function", [False, True])
+def test_metrics_of_a_library_that_is_loaded_later(by_function: bool, build: Build) -> None:
+    with lockstep(build("plugging"), 2) as program, weft.attach(program.pid) as session:
+        calls = session.metric("calls", PLUGGED, by_function=by_function)
+        latency = session.metric("latency", PLUGGED, by_function=by_function)
+        assert session.metrics.refresh() == []
+        names = ("calls_plugin", "plugged", "plugged_leaf")
+        expected = dict.fromkeys(names, 0)
+        # It comes again after it was away: at the same place or not, nothing counts twice.
+        for _ in range(3):
+            assert program.say("load") == "loaded"
+            points = session.metrics.refresh()
+            assert {point.function for point in points} == {"plugged", "plugged_leaf"}
+            counts = program.batch(50)
+            expected = {name: expected[name] + counts[name] for name in names}
+            assert calls.value == sum(expected.values())
+            assert isinstance(latency.value, weft.Histogram)
+            assert latency.value.count == sum(expected.values())
+            session.metrics.sample()
+            assert calls.history()[-1].value == sum(expected.values())
+            assert program.say("unload") == "unloaded"
+            assert session.metrics.refresh() == []
+        if by_function:
+            by = {path.split("/")[-1]: count for path, count in calls.by_function().items()}
+            assert by == expected
+        calls.remove()
+        latency.remove()
+        assert calls.value == sum(expected.values())
+
+
+def test_a_part_of_the_program_that_is_loaded_later(build: Build) -> None:
+    constrained = """
+        import "constraints.mdl";
+        list leaves is procedure { items { "plugged_leaf", "calls_plugin" }; }
+        metric leaf_calls {
+          constraint procedure;
+          base is counter {
+            foreach func in leaves append preInsn func.entry constrained (* leaf_calls++; *)
+          }
+        }
+    """
+    with lockstep(build("plugging"), 2) as program, weft.attach(program.pid) as session:
+        session.load_metrics(constrained)
+        inside = session.metric("leaf_calls", PLUGGED)
+        assert program.batch(10)["calls_plugin"] == inside.value
+        assert program.say("load") == "loaded"
+        assert session.metrics.refresh()
+        before = inside.value
+        counts = program.batch(50)
+        assert isinstance(inside.value, int) and isinstance(before, int)
+        assert inside.value - before == counts["plugged_leaf"] + counts["calls_plugin"]
+
+
+def test_a_sample_looks_for_libraries(build: Build) -> None:
+    with lockstep(build("plugging"), 1) as program, weft.attach(program.pid) as session:
+        calls = session.metric("calls", PLUGGED)
+        assert program.say("load") == "loaded"
+        for _ in calls.stream(interval=0.3, limit=2):
+            pass
+        counts = program.batch(20)
+        assert calls.value == sum(counts.values())
+
+
 def test_a_program_that_becomes_another() -> None:
     script = "read; exec sleep 60"
     with subprocess.Popen(["bash", "-c", script], stdin=subprocess.PIPE) as process:

@@ -130,13 +130,33 @@ def rest(target: Lockstep) -> None:
 
 
 def batches(target: Lockstep, amount: int = AMOUNT) -> Iterator[dict[str, int]]:
-    """Have it work twice, and say each time what is true of all that it did."""
+    """Have it work three times, and say each time what is true of all that it did."""
     total: dict[str, int] = {}
-    for _ in range(2):
+    for _ in range(3):
         truth = target.counts(f"batch {amount}")
         rest(target)
         total = {name: total.get(name, 0) + value for name, value in truth.items()}
         yield total
+
+
+class Times:
+    """Times of several batches, beside the true ones.
+
+    A thread that loses its processor between weft's look at the clock and the program's own makes a
+    batch longer for one of them. So the best batch counts: what is wrong by itself is wrong in all.
+    """
+
+    def __init__(self) -> None:
+        self._last = (0.0, 0.0)
+        self._ratios: list[float] = []
+
+    def add(self, value: float, expected: float) -> None:
+        before, expected_before = self._last
+        self._ratios.append((value - before) / (expected - expected_before))
+        self._last = value, expected
+
+    def check(self) -> None:
+        assert min(abs(ratio - 1) for ratio in self._ratios) <= TOLERANCE, self._ratios
 
 
 @every_number
@@ -144,12 +164,16 @@ def batches(target: Lockstep, amount: int = AMOUNT) -> Iterator[dict[str, int]]:
 def test_a_metric_is_true(case: Case, threads: int, build: Build) -> None:
     with measured(build(f"metric_{case.program}"), threads) as (target, session):
         metric = session.metric(case.metric, focus=case.focus)
+        times = Times()
         for truth in batches(target):
             value, expected = metric.value, truth[case.truth] / case.unit
             if case.is_time:
-                assert value == pytest.approx(expected, rel=TOLERANCE)
+                assert isinstance(value, (int, float))
+                times.add(value, expected)
             else:
                 assert value == expected
+        if case.is_time:
+            times.check()
         metric.remove()
 
 
@@ -158,13 +182,14 @@ def test_latency_has_every_call(threads: int, build: Build) -> None:
     with measured(build("metric_procedures"), threads) as (target, session):
         leaf = session.metric("latency", focus="/Code/metric_procedures/leaf")
         recurses = session.metric("latency", focus="/Code/metric_procedures/recurses")
+        leaf_times, recursive_times = Times(), Times()
         for truth in batches(target):
             assert histogram(leaf).count == truth["leaf_calls"]
-            assert histogram(leaf).sum == pytest.approx(truth["leaf_ns"], rel=TOLERANCE)
+            leaf_times.add(histogram(leaf).sum, truth["leaf_ns"])
             assert histogram(recurses).count == truth["recurses_calls"]
-            assert histogram(recurses).sum == pytest.approx(
-                truth["recurses_calls_ns"], rel=TOLERANCE
-            )
+            recursive_times.add(histogram(recurses).sum, truth["recurses_calls_ns"])
+        leaf_times.check()
+        recursive_times.check()
         # It never slept for less than it wanted to.
         assert all(bucket.high >= 2_000_000 for bucket in histogram(leaf).buckets if bucket.count)
 

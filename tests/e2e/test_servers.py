@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -132,7 +132,7 @@ def user_for_postgres(data: Path) -> dict[str, Any]:
 
 @contextmanager
 def postgres(
-    data: Path, port: int, **popen: Any
+    data: Path, port: int, settings: Sequence[str] = (), **popen: Any
 ) -> Iterator[tuple[Callable[[], list[int]], Command]]:
     """Run a server with data for pgbench: what tells its processes, and a client to add to."""
     programs = postgres_programs()
@@ -140,8 +140,8 @@ def postgres(
     address = ["-h", "127.0.0.1", "-p", str(port)]
     initdb: Command = [programs / "initdb", "-D", data, "-A", "trust", "-U", "weft", "--no-sync"]
     subprocess.run(initdb, check=True, stdout=subprocess.DEVNULL, cwd="/", **identity)
-    settings = ["listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off"]
-    options = [word for setting in settings for word in ("-c", setting)]
+    usual = ["listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off"]
+    options = [word for setting in (*usual, *settings) for word in ("-c", setting)]
     command: Command = [programs / "postgres", "-D", data, "-p", str(port), *options]
     ready: Command = [programs / "pg_isready", "-q", *address]
     with server(

@@ -1,4 +1,4 @@
-"""What ``weft attach`` and ``weft run`` share: the options of a measurement, and making it."""
+"""What commands that measure share: the options of a measurement, and making it."""
 
 from __future__ import annotations
 
@@ -58,6 +58,21 @@ def options(command: _Function) -> _Function:
     return command
 
 
+interval_option = click.option(
+    "--interval",
+    type=click.FloatRange(min=0.01),
+    default=1.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How often to sample.",
+)
+
+budget_option = click.option(
+    "--budget",
+    metavar="PERCENT",
+    help="How much of its time the target may lose at most: 2%. Without it there is no limit.",
+)
+
 _OPTIONS = (
     click.option(
         "-m",
@@ -83,14 +98,7 @@ _OPTIONS = (
         type=click.Path(exists=True, dir_okay=False),
         help="Take metrics from a file, too.",
     ),
-    click.option(
-        "--interval",
-        type=click.FloatRange(min=0.01),
-        default=1.0,
-        show_default=True,
-        metavar="SECONDS",
-        help="How often to sample.",
-    ),
+    interval_option,
     click.option(
         "--for",
         "seconds",
@@ -98,11 +106,7 @@ _OPTIONS = (
         metavar="SECONDS",
         help="How long to measure; without it until Ctrl-C, or until the target ends.",
     ),
-    click.option(
-        "--budget",
-        metavar="PERCENT",
-        help="How much of its time the target may lose at most: 2%. Without it there is no limit.",
-    ),
+    budget_option,
     click.option("-o", "--output", metavar="FILE", help="Write the result to a file."),
     format_option_of(FORMATS),
     click.option(
@@ -118,17 +122,20 @@ _OPTIONS = (
 def wish(options: dict[str, Any]) -> Wish:
     """Make sense of the options."""
     budget = options.pop("budget")
-    return Wish(budget=None if budget is None else _share(budget), **options)
+    return Wish(budget=share(budget), **options)
 
 
-def _share(text: str) -> float:
+def share(budget: str | None) -> float | None:
+    """Return the budget as a share of 1, if there is one."""
+    if budget is None:
+        return None
     try:
-        share = float(text.removesuffix("%")) / 100
+        found = float(budget.removesuffix("%")) / 100
     except ValueError:
-        share = 0.0
-    if not 0 < share <= 1:
-        raise InvalidArgument(f"{text!r} is no budget", advice="give a percentage: --budget 2%")
-    return share
+        found = 0.0
+    if not 0 < found <= 1:
+        raise InvalidArgument(f"{budget!r} is no budget", advice="give a percentage: --budget 2%")
+    return found
 
 
 def requests(session: Session, wanted: Wish) -> list[tuple[ast.Metric, str]]:

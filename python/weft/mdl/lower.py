@@ -22,6 +22,8 @@ Procedures: TypeAlias = "dict[int, tuple[str, str]]"
 
 MAP_CAPACITY = 1024
 RING_CAPACITY = 4096
+_CATCHING = -1
+"""The place of a weaving that is in no definition: where exceptions are caught."""
 
 _POINT_KINDS: Mapping[str, PointSelection] = {
     "entry": "entry",
@@ -125,6 +127,8 @@ class Weaving:
     points: tuple[Point, ...]
     order: Literal["append", "prepend"]
     body: str
+    place: int
+    """Which of its definition's insertions it is: those that have no points are no weavings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,17 +366,17 @@ def _predicate(
     here = _Places(places.program, places.lists, part)
     code = _Code(constraint.name, "predicate", here, name)
     weavings = []
-    for insert, procedures in here.evaluate(body, {}):
+    for place, (insert, procedures) in enumerate(here.evaluate(body, {})):
         text = "\n".join(code.statements(insert.code.body))
         points = _points(here.program, insert, procedures)
         if points:
-            weavings.append(Weaving(points, insert.order, text))
+            weavings.append(Weaving(points, insert.order, text, place))
     # A call that an exception has ended is over where that is caught, if not by what it called.
     catching = here.program.named("__cxa_begin_catch", is_regex=False)
     if catching:
         text = f"if {name} != 0 && frame >= {name} {{ {name} = 0 }}"
         points = tuple(here.program.points(catching, "entry"))
-        weavings.append(Weaving(points, "append", text))
+        weavings.append(Weaving(points, "append", text, _CATCHING))
     return Instrument(
         ("constraint", constraint.name, constraint, part),
         (f"local {name}",),
@@ -417,14 +421,14 @@ class _Base:
         role = self._role(by)
         code = _Code(metric.name, role, self.places, metric.name, keys=self.keys)
         weavings: list[Weaving] = []
-        for insert, procedures in inserts:
+        for place, (insert, procedures) in enumerate(inserts):
             points = _points(self.places.program, insert, procedures)
             lines = code.statements(insert.code.body)
             if insert.constrained and self.predicates:
                 test = " && ".join(f"{_declared(one)} != 0" for one in self.predicates)
                 lines = [f"if {test} {{", *lines, "}"]
             if points:
-                weavings.append(Weaving(points, insert.order, "\n".join(lines)))
+                weavings.append(Weaving(points, insert.order, "\n".join(lines), place))
         if not weavings:
             raise self._nowhere()
         key = (

@@ -44,26 +44,55 @@ _LONGEST = 2.0
 """How long it is out at most."""
 _SLOP = 40e-6
 """How well one knows when a stopped thread ran again."""
+_ROUGHLY = 0.5
+"""By what part of itself the predicted cost of a hit may be wrong."""
 _RESERVE = 0.7
 """What part of the budget sampling aims at: predictions are rough, and a stop takes its time."""
 _ROOM = 0.5
 """What part of the budget must be enough to put something back."""
 
 
+class RunTime:
+    """How long the threads of a process have run on processors, those that have ended included.
+
+    What the kernel tells of a thread is exact as of when it was last stopped or gave up its
+    processor, which is when moments begin and end.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._threads: dict[str, int] = {}
+
+    def seconds(self) -> float:
+        """How long until now; as far as is known, when the process has ended."""
+        for file in Path(f"/proc/{self._pid}/task").glob("*/schedstat"):
+            try:
+                self._threads[file.parent.name] = int(file.read_text().split()[0])
+            except (OSError, IndexError, ValueError):
+                # The thread has just ended.
+                continue
+        return sum(self._threads.values()) / 1e9
+
+
 @dataclass
 class Sampling:
-    """What is known of an instrument that is not measured all the time."""
+    """What is known of an instrument that is not measured all the time.
 
+    Times are those for which the target ran on processors: what else the machine does, and that the
+    target is stopped for moments, then makes no difference.
+    """
+
+    run_time: RunTime
+    began: float
+    """How long the target had run when it began."""
     since: float
-    """When it began, on the clock of :func:`time.monotonic`."""
-    hits_before: int
-    """How often it had been hit by then: all of them were seen."""
+    """When that was, in seconds since 1970."""
+    cost: float
+    """Predicted seconds of a hit: so much longer does the target take when it is measured."""
     moments: list[tuple[int, float]] = field(default_factory=list)
-    """The hits of each moment, and how long it was."""
-    stopped: float = 0.0
-    """How long the target has been stopped for it."""
-    until: float | None = None
-    """When it ended: it is measured all the time again."""
+    """The hits of each moment, and how long the target ran in it."""
+    ended: float | None = None
+    """How long it had run when it ended: it is measured all the time again, or no longer."""
 
     @property
     def seconds_on(self) -> float:
@@ -71,32 +100,47 @@ class Sampling:
         return sum(seconds for _, seconds in self.moments)
 
     @property
+    def own_seconds(self) -> float:
+        """How long the target would have taken for what it did when it was measured."""
+        hits = sum(hits for hits, _ in self.moments)
+        return max(self.seconds_on - hits * self.cost, self.seconds_on / 4, 1e-9)
+
+    @property
     def seconds(self) -> float:
-        """For how long the target ran meanwhile."""
-        end = time.monotonic() if self.until is None else self.until
-        return max(end - self.since - self.stopped, 1e-9)
+        """How long the target ran in all."""
+        end = self.run_time.seconds() if self.ended is None else self.ended
+        return max(end - self.began, self.seconds_on, 1e-9)
 
     @property
     def share(self) -> float:
         """The part of the time that it was measured."""
-        return min(1.0, self.seconds_on / self.seconds)
+        return self.seconds_on / self.seconds
 
     @property
     def rate(self) -> float:
-        """Hits per second."""
-        return sum(hits for hits, _ in self.moments) / max(self.seconds_on, 1e-9)
+        """Hits per second when it is not measured."""
+        return sum(hits for hits, _ in self.moments) / self.own_seconds
 
     def uncertainty(self) -> float:
-        """How far the mean of the moments may be from the truth, as a part of it."""
+        """How far the rate may be from the truth, as a part of it."""
         count = len(self.moments)
         rate = self.rate
-        if count < 2 or rate == 0:
+        if count < 3 or rate == 0:
             return 1.0
-        rates = [hits / seconds for hits, seconds in self.moments]
-        variance = sum((one - rate) ** 2 for one in rates) / (count - 1)
-        spread = _student(count - 1) * math.sqrt(variance / count) / rate
+        # A ratio of two sums: what each moment is off by, if the rate were the same in all.
+        total = sum(hits for hits, _ in self.moments)
+        mean = total / self.seconds_on
+        squares = sum((hits - mean * seconds) ** 2 for hits, seconds in self.moments)
+        spread = math.sqrt(squares * count / (count - 1)) / total
         # Each moment begins and ends a little earlier or later than one knows.
-        return spread + 2 * _SLOP * count / self.seconds_on
+        spread = _student(count - 1) * spread + _SLOP * count / self.seconds_on
+        # And what measuring costs is a prediction.
+        return spread + _ROUGHLY * (self.seconds_on / self.own_seconds - 1)
+
+    def end(self) -> None:
+        """Note that it is over."""
+        if self.ended is None:
+            self.ended = self.run_time.seconds()
 
 
 def _student(freedom: int) -> float:
@@ -132,7 +176,8 @@ class Budget:
         self._chance = random.Random()
         self._end = threading.Event()
         self._looked = time.monotonic()
-        self._cpu = _cpu_seconds(engine.session.pid)
+        self._run_time = RunTime(engine.session.pid)
+        self._cpu = self._run_time.seconds()
         self._pauses = 0
         self._thread = threading.Thread(target=self._run, name="weft-budget", daemon=True)
         self._thread.start()
@@ -159,7 +204,7 @@ class Budget:
         is_new = any(one.load == 0.0 and one.sampling is None for one in self._watched.values())
         if now - self._looked >= (_LEARNING if is_new else _CALM) * 0.9:
             self._look(now)
-            self._decide(now)
+            self._decide()
         for one in self._watched.values():
             if one.sampling is not None and not one.is_removed and time.monotonic() >= one.due:
                 self._moment(one, one.sampling)
@@ -183,9 +228,8 @@ class Budget:
         """Measure what is spent."""
         watched = list(self._watched.values())
         hits = self._hits(watched)
-        cpu = _cpu_seconds(self._engine.session.pid)
+        cpu = self._run_time.seconds()
         passed = now - self._looked
-        # Threads that have ended take their time with them.
         used = cpu - self._cpu if cpu > self._cpu else passed
         spent = 0.0
         for one, count in zip(watched, hits, strict=True):
@@ -206,7 +250,7 @@ class Budget:
         data = [(one.node.number, HITS) for one in watched]
         return list(_native.Sampler(self._engine.target, data).read())
 
-    def _decide(self, now: float) -> None:
+    def _decide(self) -> None:
         full = [one for one in self._watched.values() if one.sampling is None]
         shed = [one for one in self._watched.values() if one.sampling is not None]
         load = sum(one.load for one in full)
@@ -215,24 +259,24 @@ class Budget:
             dearest = max(full, key=lambda one: one.load)
             full.remove(dearest)
             load -= dearest.load
-            self._shed(dearest, now)
+            self._shed(dearest)
         for one in shed:
             if load + one.load < _ROOM * self.share:
                 load += one.load
                 self._restore(one)
 
-    def _shed(self, one: _Watched, now: float) -> None:
-        one.sampling = Sampling(now, one.hits)
+    def _shed(self, one: _Watched) -> None:
         one.is_removed = not one.node.can_be_sampled
         self._switch(one.node, False)
-        one.sampling.since = time.monotonic()
+        now, cost = self._run_time.seconds(), one.cost / 1e9
+        one.sampling = Sampling(self._run_time, now, time.time(), cost)
         one.due = time.monotonic() + self._chance.uniform(0.0, _MOMENT)
         self._tell(one)
 
     def _restore(self, one: _Watched) -> None:
         assert one.sampling is not None
         self._switch(one.node, True)
-        one.sampling.until = time.monotonic()
+        one.sampling.end()
         one.node.gaps.append(one.sampling)
         one.sampling, one.is_removed = None, False
         self._tell(one)
@@ -242,21 +286,18 @@ class Budget:
         before = len(self._engine.session.pauses())
         count = self._hits([one])[0]
         self._switch(one.node, True)
+        began = self._run_time.seconds()
         time.sleep(_MOMENT)
         self._switch(one.node, False)
+        seconds = self._run_time.seconds() - began
         hits = self._hits([one])[0] - count
         pauses = self._engine.session.pauses()[before:]
-        on, off = pauses[0], pauses[-1]
-        seconds = max(off.began - (on.began + on.seconds), 1e-6)
-        stopped = sum(pause.seconds for pause in pauses)
         sampling.moments.append((hits, seconds))
-        sampling.stopped += stopped
-        one.load = hits * one.cost / 1e9 / seconds
-        spent = stopped + hits * one.cost / 1e9
-        others = sum(
-            other is not one and other.sampling is not None for other in self._watched.values()
-        )
-        rest = spent * (1 + others) / (self.share * _RESERVE)
+        spent = sum(pause.seconds for pause in pauses) + hits * one.cost / 1e9
+        if seconds > 0:
+            one.load = hits * one.cost / 1e9 / seconds
+        count = sum(other.sampling is not None for other in self._watched.values())
+        rest = spent * count / (self.share * _RESERVE)
         one.due = time.monotonic() + min(rest, _LONGEST) * self._chance.uniform(0.75, 1.25)
         self._tell(one)
 
@@ -288,7 +329,7 @@ def _shed(name: str, focus: str, one: _Watched) -> Shed | None:
     sampling = one.sampling
     if sampling is None:
         return None
-    since = time.time() - (time.monotonic() - sampling.since)
+    since = sampling.since
     if one.is_removed:
         when = time.strftime("%H:%M:%S", time.localtime(since))
         return Shed(name, focus, "removed", since, 0.0, f"incomplete since {when}")
@@ -309,15 +350,3 @@ def estimate(seen: float, gaps: Iterable[Sampling], hits: int) -> tuple[float, I
     factor = seen / hits if hits else 0.0
     total = seen + missed * factor
     return total, Interval(total - uncertain * factor, total + uncertain * factor, CONFIDENCE)
-
-
-def _cpu_seconds(pid: int) -> float:
-    """How long the threads of a process have run on processors."""
-    nanoseconds = 0
-    for file in Path(f"/proc/{pid}/task").glob("*/schedstat"):
-        try:
-            nanoseconds += int(file.read_text().split()[0])
-        except (OSError, IndexError, ValueError):
-            # The thread has just ended.
-            continue
-    return nanoseconds / 1e9

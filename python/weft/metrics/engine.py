@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from weft import _native
-from weft.errors import InvalidArgument
+from weft.errors import InvalidArgument, TargetError
 from weft.mdl import ast
 from weft.mdl.loader import Library, load
 from weft.mdl.lower import Focus, Instrument, Plan, Weaving, lower
@@ -23,12 +24,21 @@ from weft.metrics import kernel
 from weft.metrics.budget import HITS, Budget, Sampling
 from weft.metrics.metric import Metric
 from weft.metrics.program import TargetProgram
-from weft.probes import Probe
+from weft.probes import Point, PointKind, Probe
 
 if TYPE_CHECKING:
     from weft.session import Session
 
 __all__ = ["Engine", "Node"]
+
+Key: TypeAlias = "tuple[object, ...]"
+"""What an instrument is known by."""
+
+_Item: TypeAlias = "tuple[int, str, list[PointKind], list[int], list[int], bool]"
+"""What the compiled core takes of a probe."""
+
+_LOOK_AGAIN = 0.2
+"""How long at least between two looks at what is loaded, in seconds."""
 
 
 @dataclass
@@ -43,6 +53,11 @@ class Node:
     gaps: list[Sampling] = field(default_factory=list)
     """Times that are over, in which it was not measured all the time."""
     has_hits: bool = False
+    known: dict[int, set[Point]] = field(init=False)
+    """Where it is, by the place in its definition."""
+
+    def __post_init__(self) -> None:
+        self.known = _places(self.instrument)
 
     @property
     def can_be_sampled(self) -> bool:
@@ -59,6 +74,15 @@ class Node:
         """The probe that has the data."""
         return self.probes[0].numbers[0]
 
+    def take(self, target: _native.Target, number: int, weaving: Weaving) -> None:
+        """Count a probe that was woven later as one of its own."""
+        if _is_by_point(self.instrument.declarations[0]):
+            self.probes[0]._grow(target, number, weaving.points, ())
+        else:
+            self.probes.append(Probe(target, number, weaving.points))
+        if not self.is_on:
+            target.set_probe_enabled(number, False)
+
     def cost(self, target: _native.Target) -> float:
         """Predicted nanoseconds of one hit."""
         return max(target.probe_cost(number) for probe in self.probes for number in probe.numbers)
@@ -71,12 +95,14 @@ class Engine:
         self.session = session
         self._sources: list[str | Path] = sorted(library_folder().glob("*.mdl"))
         self.metrics: list[Metric] = []
-        self._nodes: dict[tuple[object, ...], Node] = {}
+        self._nodes: dict[Key, Node] = {}
         self._sampler: _native.Sampler | None = None
         self._sampled: list[Metric] = []
         self._others: list[Metric] = []
         self._lists: dict[str, ast.ListDefinition] = {}
         self._budget: Budget | None = None
+        self._mapped: frozenset[str] = frozenset()
+        self._looked = 0.0
         self.lock = threading.RLock()
 
     @cached_property
@@ -96,7 +122,7 @@ class Engine:
 
     @cached_property
     def program(self) -> TargetProgram:
-        """The target's functions as they were when they were first looked at."""
+        """The target's functions as they were at the last look at what is loaded."""
         return TargetProgram(self.session)
 
     @property
@@ -115,8 +141,9 @@ class Engine:
         self, wanted: Sequence[tuple[ast.Metric, str]], *, by_function: bool = False
     ) -> list[Metric]:
         """Begin to measure several metrics, all woven in one stop of the target."""
-        plans = [self.plan(metric, focus, by_function=by_function) for metric, focus in wanted]
         with self.lock:
+            self.refresh()
+            plans = [self.plan(metric, focus, by_function=by_function) for metric, focus in wanted]
             return self._request(wanted, plans)
 
     def _request(
@@ -180,42 +207,23 @@ class Engine:
 
     def _weave(self, plans: Sequence[Plan]) -> None:
         """Weave what is not woven yet, predicates before what uses them."""
-        new: dict[tuple[object, ...], Instrument] = {}
+        new: dict[Key, Instrument] = {}
         for plan in plans:
             for instrument in (*plan.predicates, plan.base):
                 if instrument.key not in self._nodes:
                     new.setdefault(instrument.key, instrument)
         # Where there is a budget, one must know how often each is hit.
-        hits = () if self._budget is None else (f"counter {HITS} shared",)
+        has_hits = self._budget is not None
         count = sum(len(instrument.weavings) for instrument in new.values())
         numbers = iter(self.target.reserve_probes(count))
-        first: dict[tuple[object, ...], int] = {
-            key: node.number for key, node in self._nodes.items()
-        }
-        items = []
-        woven: dict[tuple[object, ...], list[int]] = {}
+        owners = self._owners()
+        items: list[_Item] = []
+        woven: dict[Key, list[int]] = {}
         for key, instrument in new.items():
-            own: list[int] = []
-            imports = [f"{text} of {first[other]}" for other, text in instrument.imports]
-            for weaving in instrument.weavings:
-                number = next(numbers)
-                declared = (*instrument.declarations, *hits)
-                data = [f"{text} of {own[0]}" if own else text for text in declared]
-                count_hit = [f"{HITS} += 1"] if hits else []
-                own.append(number)
-                items.append(
-                    (
-                        number,
-                        "\n".join([*imports, *data, *count_hit, weaving.body]),
-                        [point.kind for point in weaving.points],
-                        [point.address for point in weaving.points],
-                        [point.target for point in weaving.points],
-                        weaving.order == "prepend",
-                    )
-                )
-            if own:
-                first[key] = own[0]
-            woven[key] = own
+            own = woven[key] = [next(numbers) for _ in instrument.weavings]
+            for number, weaving in zip(own, instrument.weavings, strict=True):
+                items.append(_item(number, instrument, weaving, owners, has_hits))
+                owners.setdefault(key, number)
         if items:
             self.target.insert_many(items)
         for key, instrument in new.items():
@@ -223,13 +231,71 @@ class Engine:
                 Probe(self.target, number, weaving.points)
                 for number, weaving in zip(woven[key], instrument.weavings, strict=True)
             ]
-            self._nodes[key] = Node(instrument, probes, has_hits=bool(hits))
+            self._nodes[key] = Node(instrument, probes, has_hits=has_hits)
         for plan in plans:
             node = self._nodes[plan.base.key]
             if not node.needs:
                 node.needs = [self._nodes[predicate.key] for predicate in plan.predicates]
                 for predicate in node.needs:
                     predicate.users += 1
+
+    def _owners(self) -> dict[Key, int]:
+        """The probes that have the data of what is woven."""
+        return {key: node.number for key, node in self._nodes.items()}
+
+    def refresh(self) -> list[Point]:
+        """Weave what is measured into libraries that have come since, and return the new points.
+
+        Values go on. It is done at each sample, so one needs it only to be sure of a moment. What
+        a library does before is not measured; nor is one that only a forked child has loaded.
+        """
+        with self.lock:
+            self._looked = time.monotonic()
+            mapped = _mapped_code(self.session.pid)
+            if not mapped or mapped == self._mapped:
+                return []
+            self._mapped = mapped
+            self.__dict__.pop("program", None)
+            if not self._nodes or not self.target.is_current():
+                return []
+            return self._grow()
+
+    def _grow(self) -> list[Point]:
+        """Weave every instrument at the points that it has now and had not before."""
+        fresh: list[tuple[Node, Weaving]] = []
+        now = self._lowered_again()
+        for key, node in self._nodes.items():
+            instrument = now.get(key)
+            for weaving in instrument.weavings if instrument else ():
+                known = node.known.get(weaving.place, set())
+                points = tuple(point for point in weaving.points if point not in known)
+                if points:
+                    fresh.append((node, replace(weaving, points=points)))
+            # What was unloaded may come back at the same place.
+            node.known = _places(instrument) if instrument else {}
+        numbers = self.target.reserve_probes(len(fresh))
+        owners = self._owners()
+        if fresh:
+            self.target.insert_many(
+                [
+                    _item(number, node.instrument, weaving, owners, node.has_hits)
+                    for number, (node, weaving) in zip(numbers, fresh, strict=True)
+                ]
+            )
+        for number, (node, weaving) in zip(numbers, fresh, strict=True):
+            node.take(self.target, number, weaving)
+        self.forget_sampler()
+        return [point for _, weaving in fresh for point in weaving.points]
+
+    def _lowered_again(self) -> dict[Key, Instrument]:
+        """The instruments of all metrics, as they are with the modules that there are now."""
+        found: dict[Key, Instrument] = {}
+        for metric in self.metrics:
+            # What a metric was narrowed to may have been unloaded.
+            with suppress(InvalidArgument):
+                if plan := metric.plan_again():
+                    found.update({one.key: one for one in (*plan.predicates, plan.base)})
+        return found
 
     def forget(self, metric: Metric) -> None:
         """Take out what a metric needed and no other does."""
@@ -250,7 +316,9 @@ class Engine:
             self._release(predicate)
         for probe in reversed(node.probes):
             for number in probe.numbers:
-                self.target.discard_probe(number)
+                # What was in a library that has gone is kept by the core: it may come back.
+                with suppress(InvalidArgument):
+                    self.target.discard_probe(number)
 
     def sample(self) -> float:
         """Note the value of every metric, and return the time of it, in seconds since 1970."""
@@ -258,6 +326,10 @@ class Engine:
             return self._sample()
 
     def _sample(self) -> float:
+        if time.monotonic() - self._looked >= _LOOK_AGAIN:
+            # Where the target has just ended, its last values are still to be had.
+            with suppress(TargetError):
+                self.refresh()
         if self._sampler is None:
             self._sampled = [metric for metric in self.metrics if metric.is_simple]
             self._others = [metric for metric in self.metrics if not metric.is_simple]
@@ -279,6 +351,50 @@ class Engine:
             self._budget.close()
         for metric in self.metrics:
             metric.freeze()
+
+
+def _item(
+    number: int, instrument: Instrument, weaving: Weaving, owners: Mapping[Key, int], has_hits: bool
+) -> _Item:
+    """What the compiled core is told of a weaving: its data are those of the instrument's first."""
+    owner = owners.get(instrument.key)
+    imports = [f"{text} of {owners[other]}" for other, text in instrument.imports]
+    declared = [*instrument.declarations, *([f"counter {HITS} shared"] if has_hits else [])]
+    data = [
+        text if owner is None or _is_by_point(text) else f"{text} of {owner}" for text in declared
+    ]
+    count_hit = [f"{HITS} += 1"] if has_hits else []
+    return (
+        number,
+        "\n".join([*imports, *data, *count_hit, weaving.body]),
+        [point.kind for point in weaving.points],
+        [point.address for point in weaving.points],
+        [point.target for point in weaving.points],
+        weaving.order == "prepend",
+    )
+
+
+def _is_by_point(declaration: str) -> bool:
+    """Whether a datum is one for each point, so that probes cannot share it."""
+    return declaration.startswith("counter ") and not declaration.endswith(" shared")
+
+
+def _places(instrument: Instrument) -> dict[int, set[Point]]:
+    places: dict[int, set[Point]] = {}
+    for weaving in instrument.weavings:
+        places.setdefault(weaving.place, set()).update(weaving.points)
+    return places
+
+
+def _mapped_code(pid: int) -> frozenset[str]:
+    """The files that a process has code of, and where; nothing when it has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/maps").read_text(errors="replace").splitlines()
+    except OSError:
+        return frozenset()
+    return frozenset(
+        line for line in lines if " r-xp " in line and "/" in line and "/memfd:weft" not in line
+    )
 
 
 def unknown_metric(name: str, library: Library) -> InvalidArgument:

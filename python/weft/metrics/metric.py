@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 from weft.errors import WeftError
@@ -17,7 +18,7 @@ from weft.metrics import kernel
 from weft.metrics.budget import HITS, Sampling, estimate
 from weft.metrics.history import History
 from weft.metrics.model import Interval, MetricKind, Sample, Shed, Value
-from weft.probes import Bucket, Histogram, MapValue, Timer
+from weft.probes import Bucket, Histogram, MapValue, Point, Timer
 
 if TYPE_CHECKING:
     import pandas
@@ -124,6 +125,11 @@ class Metric:
         """The names in its lists that the program does not have."""
         return self._plan.base.missing if self._plan else ()
 
+    def plan_again(self) -> Plan | None:
+        """Say what it needs now that other modules are there."""
+        by_function = bool(self._plan and self._plan.by_function)
+        return self._engine.plan(self._definition, self.focus, by_function=by_function)
+
     # Its value.
 
     @property
@@ -159,17 +165,23 @@ class Metric:
     def _now(self) -> Raw:
         """What was measured since it was asked for, and what was missed as far as one can say."""
         raw = self._minus(self._read())
-        gaps = self._gaps()
-        seen = _number(raw)
-        if not gaps or not self._is_sampled or not seen:
+        factor = self._factor(raw)
+        if factor == 1.0:
             return raw
-        factor = estimate(seen, gaps, self._hits())[0] / seen
         if isinstance(raw, Histogram):
             buckets = (Bucket(b.low, b.high, round(b.count * factor)) for b in raw.buckets)
             return Histogram(tuple(buckets), round(raw.count * factor), round(raw.sum * factor))
         if isinstance(raw, dict):
             return {key: round(value * factor) for key, value in raw.items()}
         return round(raw * factor) if isinstance(raw, int) else raw
+
+    def _factor(self, raw: Raw) -> float:
+        """How much more there is than what was measured, as far as one can say."""
+        gaps = self._gaps()
+        seen = _number(raw)
+        if not gaps or not self._is_sampled or not seen:
+            return 1.0
+        return estimate(seen, gaps, self._hits())[0] / seen
 
     @property
     def datum(self) -> str:
@@ -187,6 +199,8 @@ class Metric:
             and not self._plan.selected
             and not self._gaps()
             and self._definition.aggregate == "sum"
+            # Values by point are kept anew for each library that comes.
+            and len(self.node.probes[0].numbers) == 1
         )
 
     def note(self, now: float, numbers: Iterator[int]) -> None:
@@ -210,7 +224,7 @@ class Metric:
             self._hits()
             self._last = last
             if self.sampling is not None:
-                self.sampling.until = self.sampling.until or time.monotonic()
+                self.sampling.end()
 
     def _read(self) -> Raw:
         if self._last is not None:
@@ -224,22 +238,28 @@ class Metric:
         probe, name = self.node.probes[0], self._plan.datum
         if self._plan.kind == "ring":
             return self._records()
-        process, thread = self._focus.of("Process"), self._focus.of("Thread")
-        processes = [pid for pid in probe.processes() if not process or process[0] == str(pid)]
-        values: list[Raw]
-        if thread or self._definition.aggregate != "sum":
-            values = [
-                probe.value(name, process=pid, thread=tid)
-                for pid, tid in probe.threads()
-                if pid in processes and (not thread or self._is_called(tid, thread[0]))
-            ]
-        else:
-            values = [probe.value(name, process=pid) for pid in processes]
+        values: list[Raw] = [
+            probe.value(name, process=pid, thread=tid) for pid, tid in self._owners()
+        ]
         total = _combine(values, self._definition.aggregate, self._plan)
         if self._plan.selected and isinstance(total, dict):
             key = self._plan.selected
             return total.get(key[0] if len(key) == 1 else (key[0], key[1]), 0)
         return total
+
+    def _owners(self) -> list[tuple[int, int | None]]:
+        """The processes that the focus asks for, or their threads where it matters which one."""
+        assert self.node is not None
+        probe = self.node.probes[0]
+        process, thread = self._focus.of("Process"), self._focus.of("Thread")
+        processes = [pid for pid in probe.processes() if not process or process[0] == str(pid)]
+        if not thread and self._definition.aggregate == "sum":
+            return [(pid, None) for pid in processes]
+        return [
+            (pid, tid)
+            for pid, tid in probe.threads()
+            if pid in processes and (not thread or self._is_called(tid, thread[0]))
+        ]
 
     def _records(self) -> int:
         assert self.node is not None
@@ -290,19 +310,43 @@ class Metric:
         """
         if self._plan is None or self.node is None or not self._plan.by_function:
             return {}
-        totals: Counter[str] = Counter()
+        factor = self._factor(self._minus(self._read()))
         if self._plan.by_function == "point":
-            for point, count in self.node.probes[0].values(self._plan.datum).items():
-                totals[f"/Code/{point.module}/{point.function}"] += count
-            return dict(totals)
-        points = {point.address: point for probe in self.node.probes for point in probe.points}
+            paths = self._paths_by_point
+            counts = dict.fromkeys(filter(None, paths), 0)
+            for pid, tid in self._owners():
+                # There may be very many: they come in the order of the points.
+                found = self._engine.target.probe_counters(
+                    self.node.number, self._plan.datum, pid, tid
+                )
+                for path, count in zip(paths, found, strict=True):
+                    if path:
+                        counts[path] += count
+            if factor == 1.0:
+                return dict(counts)
+            return {path: round(count * factor) for path, count in counts.items()}
         raw = self._read()
         assert isinstance(raw, dict)
+        seconds: dict[str, int | float] = {}
         for address, ns in raw.items():
-            if isinstance(address, int) and address in points:
-                point = points[address]
-                totals[f"/Code/{point.module}/{point.function}"] += ns
-        return {path: ns / 1e9 for path, ns in totals.items()}
+            if isinstance(address, int) and address in self._paths_by_address:
+                path = self._paths_by_address[address]
+                seconds[path] = seconds.get(path, 0.0) + ns * factor / 1e9
+        return seconds
+
+    @cached_property
+    def _paths_by_point(self) -> list[str]:
+        """The function of each point that counts; empty where it could not be woven."""
+        assert self.node is not None
+        probe = self.node.probes[0]
+        refused = {refusal.point for refusal in probe.refused}
+        return ["" if point in refused else _path(point) for point in probe.points]
+
+    @cached_property
+    def _paths_by_address(self) -> dict[int, str]:
+        assert self.node is not None
+        points = (point for probe in self.node.probes for point in probe.points)
+        return {point.address: _path(point) for point in points}
 
     # Its course.
 
@@ -393,6 +437,10 @@ class Metric:
             return f"<weft.Metric {self.name}{where}: {error}>"
         shown = f"{value.count} values" if isinstance(value, Histogram) else str(value)
         return f"<weft.Metric {self.name}{where}: {shown} {self.unit}>".replace(" >", ">")
+
+
+def _path(point: Point) -> str:
+    return f"/Code/{point.module}/{point.function}"
 
 
 def _is_timed(body: Iterable[ast.Where]) -> bool:

@@ -56,22 +56,29 @@ def bars_of(metric: Measured) -> int:
 def section(metric: Measured, width: int, bars: int) -> list[Text]:
     """A histogram or a map as a title, a line of facts and at most so many bars."""
     value = metric.value
+    assert isinstance(value, Histogram | dict)
+    return picture(metric.name, metric.focus, value, metric.unit, width, bars)
+
+
+def picture(
+    name: str, focus: str, value: Histogram | dict[str, int], unit: str, width: int, bars: int
+) -> list[Text]:
+    """The section of a metric whose value was read before."""
     if isinstance(value, Histogram):
-        facts = _quantiles(value, metric.unit)
-        rows = _bucket_rows(value, metric.unit, bars)
+        facts = _quantiles(value, unit)
+        rows = _bucket_rows(value, unit, bars)
     else:
-        assert isinstance(value, dict)
         ranked = sorted(value.items(), key=lambda entry: -entry[1])
         facts = f"{len(ranked)} keys" if len(ranked) <= bars else f"{bars} of {len(ranked)} keys"
         rows = [(shortened(key, _LABEL), count) for key, count in ranked[:bars]]
-    counts = [quantity(count, metric.unit if isinstance(value, dict) else "") for _, count in rows]
+    counts = [quantity(count, unit if isinstance(value, dict) else "") for _, count in rows]
     labels = max((len(label) for label, _ in rows), default=0)
     numbers = max((len(count) for count in counts), default=0)
     room = max(1, width - labels - numbers - 4)
     top = max((count for _, count in rows), default=0)
-    title = Text(metric.name, style="bold")
-    if metric.focus:
-        title.append(f"  {shortened(metric.focus, width - len(metric.name) - 2)}", style="cyan")
+    title = Text(name, style="bold")
+    if focus:
+        title.append(f"  {shortened(focus, width - len(name) - 2)}", style="cyan")
     lines = [title, Text(facts)]
     for (label, count), text in zip(rows, counts, strict=True):
         line = Text(f"{label:>{labels}}  ")

@@ -86,7 +86,7 @@ def view(
     height: int,
 ) -> RenderableType:
     """Return the picture of a moment, for a screen of that size."""
-    lines: list[RenderableType] = [_header(target, elapsed, budget, overhead, width)]
+    lines: list[RenderableType] = [header(target, elapsed, budget, overhead, width)]
     shed = [metric.shed for metric in metrics if metric.shed]
     lines += [draw.shed_note(one, width) for one in shed[:_MOST_NOTES]]
     if len(shed) > _MOST_NOTES:
@@ -129,9 +129,10 @@ def _plain(value: float) -> str:
     return str(value) if isinstance(value, int) else f"{value:.6f}".rstrip("0").rstrip(".")
 
 
-def _header(
+def header(
     target: TargetFacts, elapsed: float, budget: float | None, overhead: float | None, width: int
 ) -> Text:
+    """Return the line that says whom it is about, for how long, and what it costs."""
     left = Text(printable(PurePath(target.program).name), style="bold")
     left.append(f"  pid {target.pid}  {clock(elapsed)}", style="not bold")
     right = Text()

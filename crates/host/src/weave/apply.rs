@@ -6,6 +6,7 @@ use super::plan::{JUMP, Plan};
 use super::weaver::Weaver;
 use super::woven::{Active, Piece, ProbeId};
 use crate::agent::take_out;
+use crate::arch::Registers;
 use crate::proc::{self, Tid};
 use crate::stopped::{Caution, Stopped, outside_rseq};
 use crate::{Error, ErrorKind, Result, TargetAddr, memory};
@@ -54,6 +55,13 @@ impl Changes {
     /// Whether nothing is.
     pub fn is_empty(&self) -> bool {
         self.functions.is_empty()
+    }
+
+    /// The last window that begins before an address: the index of its function, and its trampoline.
+    fn window_before(&self, at: u64) -> Option<(usize, &Piece)> {
+        let after = self.windows.partition_point(|window| window.0 < at);
+        let &(_, function, piece) = &self.windows[after.checked_sub(1)?];
+        Some((function, &self.functions[function].active.pieces[piece]))
     }
 }
 
@@ -122,8 +130,10 @@ impl Weaver {
         for held in &mut kin {
             unless_ended(held.pid(), self.step_out(held, changes))?;
         }
-        let interrupted = self.interrupted_in(std::iter::once(&*stopped).chain(&kin), changes)?;
-        let found = self.drop_stale(changes, &interrupted)?;
+        let all = || std::iter::once(&*stopped).chain(&kin);
+        let mut busy = self.interrupted_in(all(), changes)?;
+        busy.extend(all().flat_map(|held| slept_in(held, changes)));
+        let found = self.drop_stale(changes, &busy)?;
         changes.begun = true;
         self.change(stopped, changes, found)?;
         for held in &mut kin {
@@ -206,20 +216,24 @@ impl Weaver {
         let code = self.code();
         let is_ours = |at: TargetAddr| code.iter().any(|range| range.contains(&at));
         let stones = &changes.stones;
-        let inside: Vec<Tid> = held
+        let mut inside: Vec<(Tid, Registers)> = held
             .threads()
             .iter()
             .filter(|(_, registers)| {
                 let at = registers.instruction();
                 is_ours(at) || stones.contains_key(&at.0)
             })
-            .map(|(&tid, _)| tid)
+            .map(|(&tid, &registers)| (tid, registers))
             .collect();
         if inside.is_empty() {
             return Ok(());
         }
         let pieces: Vec<&Piece> =
             changes.functions.iter().flat_map(|next| self.pieces_of(next.function)).collect();
+        // One that was stopped in a system call of the program would only wait there again.
+        let new = changes.functions.iter().flat_map(|next| &next.active.pieces);
+        let all: Vec<&Piece> = pieces.iter().copied().chain(new).collect();
+        inside.retain(|(_, registers)| all.iter().all(|piece| piece.call_of(registers).is_none()));
         let piece_at = |at: TargetAddr| pieces.iter().find(|piece| piece.contains(at));
         let is_runtime = |at: TargetAddr| {
             let mut all = self.woven.values().flat_map(|woven| &woven.active.pieces);
@@ -227,7 +241,7 @@ impl Weaver {
                 && !all.any(|piece| piece.contains(at))
                 && !self.limbo.iter().any(|piece| piece.contains(at))
         };
-        for tid in inside {
+        for (tid, _) in inside {
             held.step_while(tid, |at| match piece_at(at) {
                 Some(piece) => piece.original_of(at.0).is_none(),
                 None => stones.contains_key(&at.0) || is_runtime(at),
@@ -247,11 +261,18 @@ impl Weaver {
             }
             let from = |next: &&Next| self.pieces_of(next.function).any(|p| p.contains(at));
             let Some(next) = changes.functions.iter().find(from) else { continue };
+            let copy_of = |original: u64| {
+                let mut moved = next.active.pieces.iter().flat_map(|piece| &piece.moved);
+                moved.find(|moved| moved.original == original).map_or(original, |moved| moved.copy)
+            };
+            let mut pieces = self.pieces_of(next.function);
+            if let Some(call) = pieces.find_map(|p| p.call_of(&registers)) {
+                held.redirect(tid, registers.called_from(copy_of(call)))?;
+                continue;
+            }
             let original = self.pieces_of(next.function).find_map(|p| p.original_of(at.0));
             let Some(original) = original else { continue };
-            let mut moved = next.active.pieces.iter().flat_map(|piece| &piece.moved);
-            let moved = moved.find(|moved| moved.original == original);
-            registers.0.rip = moved.map_or(original, |moved| moved.copy);
+            registers.0.rip = copy_of(original);
             held.redirect(tid, registers)?;
         }
         Ok(())
@@ -308,7 +329,10 @@ impl Weaver {
             let mut kept = Vec::with_capacity(functions.len());
             for (index, next) in functions.into_iter().enumerate() {
                 if is_busy(&next) {
-                    self.give_up(&next, "a signal handler has interrupted an earlier probe there");
+                    self.give_up(
+                        &next,
+                        "a thread waits there, in a system call or for a signal handler",
+                    );
                 } else if stale.contains(&index) {
                     self.give_up(&next, "the code has changed since weft has read it");
                 } else {
@@ -462,14 +486,13 @@ impl Weaver {
     /// Takes threads out of trampolines that sleep there in a system call which was copied.
     pub fn evict_sleepers(&mut self, stopped: &mut Stopped) -> Result<()> {
         for piece in &self.limbo {
-            for (tid, mut registers) in stopped.threads().clone() {
+            for (tid, registers) in stopped.threads().clone() {
                 let at = registers.instruction();
                 if !piece.contains(at) {
                     continue;
                 }
-                let home = piece.home_of(at.0).ok_or_else(|| still_inside(tid))?;
-                registers.0.rip = home;
-                stopped.redirect(tid, registers)?;
+                let home = piece.home_of(&registers).ok_or_else(|| still_inside(tid))?;
+                stopped.redirect(tid, home)?;
             }
         }
         self.clear_limbo(stopped)?;
@@ -493,17 +516,30 @@ fn unless_ended<T>(child: Tid, outcome: Result<T>) -> Result<Option<T>> {
     }
 }
 
+/// Functions that get windows over a system call in which a thread sleeps that is not stopped, and so
+/// cannot be moved: by their index.
+fn slept_in(held: &Stopped, changes: &Changes) -> Vec<usize> {
+    let sleeping = held.sleepers().filter_map(proc::sleeping_at);
+    sleeping
+        .filter_map(|(at, _)| {
+            let (function, piece) = changes.window_before(at.0)?;
+            (at.0 <= piece.window.end).then_some(function)
+        })
+        .collect()
+}
+
 /// Moves threads that stand in the middle of code that was just overwritten to its copy.
 fn move_threads(stopped: &mut Stopped, changes: &Changes) -> Result<()> {
     let pid = stopped.pid();
     let threads: Vec<_> = stopped.threads().iter().map(|(&tid, &r)| (tid, r)).collect();
     for (tid, registers) in threads {
         let at = registers.instruction().0;
-        let after = changes.windows.partition_point(|window| window.0 < at);
-        let Some(&(_, function, piece)) = after.checked_sub(1).map(|i| &changes.windows[i]) else {
+        let Some((_, piece)) = changes.window_before(at) else { continue };
+        let call = registers.call();
+        if let Some(made) = piece.moved.iter().find(|moved| Some(moved.original) == call) {
+            stopped.redirect(tid, registers.called_from(made.copy))?;
             continue;
-        };
-        let piece = &changes.functions[function].active.pieces[piece];
+        }
         let Some(moved) = piece.moved.iter().find(|moved| moved.original == at) else { continue };
         let mut registers = outside_rseq(pid, tid, registers);
         if registers.instruction().0 == at {

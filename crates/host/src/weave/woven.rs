@@ -7,6 +7,7 @@ use super::text::Known;
 use super::trampoline::Contents;
 use super::values::Room;
 use crate::TargetAddr;
+use crate::arch::Registers;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -150,13 +151,18 @@ impl Piece {
         self.moved.iter().find(|moved| moved.copy == at).map(|moved| moved.original)
     }
 
-    /// The original of the place where a thread is; nothing if it is in a snippet.
-    pub(super) fn home_of(&self, at: u64) -> Option<u64> {
-        const SYSTEM_CALL: u64 = 2;
-        let is_behind_call = |moved: &Moved| {
-            moved.copy + SYSTEM_CALL == at && self.window.end == moved.original + SYSTEM_CALL
-        };
-        let behind_call = || self.moved.iter().any(is_behind_call).then_some(self.window.end);
-        self.original_of(at).or_else(behind_call)
+    /// The instruction whose copy has made the system call that a thread is in.
+    pub(super) fn call_of(&self, registers: &Registers) -> Option<u64> {
+        self.original_of(registers.call()?)
+    }
+
+    /// The registers of a thread as they would be without the trampoline; nothing if it is in a snippet.
+    pub(super) fn home_of(&self, registers: &Registers) -> Option<Registers> {
+        if let Some(call) = self.call_of(registers) {
+            return Some(registers.called_from(call));
+        }
+        let mut home = *registers;
+        home.0.rip = self.original_of(registers.0.rip)?;
+        Some(home)
     }
 }

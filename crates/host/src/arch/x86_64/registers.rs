@@ -34,6 +34,19 @@ impl Registers {
         self.0.cs == USER_CODE_64
     }
 
+    /// The address of the `syscall` instruction of a thread that was stopped in a system call. If the
+    /// kernel makes the call again, it goes back there from where the thread is.
+    pub fn call(&self) -> Option<u64> {
+        (self.0.orig_rax as i64 >= 0).then(|| self.0.rip.wrapping_sub(SYSCALL_LENGTH))
+    }
+
+    /// The same registers, in a system call that another instruction has made.
+    pub fn called_from(&self, instruction: u64) -> Self {
+        let mut moved = *self;
+        moved.0.rip = instruction + SYSCALL_LENGTH;
+        moved
+    }
+
     /// Makes a call that failed only because the thread was stopped go on as if it had not been.
     /// True when there was such a call.
     ///

@@ -1,0 +1,65 @@
+"""Watch where a program's calls and time go, function by function."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+import weft
+from weft.cli import measure
+from weft.errors import InvalidArgument
+
+
+@click.command()
+@click.argument("target", nargs=-1, required=True, type=click.UNPROCESSED, metavar="PID|-- CMD...")
+@measure.interval_option
+@measure.budget_option
+def command(target: tuple[str, ...], interval: float, budget: str | None) -> None:
+    """Watch where a program's calls and time go, function by function.
+
+    Shows how often each function of the program is called, of a process PID or of a program CMD
+    that is started. Keys add times, the latency of a function and its callers, narrow all to a
+    thread, sort and search: ? lists them. q leaves the target as it was; a program that was started
+    runs on. What it writes to the terminal is dropped: to keep it, redirect standard output.
+
+    \b
+    Examples:
+      weft top 4711
+      weft top "$(pidof redis-server)" --budget 2%
+      weft top --interval 0.5 -- python3 -c 'sum(range(10**9))'
+      weft top -- ./server --port 7000 > server.log
+    """
+    share = measure.share(budget)
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise InvalidArgument(
+            "weft top needs a terminal",
+            "its standard input or standard error is none",
+            "`weft attach PID -m calls` writes lines that can be redirected",
+        )
+    # Textual is large: only who watches waits for it.
+    from weft.ui.source import SessionSource
+    from weft.ui.top import Top
+
+    started = () if len(target) == 1 and target[0].isdigit() else target
+    session = _start(started) if started else weft.attach(int(target[0]))
+    try:
+        app = Top(SessionSource(session, started, share), interval)
+        app.run()
+    finally:
+        session.detach()
+    if app.fault is not None:
+        raise app.fault
+    if started and not app.has_ended:
+        click.echo(f"{started[0]} (process {session.pid}) runs on, without weft in it")
+
+
+def _start(program: tuple[str, ...]) -> weft.Session:
+    """Start a program that stays off the screen, up to where its libraries are loaded."""
+    with Path(os.devnull).open("r+b") as nothing:
+        output = nothing if sys.stdout.isatty() else None
+        session = weft.run(program, stdin=nothing, stdout=output, stderr=nothing)
+    session.run_to_entry()
+    return session

@@ -1,0 +1,498 @@
+"""The view of `weft top`: the resource tree, a table of functions, a histogram.
+
+The event loop draws and listens to keys. Whatever touches the target happens in one thread beside
+it, see :mod:`weft.ui.watcher`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+import time
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rich.console import Group
+from rich.text import Text
+from textual import work
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.coordinate import Coordinate
+from textual.events import Key
+from textual.widgets import DataTable, Footer, Input, Static, Tree
+
+from weft.ui import draw
+from weft.ui.board import MEASURES, NAME, Board
+from weft.ui.live import header
+from weft.ui.numbers import printable, shortened
+from weft.ui.source import LATENCY, Request, Source
+from weft.ui.watcher import Failed, Listed, Opened, Read, Watcher, Weaving
+
+__all__ = ["Top"]
+
+_TREE_WIDTH = 18
+_WIDE_TREE = 32
+_WIDE_SCREEN = 110
+_LATENCY_HEIGHT = 9
+_NUMBER_WIDTH = 9
+_FEWEST_NAME = 14
+_MOST_IN_TREE = 500
+_MOST_NOTES = 2
+_TICK = 0.2
+
+_HELP = """\
+Where   Tab      between the tree and the table      Enter    one step down:
+        Esc      one step back                                modules, functions, callers
+        /        search by name                      Up Down  choose a row
+Measure c        calls                               t        time, with all that is called
+        b        basic blocks: the own work          l        latency of the chosen function
+Sort    s        by the next column                  r        the other way round
+In the tree: Enter on a thread narrows all numbers to it, on "all" widens them again.
+q leaves the target as it was. Rates and "each" (time of a call) are of the last interval,
+the others since weft began to measure; "time %" is of one thread's time.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What stands at a place in the tree."""
+
+    kind: str
+    name: str = ""
+    module: str = ""
+
+
+class Top(App[None]):
+    """Watches one target. Ends when the person wants, and has left the target then."""
+
+    TITLE = "weft top"
+    ENABLE_COMMAND_PALETTE = False
+    CSS = f"""
+    #header, #crumbs {{ height: 1; }}
+    #status {{ height: auto; min-height: 1; max-height: 3; }}
+    #header {{ background: $primary; color: $text; }}
+    #crumbs {{ color: $text-muted; }}
+    #notes, #help {{ height: auto; display: none; }}
+    #tree {{ width: {_TREE_WIDTH}; padding: 0; }}
+    #tree, #table {{ scrollbar-size-vertical: 1; }}
+    #table {{ height: 1fr; }}
+    #latency {{ height: {_LATENCY_HEIGHT}; display: none; border-top: solid $primary; }}
+    #search {{ height: 1; border: none; padding: 0; display: none; }}
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *(Binding(one.key, f"measure('{one.metric}')", one.word.capitalize()) for one in MEASURES),
+        Binding("l", "latency", "Latency"),
+        Binding("s", "sort", "Sort"),
+        Binding("r", "reverse", "Reverse", show=False),
+        Binding("slash", "search", "Search", key_display="/"),
+        Binding("escape,backspace", "up", "Back", show=False),
+        Binding("question_mark", "help", "Help", key_display="?"),
+        Binding("q,ctrl+c", "leave", "Quit", key_display="q"),
+    ]
+
+    def __init__(self, source: Source, interval: float = 1.0) -> None:
+        super().__init__()
+        self._source = source
+        self.board = Board()
+        self._watcher = Watcher(source, interval, self.post_message)
+        self._began: float | None = None
+        self._weaving: tuple[Request, int, float] | None = None
+        self._header = Static(id="header")
+        self._tree: Tree[Node] = Tree("target", id="tree")
+        self._crumbs = Static(id="crumbs")
+        self._table: DataTable[Text] = DataTable(id="table", cursor_type="row", cell_padding=0)
+        self._latency = Static(id="latency")
+        self._help = Static(_HELP, id="help", markup=False)
+        self._notes = Static(id="notes")
+        self._status = Static(id="status")
+        place = "a part of a name; Enter keeps it, Esc drops it"
+        self._search = Input(id="search", placeholder=place)
+        self._shown_columns: list[str] = []
+        self._shown_cells: list[list[Text]] = []
+        self._shown_paths: list[str] = []
+
+    @property
+    def fault(self) -> BaseException | None:
+        """What went wrong in weft itself, for the command to report."""
+        return self._watcher.fault
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the target has ended."""
+        return self.board.reading is not None and bool(self.board.reading.end)
+
+    def compose(self) -> ComposeResult:
+        """Lay out the screen."""
+        yield self._header
+        with Horizontal():
+            yield self._tree
+            with Vertical():
+                yield self._crumbs
+                yield self._table
+                yield self._latency
+        yield self._help
+        yield self._notes
+        yield self._status
+        yield self._search
+        yield Footer()
+
+    def on_mount(self) -> None:
+        """Begin."""
+        tree = self._tree
+        tree.show_root = False
+        tree.guide_depth = 2
+        self._code = tree.root.add("Code", Node("code"), expand=True)
+        self._threads = tree.root.add("Threads", Node("threads"), expand=True)
+        self._threads.add_leaf("all", Node("thread"))
+        self._table.focus()
+        self._say("looking at the program")
+        loop = asyncio.get_running_loop()
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                loop.add_signal_handler(number, self.action_leave)
+        self.set_interval(_TICK, self._tick)
+        self._work()
+
+    def on_unmount(self) -> None:
+        """Have the thread beside end, whatever the reason is."""
+        self._watcher.leave()
+
+    @work(thread=True, exit_on_error=False)
+    def _work(self) -> None:
+        self._watcher.run()
+
+    def _tell(self) -> None:
+        """Say what is wanted now. Of a target that has ended, all stays as it is."""
+        if self.has_ended:
+            return
+        self._watcher.want(self.board.wanted())
+
+    # What it tells.
+
+    def on_opened(self, message: Opened) -> None:
+        """Begin with the program itself."""
+        self.board.modules = message.modules
+        for module in message.modules:
+            self._code.add(_label(module), Node("module", module))
+        self._open(message.modules[0])
+
+    def on_listed(self, message: Listed) -> None:
+        """Put the functions of a module below it."""
+        for node in self._code.children:
+            if node.data and node.data.name == message.module and not node.children:
+                for name in message.functions[:_MOST_IN_TREE]:
+                    node.add_leaf(_label(name), Node("function", name, message.module))
+                more = len(message.functions) - _MOST_IN_TREE
+                if more > 0:
+                    node.add_leaf(f"… {more:,} more", Node("more"))
+
+    def on_weaving(self, message: Weaving) -> None:
+        """Show that something is being woven, for as long as it takes."""
+        self._weaving = None
+        if message.request is not None:
+            self._weaving = (message.request, message.count, time.monotonic())
+        self._say(message.note, "yellow")
+
+    def on_failed(self, message: Failed) -> None:
+        """Say what cannot be done, and do without it."""
+        self._weaving = None
+        error = message.error
+        text = error.what + (f": {error.why}" if error.why else "")
+        if error.advice:
+            text += f"; try: {error.advice}"
+        if not self.has_ended:  # then it is clear why
+            self._say(text, "red")
+        if message.request is not None:
+            self.board.drop(message.request)
+            self._tell()
+            self._show()
+
+    def on_read(self, message: Read) -> None:
+        """Show the new values."""
+        if self.has_ended:
+            return  # the last values stay
+        self.board.note(message.reading, is_early=message.is_early)
+        if self._began is None:
+            self._began = message.reading.time
+        if message.reading.end:
+            self._weaving = None
+            self._say(f"{message.reading.end}; these are the last values. q quits", "yellow")
+        self._show_threads(message.reading.threads)
+        self._show()
+        self.call_after_refresh(self._watcher.go_on)
+
+    def on_left(self) -> None:
+        """End: nothing of weft is in the target any more."""
+        self.exit()
+
+    # What the person does.
+
+    def on_tree_node_expanded(self, event: Tree.NodeExpanded[Node]) -> None:
+        """Look for the functions of a module when they are to be seen."""
+        node = event.node.data
+        if node and node.kind == "module" and not event.node.children:
+            self._watcher.list_functions(node.name)
+
+    def on_tree_node_selected(self, event: Tree.NodeSelected[Node]) -> None:
+        """Go to a module or a function, or narrow everything to a thread."""
+        node = event.node.data
+        if node is None:
+            return
+        if node.kind == "module":
+            self._open(node.name)
+        elif node.kind == "function":
+            if node.module != self.board.module:
+                self.board.open_module(node.module)
+            self.board.open_callers(f"/Code/{node.module}/{node.name}")
+            self._moved()
+        elif node.kind == "thread":
+            self.board.thread = node.name
+            self._moved()
+        elif node.kind == "more":
+            self._say("the table has them all: / searches it")
+
+    def on_data_table_row_selected(self) -> None:
+        """Go one step down."""
+        path = self._selected()
+        if path and self.board.enter(path):
+            self._moved()
+
+    def action_up(self) -> None:
+        """Go one step back."""
+        left = self.board.place.path
+        if self.board.leave():
+            self._moved(left)
+
+    def action_measure(self, metric: str) -> None:
+        """Turn a metric on or off."""
+        self.board.toggle(metric)
+        self._changed()
+
+    def action_latency(self) -> None:
+        """Show the latency of the chosen function, or hide it when it is the one."""
+        path = self._selected()
+        if path is None or path.count("/") < 3:
+            self.board.latency = ""
+        else:
+            self.board.latency = "" if path == self.board.latency else path
+        self._changed()
+
+    def action_sort(self) -> None:
+        """Sort by the next column."""
+        self.board.sort_by_next()
+        self._show()
+
+    def action_reverse(self) -> None:
+        """Sort the other way round."""
+        self.board.is_reversed = not self.board.is_reversed
+        self._show()
+
+    def action_search(self) -> None:
+        """Let a part of a name be typed."""
+        field = self._search
+        field.value = self.board.search
+        field.display = True
+        field.focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Show what matches so far."""
+        if self._search.display:
+            self.board.search = event.value
+            self._show()
+
+    def on_input_submitted(self) -> None:
+        """Keep what was searched for."""
+        self._search.display = False
+        self._table.focus()
+
+    def on_key(self, event: Key) -> None:
+        """Drop what was searched for."""
+        if event.key == "escape" and self._search.display:
+            event.stop()
+            event.prevent_default()
+            self._search.display = False
+            self.board.search = ""
+            self._table.focus()
+            self._show()
+
+    def action_help(self) -> None:
+        """Show or hide what the keys do."""
+        self._help.display = not self._help.display
+
+    def action_leave(self) -> None:
+        """Leave the target, then end."""
+        self._weaving = None
+        self._say("leaving the target")
+        self._watcher.leave()
+
+    def on_resize(self) -> None:
+        """Use the room there is."""
+        is_wide = self.size.width >= _WIDE_SCREEN
+        self._tree.styles.width = _WIDE_TREE if is_wide else _TREE_WIDTH
+        self.call_after_refresh(self._show)
+
+    def _open(self, module: str) -> None:
+        self.board.open_module(module)
+        self._moved()
+
+    def _moved(self, path: str = "") -> None:
+        """Show another place, with the row of a path chosen or else the first."""
+        self._table.move_cursor(row=0)
+        self._changed()
+        if path in self._shown_paths:
+            self._table.move_cursor(row=self._shown_paths.index(path))
+
+    def _changed(self) -> None:
+        self._tell()
+        self._show()
+
+    def _selected(self) -> str | None:
+        """The path of the row that is chosen, or of the function that is chosen in the tree."""
+        node = self._tree.cursor_node
+        if self._tree.has_focus and node and node.data and node.data.kind == "function":
+            return f"/Code/{node.data.module}/{node.data.name}"
+        row = self._table.cursor_row
+        return self._shown_paths[row] if 0 <= row < len(self._shown_paths) else None
+
+    # What is on the screen.
+
+    def _say(self, text: str, style: str = "") -> None:
+        self._status.update(Text(printable(text), style=style))
+
+    def _tick(self) -> None:
+        """Show that what takes long goes on."""
+        if self._weaving:
+            request, count, since = self._weaving
+            where = request.path.removeprefix("/Code/")
+            if count > 1:
+                where = f"{count:,} functions of {where.removesuffix('/*')}"
+            self._say(f"weaving {request.metric} into {where}: {time.monotonic() - since:.1f} s")
+
+    def _show(self) -> None:
+        self._show_header()
+        self._show_table()
+        self._show_latency()
+        self._show_notes()
+
+    def _show_header(self) -> None:
+        reading = self.board.reading
+        line = header(
+            self._source.target,
+            reading.time - (self._began or 0.0) if reading else 0.0,
+            self._source.budget,
+            reading.overhead if reading else None,
+            self.size.width,
+        )
+        self._header.update(line)
+
+    def _show_threads(self, names: tuple[str, ...]) -> None:
+        known = {node.data.name: node for node in self._threads.children if node.data}
+        for name in names:
+            if name not in known:
+                self._threads.add_leaf(_label(name), Node("thread", name))
+        for name, node in known.items():
+            if name and name not in names and name != self.board.thread:
+                node.remove()
+
+    def _show_table(self) -> None:
+        table, board = self._table, self.board
+        rows, count = board.rows()
+        self._show_crumbs(len(rows), count)
+        columns = board.columns()
+        room = table.size.width - _NUMBER_WIDTH * len(columns) - 1
+        name_width = max(_FEWEST_NAME, room)
+        first = {"modules": "module", "functions": "function", "callers": "caller"}
+        titles = [(NAME, first[board.place.kind]), *((one.title, one.title) for one in columns)]
+        arrow = "▲" if board.is_reversed != (board.sorted_by == NAME) else "▼"
+        labels = [shown + (arrow if key == board.sorted_by else "") for key, shown in titles]
+        layout = [str(name_width), *labels]
+        chosen = self._selected_row_path()
+        if layout != self._shown_columns:
+            self._shown_columns = layout
+            table.clear(columns=True)
+            self._shown_cells = []
+            for number, label in enumerate(labels):
+                width = name_width if number == 0 else _NUMBER_WIDTH
+                text = Text(label, justify="left" if number == 0 else "right")
+                table.add_column(text, width=width)
+        cells = [
+            [
+                Text(shortened(row.name, name_width)),
+                *(
+                    Text(column.text(value), justify="right")
+                    for column, value in zip(columns, row.values, strict=True)
+                ),
+            ]
+            for row in rows
+        ]
+        self._show_cells(cells)
+        self._shown_paths = [row.path for row in rows]
+        if chosen in self._shown_paths and self._shown_paths.index(chosen) != table.cursor_row:
+            table.move_cursor(row=self._shown_paths.index(chosen))
+
+    def _selected_row_path(self) -> str | None:
+        """The row that the cursor has to stay on: at the top it stays at the top."""
+        row = self._table.cursor_row
+        return self._shown_paths[row] if 0 < row < len(self._shown_paths) else None
+
+    def _show_cells(self, cells: list[list[Text]]) -> None:
+        """Change what has changed, so that nothing flickers and no key is lost."""
+        table, shown = self._table, self._shown_cells
+        for row, (new, old) in enumerate(zip(cells, shown, strict=False)):
+            for column, (cell, before) in enumerate(zip(new, old, strict=True)):
+                if cell != before:
+                    table.update_cell_at(Coordinate(row, column), cell)
+        for new in cells[len(shown) :]:
+            table.add_row(*new, key=str(table.row_count))
+        for number in range(len(shown) - 1, len(cells) - 1, -1):
+            table.remove_row(str(number))
+        self._shown_cells = cells
+
+    def _show_crumbs(self, shown: int, count: int) -> None:
+        board = self.board
+        names = [place.path.removeprefix("/Code/") for place in board.places]
+        where = " > ".join(["modules", *(name.rpartition("/")[2] for name in names if name)])
+        if board.place.kind == "callers":
+            where += " > callers"
+        kind = board.place.kind
+        what = f"{count:,} {kind}" if shown == count else f"{shown:,} of {count:,} {kind}"
+        parts = [where, what]
+        if board.thread:
+            parts.append(f"thread {board.thread}")
+        if board.search:
+            parts.append(f"/{board.search}")
+        line = shortened("   ".join(parts), max(1, self._crumbs.size.width))
+        self._crumbs.update(Text(line))
+
+    def _show_latency(self) -> None:
+        pane = self._latency
+        pane.display = bool(self.board.latency)
+        if not self.board.latency:
+            return
+        histogram = self.board.histogram()
+        width = max(1, self._table.size.width)
+        focus = Request(LATENCY, self.board.latency, self.board.thread).focus
+        if histogram is None or not histogram.count:
+            text = Text.assemble(
+                (LATENCY, "bold"), "  ", (focus, "cyan"), "\nno call has ended yet"
+            )
+            pane.update(text)
+            return
+        bars = _LATENCY_HEIGHT - 1 - draw.SECTION_HEAD
+        width = max(1, self._table.size.width)
+        pane.update(Group(*draw.picture(LATENCY, focus, histogram, "ns", width, bars)))
+
+    def _show_notes(self) -> None:
+        shed = self.board.reading.shed if self.board.reading else ()
+        lines = [draw.shed_note(one, self.size.width) for one in shed[:_MOST_NOTES]]
+        if len(shed) > _MOST_NOTES:
+            lines.append(Text(f"… and {len(shed) - _MOST_NOTES} more were shed", style="yellow"))
+        self._notes.display = bool(lines)
+        self._notes.update(Group(*lines))
+
+
+def _label(name: str) -> Text:
+    """A name as it is: those in brackets are no markup."""
+    return Text(printable(name))

@@ -1,0 +1,174 @@
+"""The thread of `weft top` that touches the target, beside the event loop that draws.
+
+It is told what is wanted, and tells what came of it in messages.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from textual.message import Message
+
+from weft.errors import WeftError
+from weft.ui.source import Reading, Request, Source
+
+__all__ = ["Failed", "Left", "Listed", "Opened", "Read", "Watcher", "Weaving"]
+
+_FIRST = 0.3
+"""How long to wait for the first rates, in seconds."""
+
+
+@dataclass
+class Opened(Message):
+    """The modules are known."""
+
+    modules: list[str]
+
+
+@dataclass
+class Listed(Message):
+    """The functions of a module are known."""
+
+    module: str
+    functions: list[str]
+
+
+@dataclass
+class Weaving(Message):
+    """Something is being woven, which may take a while; or nothing is any more."""
+
+    request: Request | None
+    note: str = ""
+    count: int = 1
+    """How many functions it is woven into."""
+
+
+@dataclass
+class Read(Message):
+    """Everything was read; early when that was for something new."""
+
+    reading: Reading
+    is_early: bool = False
+
+
+@dataclass
+class Failed(Message):
+    """Something cannot be done, or not be measured."""
+
+    error: WeftError
+    request: Request | None = None
+
+
+class Left(Message):
+    """The target was left."""
+
+
+class Watcher:
+    """Weaves and reads what is wanted of a source. Nothing else touches the source.
+
+    ``post`` takes its messages, from another thread than all else is called from.
+    """
+
+    def __init__(self, source: Source, interval: float, post: Callable[[Message], object]) -> None:
+        self.fault: BaseException | None = None
+        """What went wrong in weft itself."""
+        self._source = source
+        self._interval = interval
+        self._post = post
+        self._wanted: frozenset[Request] = frozenset()
+        self._to_list: deque[str] = deque()
+        self._wake = threading.Event()
+        self._is_closing = threading.Event()
+        self._is_drawn = threading.Event()
+        self._is_drawn.set()
+
+    def want(self, requests: frozenset[Request]) -> None:
+        """Have this measured, and nothing else."""
+        self._wanted = requests
+        self._wake.set()
+
+    def list_functions(self, module: str) -> None:
+        """Have the functions of a module listed."""
+        self._to_list.append(module)
+        self._wake.set()
+
+    def go_on(self) -> None:
+        """Let the next reading come: the last one was drawn."""
+        self._is_drawn.set()
+
+    def leave(self) -> None:
+        """Have the target left, and the thread end."""
+        self._is_closing.set()
+        self._wake.set()
+
+    def run(self) -> None:
+        """Watch until the target is to be left, and leave it."""
+        try:
+            self._watch()
+        except BaseException as fault:
+            self.fault = fault
+        finally:
+            try:
+                self._source.close()
+            except WeftError as error:
+                self.fault = self.fault or error
+            self._post(Left())
+
+    def _watch(self) -> None:
+        try:
+            self._post(Opened(self._source.modules()))
+        except WeftError as error:
+            self._post(Failed(error))
+        else:
+            # A program that has not begun yet begins when the first reading is made.
+            self._wake.wait()
+        woven: set[Request] = set()
+        rest = min(_FIRST, self._interval)
+        is_early = False
+        while not self._is_closing.is_set():
+            self._wake.clear()
+            self._weave(woven)
+            while self._to_list:
+                self._list(self._to_list.popleft())
+            try:
+                reading = self._source.read()
+            except WeftError as error:
+                self._post(Failed(error))
+            else:
+                # What is not drawn yet, on a slow line perhaps, is not to pile up.
+                if self._is_drawn.is_set():
+                    self._is_drawn.clear()
+                    self._post(Read(reading, is_early))
+            is_early = self._wake.wait(rest)
+            rest = self._interval
+
+    def _weave(self, woven: set[Request]) -> None:
+        """Make what is woven what is wanted."""
+        wanted = self._wanted
+        for request in wanted - woven:
+            if self._is_closing.is_set():
+                return
+            woven.add(request)
+            try:
+                self._post(Weaving(request, count=self._source.count(request)))
+                note = self._source.begin(request)
+            except WeftError as error:
+                self._post(Failed(error, request))
+            else:
+                self._post(Weaving(None, note))
+        # Only now: what is woven for both the old and the new stays woven.
+        for request in woven - wanted:
+            woven.remove(request)
+            try:
+                self._source.end(request)
+            except WeftError as error:
+                self._post(Failed(error))
+
+    def _list(self, module: str) -> None:
+        try:
+            self._post(Listed(module, self._source.functions(module)))
+        except WeftError as error:
+            self._post(Failed(error))
