@@ -1,7 +1,7 @@
 //! Memory in the target that probes measure into, and that weft reads while they do.
 
 use crate::agent::{Agent, making_shared, map_shared};
-use crate::proc::Mapping;
+use crate::proc::{self, Mapping};
 use crate::stopped::Stopped;
 use crate::{Result, TargetAddr, place};
 use memmap2::MmapMut;
@@ -36,6 +36,7 @@ pub struct Values {
     /// Its shape.
     pub region: Region,
     memory: MmapMut,
+    inode: u64,
     allocator: Allocator,
     used: Needs,
 }
@@ -57,13 +58,21 @@ impl Values {
         let steps = making_shared(VALUES_NAME, length, vec![map]);
         let mut memory = agent.share(stopped, &steps, pidfd)?;
         region.initialise(&mut memory);
+        let maps = proc::maps(stopped.pid())?;
+        let inode = maps.iter().find(|m| m.start == base).map_or(0, |m| m.inode);
         Ok(Self {
             base,
             region,
             memory,
+            inode,
             allocator: Allocator::new(&region),
             used: Needs::default(),
         })
+    }
+
+    /// Whether a process with these mappings has it.
+    pub fn is_in(&self, maps: &[Mapping]) -> bool {
+        maps.iter().any(|m| m.shared && m.start == self.base && m.inode == self.inode)
     }
 
     /// A place for a datum, if there is room.
