@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Literal, TypeAlias
 
 from weft import _native
 from weft._live_modules import live_modules
-from weft.errors import InvalidArgument
+from weft.errors import BadFile, InvalidArgument, TargetGone
 from weft.model import Function, Mapping, Module, Pause, Pong, Process, Processor, Registers, Thread
 from weft.probes import Point, PointKind, Probe
 from weft.resources import ResourceTree
@@ -101,9 +101,21 @@ class Session:
         """The process id of the target."""
         return self._target.pid
 
+    @contextmanager
+    def _unless_gone(self) -> Iterator[None]:
+        """Say that the target has ended where its files or its code are missing because of it."""
+        try:
+            yield
+        except (InvalidArgument, BadFile):
+            self.program()
+            raise
+
     def program(self) -> str:
         """Return the path of the program that the target runs, as the target sees it."""
-        return str(Path(f"/proc/{self.pid}/exe").readlink())
+        try:
+            return str(Path(f"/proc/{self.pid}/exe").readlink())
+        except (FileNotFoundError, ProcessLookupError):
+            raise TargetGone(f"process {self.pid} ended") from None
 
     def ping(self) -> list[Pong]:
         """Have every thread of the target run through the agent and answer.
@@ -148,8 +160,9 @@ class Session:
         ``where`` is a path of the resource tree, or several: ``/Code/libc.so.6/malloc``,
         ``/Code/redis-server/*``. A module alone stands for all of its functions.
         """
-        functions = self._functions([where] if isinstance(where, str) else where)
-        indexes, addresses, targets = self._target.points(list(functions), kind)
+        with self._unless_gone():
+            functions = self._functions([where] if isinstance(where, str) else where)
+            indexes, addresses, targets = self._target.points(list(functions), kind)
         names = list(functions.values())
         return [
             Point(kind, address, *names[index], target)
@@ -190,13 +203,14 @@ class Session:
         return probe
 
     def _weave(self, points: Sequence[Point], snippet: str, order: str) -> int:
-        return self._target.insert(
-            snippet,
-            [point.kind for point in points],
-            [point.address for point in points],
-            [point.target for point in points],
-            order == "prepend",
-        )
+        with self._unless_gone():
+            return self._target.insert(
+                snippet,
+                [point.kind for point in points],
+                [point.address for point in points],
+                [point.target for point in points],
+                order == "prepend",
+            )
 
     def refresh(self) -> list[Point]:
         """Weave probes into code that has come since they were inserted, and return the new points.
@@ -309,8 +323,8 @@ class Session:
         """Let a program that :func:`run` has started load its libraries, and stop it again.
 
         It then stands before its own first instruction, so that probes can be woven into libraries
-        before the program uses them; what the libraries themselves did to get ready is past. Returns
-        false if the program has ended instead.
+        before the program uses them; what the libraries themselves did to get ready is past.
+        Returns false if the program has ended instead.
         """
         return self._target.run_to_entry()
 

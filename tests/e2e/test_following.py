@@ -15,6 +15,7 @@ from tests.e2e.harness import Background, code, eventually
 from tests.e2e.test_probes import Build
 from tests.lockstep import lockstep
 from tests.probing import Kind
+from weft import errors
 
 COUNTER = "counter calls; calls += 1"
 KINDS: list[Kind] = ["entry", "exit", "call", "after", "block"]
@@ -236,6 +237,22 @@ def test_values_outlive_the_target() -> None:
         assert session.wait() == 3
         assert probe.value() == 1
     assert probe.value() == 1
+
+
+def test_a_target_that_has_ended_is_gone() -> None:
+    """It is not that its files are missing, or that it has no such code."""
+    with subprocess.Popen(["bash", "-c", "read"], stdin=subprocess.PIPE) as process:
+        session = weft.attach(process.pid)
+        points = session.points("/Code/bash/*")
+        process.kill()
+        process.wait()
+        with pytest.raises(errors.TargetGone):
+            session.program()
+        with pytest.raises(errors.TargetError):
+            session.points("/Code/bash/*")
+        with pytest.raises(errors.TargetError):
+            session.insert(points, COUNTER)
+        session.detach()
 
 
 def values(pid: int) -> set[int]:
