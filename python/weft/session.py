@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Literal, TypeAlias
 
 from weft import _native
 from weft._live_modules import live_modules
-from weft.errors import InvalidArgument, TargetGone
+from weft.errors import BadFile, InvalidArgument, TargetGone
 from weft.model import Function, Mapping, Module, Pause, Pong, Process, Processor, Registers, Thread
 from weft.probes import Point, PointSelection, Probe, kind_of
 from weft.resources import ResourceTree
@@ -104,6 +104,15 @@ class Session:
     def pid(self) -> int:
         """The process id of the target."""
         return self._target.pid
+
+    @contextmanager
+    def _unless_gone(self) -> Iterator[None]:
+        """Say that the target has ended where its files or its code are missing because of it."""
+        try:
+            yield
+        except (InvalidArgument, BadFile):
+            self.program()
+            raise
 
     def program(self) -> str:
         """Return the path of the program that the target runs, as the target sees it."""
@@ -196,9 +205,9 @@ class Session:
     def _points(
         self, where: str | Iterable[str], selection: PointSelection
     ) -> tuple[list[Point], list[Point]]:
-        return self._points_of(
-            self._functions([where] if isinstance(where, str) else where), selection
-        )
+        with self._unless_gone():
+            functions = self._functions([where] if isinstance(where, str) else where)
+            return self._points_of(functions, selection)
 
     def _points_of(
         self, functions: MappingType[int, tuple[str, str]], selection: PointSelection
@@ -251,13 +260,14 @@ class Session:
         return probe
 
     def _weave(self, points: Sequence[Point], snippet: str, order: str) -> int:
-        return self._target.insert(
-            snippet,
-            [point.kind for point in points],
-            [point.address for point in points],
-            [point.target for point in points],
-            order == "prepend",
-        )
+        with self._unless_gone():
+            return self._target.insert(
+                snippet,
+                [point.kind for point in points],
+                [point.address for point in points],
+                [point.target for point in points],
+                order == "prepend",
+            )
 
     def refresh(self) -> list[Point]:
         """Weave probes into code that has come since they were inserted, and return the new points.

@@ -58,6 +58,7 @@ RECIPES = {
     "counts_go": _go("counts.go"),
     "signals": _compile("gcc", "signals.c"),
     "forks": _compile("gcc", "forks.c"),
+    "broods": _compile("gcc", "broods.c"),
     "coroutines": _compile("gcc", "coroutines.c"),
     "churn": _compile("gcc", "churn.c"),
     "naps": _compile("gcc", "naps.c"),

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import random
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import weft
-from tests.e2e.harness import code, eventually
+from tests.e2e.harness import Background, code, eventually
 from tests.e2e.test_probes import Build
 from tests.lockstep import lockstep
+from tests.probing import Kind
+from weft import errors
 
 COUNTER = "counter calls; calls += 1"
+KINDS: list[Kind] = ["entry", "exit", "call", "after", "block"]
 
 
 def test_a_library_that_is_loaded_later(build: Build) -> None:
@@ -164,12 +169,163 @@ def test_children_can_be_left() -> None:
         assert process.wait() == 0
 
 
+LATER = {
+    "in other code": ("/Code/libc.so.6/*", COUNTER),
+    "with many values": ("/Code/bash/*", "map words[1] 65536; words[1] += 1"),
+}
+"""Probes that need memory which counters in bash do not need: where, and what they do."""
+
+
+@pytest.mark.parametrize("what", LATER)
+def test_a_child_without_the_memory_of_later_probes(what: str) -> None:
+    """A child that was forked before memory came must not be led there."""
+    pattern, snippet = LATER[what]
+    script = "(while :; do x=$((x + 1)); printf -v y %s $x; done) & echo $!; read; kill $!"
+    with subprocess.Popen(
+        ["bash", "-c", f"read; {script}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+        with weft.attach(process.pid) as session:
+            first = session.insert("/Code/bash/*", COUNTER)
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+            child = int(process.stdout.readline())
+
+            def counted() -> int:
+                return sum(first.values(process=child).values())
+
+            def goes_on_counting() -> bool:
+                before = counted()
+                eventually(lambda: counted() > before)
+                return True
+
+            assert goes_on_counting()
+            later = session.insert(pattern, snippet)
+            for probe in (later, first):
+                probe.disable()
+                probe.enable()
+            later.remove()
+            assert goes_on_counting(), "there is nothing left that the child has not the memory for"
+        # It fails if the child has ended.
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        assert process.wait() == 0
+
+
+TENANT = """
+import ctypes, os
+FIXED_NOREPLACE, ANONYMOUS, PRIVATE = 0x100000, 0x20, 2
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, *[ctypes.c_size_t] * 3, ctypes.c_int, ctypes.c_size_t]
+print("ready", flush=True)
+os.read(0, 100)
+if child := os.fork():
+    print(child, flush=True)
+    os._exit(os.waitstatus_to_exitcode(os.wait()[1]))
+at = int(os.read(0, 100))
+assert libc.mmap(at, 4096, 3, FIXED_NOREPLACE | ANONYMOUS | PRIVATE, -1, 0) == at
+ctypes.memset(at, 7, 4096)
+print("mapped", flush=True)
+os.read(0, 100)
+os._exit(0 if ctypes.string_at(at, 4096) == bytes([7]) * 4096 else 1)
+"""
+
+
+def test_what_a_child_has_mapped_itself_is_left_to_it() -> None:
+    """Where the parent has memory of weft's that came later, the child may have its own."""
+    with subprocess.Popen(
+        [sys.executable, "-c", TENANT], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as parent:
+        stdin, stdout = parent.stdin, parent.stdout
+        assert stdin is not None and stdout is not None
+
+        def say(text: str) -> str:
+            stdin.write(text.encode())
+            stdin.flush()
+            return stdout.readline().decode().strip()
+
+        assert say("") == "ready"
+        with weft.attach(parent.pid) as session:
+            session.insert("/Code/libc.so.6/getppid", COUNTER)
+            child = int(say("fork"))
+            session.insert("/Code/libc.so.6/getppid", LATER["with many values"][1])
+            [at] = values(parent.pid) - values(child)
+            assert say(str(at)) == "mapped"
+        assert not values(parent.pid) | values(child)
+        stdin.close()
+        assert parent.wait() == 0
+
+
+def change_and_change(session: weft.Session, chance: random.Random) -> None:
+    """Weave some functions of a program and of its library, over and over.
+
+    Its children are born with all the memory that is needed.
+    """
+    points = [
+        point
+        for pattern in ("/Code/broods/*", "/Code/libc.so.6/*fork*", "/Code/libc.so.6/epoll*")
+        for kind in KINDS
+        for point in session.points(pattern, kind)
+    ]
+    session.insert(points, COUNTER)
+    for _ in range(5):
+        probe = session.insert(chance.sample(points, len(points) // 2), COUNTER)
+        probe.disable()
+        probe.enable()
+        probe.remove()
+
+
+def test_children_are_born_while_code_changes(build: Build) -> None:
+    """At whatever moment of a change a child is born, its code is whole."""
+    chance = random.Random(1)
+    with Background([build("broods")]) as parent:
+        for _ in range(8):
+            with weft.attach(parent.pid) as session:
+                change_and_change(session, chance)
+        status, output = parent.finish()
+        assert status == 0, output
+
+
+def test_children_are_left_while_others_are_born(build: Build) -> None:
+    """A child that is not asked for keeps its probes, and what they need."""
+    with Background([build("broods")]) as parent:
+        with weft.attach(parent.pid) as session:
+            session.insert("/Code/broods/*", COUNTER)
+            for _ in range(50):
+                session.leave_children()
+        status, output = parent.finish()
+        assert status == 0, output
+
+
 def test_values_outlive_the_target() -> None:
     with weft.run(["bash", "-c", "exit 3"]) as session:
         probe = session.insert("/Code/bash/main", COUNTER)
         assert session.wait() == 3
         assert probe.value() == 1
     assert probe.value() == 1
+
+
+def test_a_target_that_has_ended_is_gone() -> None:
+    """It is not that its files are missing, or that it has no such code."""
+    with subprocess.Popen(["bash", "-c", "read"], stdin=subprocess.PIPE) as process:
+        session = weft.attach(process.pid)
+        points = session.points("/Code/bash/*")
+        process.kill()
+        process.wait()
+        with pytest.raises(errors.TargetGone):
+            session.program()
+        with pytest.raises(errors.TargetError):
+            session.points("/Code/bash/*")
+        with pytest.raises(errors.TargetError):
+            session.insert(points, COUNTER)
+        session.detach()
+
+
+def values(pid: int) -> set[int]:
+    """Return where a process has memory that probes measure into."""
+    maps = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    return {int(line.split("-")[0], 16) for line in maps if "/memfd:weft-values" in line}
 
 
 def is_woven(pid: int) -> bool:

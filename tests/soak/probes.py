@@ -172,7 +172,7 @@ def redis_rate(output: str) -> float:
 
 
 @contextmanager
-def postgres(folder: Path) -> Iterator[Service]:
+def postgres(folder: Path, *options: str) -> Iterator[Service]:
     with (
         (folder / "postgres.log").open("wb") as log,
         servers.postgres(folder / "postgres", free_port(), stdout=log, stderr=log) as (
@@ -180,7 +180,8 @@ def postgres(folder: Path) -> Iterator[Service]:
             client,
         ),
     ):
-        yield Service(targets, [*client, "-c", "4", "-T", "5", "postgres"], postgres_rate)
+        command: Command = [*client, "-c", "4", "-T", "5", *options, "postgres"]
+        yield Service(targets, command, postgres_rate)
 
 
 def postgres_rate(output: str) -> float:
@@ -194,8 +195,10 @@ def postgres_rate(output: str) -> float:
 SERVICES: dict[str, Callable[[Path], AbstractContextManager[Service]]] = {
     "redis": redis,
     "postgres": postgres,
+    # A connection for each transaction: a process that is forked, woven with its parent, and ends.
+    "postgres-forks": lambda folder: postgres(folder, "-C"),
 }
-NEEDED = {"redis": ["redis-server", "redis-benchmark"], "postgres": list[str]()}
+NEEDED = {"redis": ["redis-server", "redis-benchmark"]}
 """Programs that are looked for in the path; PostgreSQL looks for its own."""
 
 

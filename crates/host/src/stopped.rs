@@ -1,6 +1,6 @@
 //! Stopping threads, and letting them go as if nothing had happened.
 
-use crate::arch::{Disturbance, Registers, disturbance, syscall_name};
+use crate::arch::{Disturbance, Registers, copies_memory, disturbance, syscall_name};
 use crate::proc::{self, Tid};
 use crate::ptrace::{self, Event};
 use crate::{Error, ErrorKind, Result, TargetAddr, checks, memory};
@@ -62,6 +62,8 @@ pub struct Stopped {
     guarded: Vec<Tid>,
     /// Processes that a guarded thread has started meanwhile; stopped before their first instruction.
     newborn: Vec<Tid>,
+    /// Other processes that are held as well, see [`Stopped::acquaint`].
+    others: Vec<Tid>,
     since: Option<Instant>,
 }
 
@@ -232,11 +234,20 @@ impl Stopped {
         let births =
             libc::PTRACE_O_TRACECLONE | libc::PTRACE_O_TRACEFORK | libc::PTRACE_O_TRACEVFORK;
         for tid in std::mem::take(&mut self.spared) {
-            if seize_with(self.pid, tid, libc::PTRACE_O_TRACESYSGOOD | births)? {
+            // Where weft traces it since an earlier change, it must not be woken for this one.
+            if is_traced_by_us(tid)
+                || seize_with(self.pid, tid, libc::PTRACE_O_TRACESYSGOOD | births)?
+            {
                 self.guarded.push(tid);
             }
         }
         Ok(!self.guarded.is_empty())
+    }
+
+    /// Says which other processes are held. One that a guarded thread has started may have been found
+    /// by itself before it was heard of: then it is not newborn.
+    pub fn acquaint(&mut self, others: &[Tid]) {
+        self.others = others.to_vec();
     }
 
     /// Stops the guarded threads that no longer sleep. One that has run into a breakpoint for which
@@ -247,8 +258,7 @@ impl Stopped {
             let mut asleep = Vec::new();
             let mut awake = Vec::new();
             for tid in std::mem::take(&mut self.guarded) {
-                let sleeps = proc::sleeping_call(tid).is_some();
-                if sleeps { &mut asleep } else { &mut awake }.push(tid);
+                if is_asleep(tid) { &mut asleep } else { &mut awake }.push(tid);
             }
             self.guarded = asleep;
             if awake.is_empty() {
@@ -292,15 +302,35 @@ impl Stopped {
                             | libc::PTRACE_EVENT_VFORK,
                         )) => {
                             if let Ok(born) = ptrace::event_message(tid) {
-                                self.guarded.push(born as Tid);
+                                self.receive(born as Tid, deadline)?;
                             }
-                            let _ = ptrace::resume(tid, 0);
+                            // It stands still there as well as anywhere. Its way out of the kernel may
+                            // be long: that of a `vfork` goes past the child, which is stopped.
+                            self.admit_any(tid)?;
+                            break;
                         }
                         Some(Event::SystemCall | Event::Exec | Event::Other(_)) => {
                             let _ = ptrace::resume(tid, 0);
                         }
                     }
                 }
+            }
+        }
+    }
+
+    /// Takes note of what a guarded thread has started: it stops before its first instruction.
+    fn receive(&mut self, born: Tid, deadline: Instant) -> Result<()> {
+        if self.others.contains(&born) {
+            return Ok(());
+        }
+        loop {
+            match ptrace::poll(born).map_err(|e| ptrace::failed("wait for", born, &e))? {
+                None if Instant::now() > deadline => {
+                    return in_the_kernel(self.pid, &[born]).map(drop);
+                }
+                None => std::thread::sleep(NAP),
+                Some(Event::Gone) => return Ok(()),
+                Some(_) => return self.admit_any(born),
             }
         }
     }
@@ -318,6 +348,13 @@ impl Stopped {
     /// The processes that were started while code was being changed.
     pub fn newborn(&self) -> &[Tid] {
         &self.newborn
+    }
+
+    /// Hands them over, still stopped.
+    pub fn take_newborn(&mut self) -> Vec<Self> {
+        let newborn = std::mem::take(&mut self.newborn).into_iter();
+        // One whose registers cannot be read was killed.
+        newborn.filter_map(|pid| Some(Self::adopt(pid, settle_stop(pid)?))).collect()
     }
 
     /// Has a stopped thread go on with other registers.
@@ -395,9 +432,23 @@ pub(crate) fn before_breakpoint(
     is_ours(registers.instruction()).then_some(registers)
 }
 
+/// Whether a traced thread sleeps in the kernel, and will be seen when it comes out.
+fn is_asleep(tid: Tid) -> bool {
+    // One that is stopped on its way through the kernel looks like one that sleeps there: by the event
+    // of a fork, say. And one that is about to fork may have copied the code already.
+    proc::sleeping_call(tid).is_some_and(|call| !copies_memory(tid, &call))
+        && proc::stat(tid).is_ok_and(|stat| stat.state != 't')
+}
+
 /// How the thread would notice that it was stopped.
 fn noticed_by(tid: Tid) -> Disturbance {
     proc::sleeping_call(tid).map_or(Disturbance::None, |call| disturbance(&call))
+}
+
+/// Whether this thread of weft's traces a thread.
+fn is_traced_by_us(tid: Tid) -> bool {
+    // SAFETY: a plain question.
+    checks::tracer(tid) == Some(unsafe { libc::gettid() })
 }
 
 /// Seizes a thread; false when it is gone or as good as gone.

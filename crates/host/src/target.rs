@@ -212,20 +212,20 @@ impl Target {
 
     /// Takes the probes out of the children that the target has forked.
     pub fn leave_children(&mut self) -> Result<()> {
-        let weaver = self.weaver.clone();
-        // Children are held by a worker of their own: the target runs on.
-        let worker = Worker::<()>::new();
-        worker.run(move |()| {
-            let weaver = weaver.lock().map_err(poisoned)?;
-            for _ in 0..STRAGGLER_TRIES {
-                if weaver.restore_kin()? {
-                    return weaver.leave_kin();
-                }
-                std::thread::sleep(STRAGGLER_REST);
+        let mut children = self.weaver()?.children();
+        for _ in 0..STRAGGLER_TRIES {
+            let weaver = self.weaver.clone();
+            // Children are held by a worker of their own: the target runs on. What it forks meanwhile has
+            // its probes, and keeps them.
+            let worker = Worker::<()>::new();
+            children = worker.run(move |()| weaver.lock().map_err(poisoned)?.leave(children))?;
+            if children.is_empty() {
+                return Ok(());
             }
-            Err(Error::new(ErrorKind::Timeout, "a child does not leave the code of a probe")
-                .advice("let it run for a moment and try again"))
-        })
+            std::thread::sleep(STRAGGLER_REST);
+        }
+        Err(Error::new(ErrorKind::Timeout, "a child does not leave the code of a probe")
+            .advice("let it run for a moment and try again"))
     }
 
     /// Whether the target still runs the program that weft was brought into.
@@ -259,10 +259,9 @@ impl Target {
             Ok(done) => self.weaver()?.finish(done),
             Err(error) => {
                 self.weaver()?.take_back(&*changes.lock().map_err(poisoned)?, new);
-                return Err(error);
+                Err(error)
             }
         }
-        Ok(())
     }
 
     /// Takes all probes out, and then their memory.

@@ -1,21 +1,20 @@
 //! Putting prepared changes into the held target, and freeing what nobody runs any more.
 
 use super::edit::{self, Edit, Found};
-use super::family::relatives;
+use super::family::acquaint;
 use super::plan::{JUMP, Plan};
 use super::weaver::Weaver;
 use super::woven::{Active, Piece, ProbeId};
-use crate::agent::take_out;
 use crate::arch::Registers;
 use crate::proc::{self, Tid};
-use crate::stopped::{Caution, Stopped, outside_rseq};
+use crate::stopped::{Stopped, outside_rseq};
 use crate::{Error, ErrorKind, Result, TargetAddr, memory};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use weft_abi::Change;
 
 /// A function that is about to change: what is to be there.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Next {
     pub(super) function: u64,
     pub(super) active: Active,
@@ -27,11 +26,11 @@ pub(super) struct Next {
 pub struct Changes {
     pub(super) functions: Vec<Next>,
     /// In the order of their addresses, as all edits here.
-    undo: Vec<Edit>,
+    pub(super) undo: Vec<Edit>,
     /// Made after the former.
-    make: Vec<Edit>,
+    pub(super) make: Vec<Edit>,
     /// The index of the function of each of them.
-    owners: Vec<usize>,
+    pub(super) owners: Vec<usize>,
     /// Where jumps stand, in functions that change, that only weft's own jumps lead to, and where they
     /// lead.
     stones: BTreeMap<u64, u64>,
@@ -39,16 +38,16 @@ pub struct Changes {
     widened: Vec<usize>,
     /// The starts of all windows, in their order, with the function and the piece of each.
     windows: Vec<(u64, usize, usize)>,
-    /// Whether code may have been changed.
-    begun: bool,
 }
 
 /// What has changed, and what is still to be noted of it.
 #[derive(Debug, Default)]
 pub struct Done {
     functions: Vec<Next>,
-    /// Where threads are in weft's code, or will come back to.
-    busy: Vec<TargetAddr>,
+    /// Where threads are in weft's code, or will come back to; nothing if that is not known.
+    busy: Option<Vec<TargetAddr>>,
+    /// What went wrong once there was no way back.
+    failure: Option<Error>,
 }
 
 impl Changes {
@@ -67,31 +66,31 @@ impl Changes {
 
 impl Weaver {
     /// The edits that lead from what is in the target to what is to be there.
-    pub(super) fn compare(&mut self, functions: Vec<Next>) -> Result<Changes> {
-        let mut changes = Changes { functions, ..Changes::default() };
-        let mut make: Vec<(Edit, usize)> = Vec::new();
-        for (index, next) in changes.functions.iter().enumerate() {
+    pub(super) fn compare(&mut self, mut functions: Vec<Next>) -> Result<Changes> {
+        let (mut undo, mut make) = (Vec::new(), Vec::new());
+        for (index, next) in functions.iter().enumerate() {
             let old = &self.woven[&next.function].active.edits;
-            let same_place = |a: &Edit, b: &Edit| a.at == b.at && a.old.len() == b.old.len();
-            for edit in old.iter().filter(|o| !next.active.edits.iter().any(|n| same_place(n, o))) {
-                changes.undo.push(edit.clone().reversed());
-            }
-            for edit in &next.active.edits {
-                let there = old.iter().find(|o| same_place(o, edit));
-                if there != Some(edit) {
-                    let now = there.map_or(&edit.old, |there| &there.new);
-                    make.push((Edit { old: now.clone(), ..edit.clone() }, index));
-                }
-            }
+            differences(old, &next.active.edits, index, &mut undo, &mut make);
         }
-        if let Err(error) = self.note(&mut changes.functions) {
-            changes.functions.iter().for_each(|next| self.withdraw(next));
+        if let Err(error) = self.note(&mut functions) {
+            functions.iter().for_each(|next| self.withdraw(next));
             return Err(error);
         }
-        changes.undo.sort_unstable_by_key(|edit| edit.at);
+        Ok(self.assemble(functions, undo, make))
+    }
+
+    /// The changes that edits come to; those to make come with the index of their function.
+    pub(super) fn assemble(
+        &self,
+        functions: Vec<Next>,
+        mut undo: Vec<Edit>,
+        mut make: Vec<(Edit, usize)>,
+    ) -> Changes {
+        undo.sort_unstable_by_key(|edit| edit.at);
         make.sort_unstable_by_key(|(edit, _)| edit.at);
-        (changes.make, changes.owners) = make.into_iter().unzip();
-        changes.stones = self.stepping_stones(&changes.functions);
+        let (make, owners) = make.into_iter().unzip();
+        let stones = self.stepping_stones(&functions);
+        let mut changes = Changes { functions, undo, make, owners, stones, ..Changes::default() };
         for (index, next) in changes.functions.iter().enumerate() {
             let before = self.woven.get(&next.function).map(|woven| &woven.plan.windows);
             let is_new = |start| before.is_none_or(|before| !before.contains_key(start));
@@ -104,7 +103,7 @@ impl Weaver {
             changes.windows.extend(pieces.map(|(piece, p)| (p.window.start, index, piece)));
         }
         changes.windows.sort_unstable();
-        Ok(changes)
+        changes
     }
 
     /// Notes what is about to change, so that whoever comes after a killed weft knows of it.
@@ -125,32 +124,50 @@ impl Weaver {
             // A program that has been started meanwhile may have its C library by now.
             self.look_at_threads(stopped);
         }
+        // From here on weft hears of every child that is born: those that are there already are found.
+        stopped.guard()?;
         let mut kin = self.stop_kin()?;
+        acquaint(stopped, &mut kin);
         self.step_out(stopped, changes)?;
         for held in &mut kin {
             unless_ended(held.pid(), self.step_out(held, changes))?;
         }
         let all = || std::iter::once(&*stopped).chain(&kin);
-        let mut busy = self.interrupted_in(all(), changes)?;
-        busy.extend(all().flat_map(|held| slept_in(held, changes)));
-        let found = self.drop_stale(changes, &busy)?;
-        changes.begun = true;
-        self.change(stopped, changes, found)?;
+        let mut unmoved = self.interrupted_in(all(), changes)?;
+        unmoved.extend(all().flat_map(|held| slept_in(held, changes)));
+        let found = self.drop_stale(changes, &unmoved)?;
+        // From here on the code changes, and whatever happens, weft must know of it.
+        let mut failure = None;
+        let mut born = self.change(stopped, changes, found).unwrap_or_else(|error| {
+            failure = Some(error);
+            Vec::new()
+        });
         for held in &mut kin {
-            unless_ended(held.pid(), self.change(held, changes, None))?;
+            let newborn = self.change_child(held, changes);
+            match unless_ended(held.pid(), newborn) {
+                Ok(newborn) => born.extend(newborn.unwrap_or_default()),
+                Err(error) => failure = failure.or(Some(error)),
+            }
         }
+        kin.extend(born);
         let has_old = |next: &Next| self.pieces_of(next.function).next().is_some();
         let is_needed = !self.limbo.is_empty() || changes.functions.iter().any(has_old);
-        let busy =
-            if is_needed { self.busy(std::iter::once(&*stopped).chain(&kin))? } else { Vec::new() };
+        let busy = match is_needed {
+            _ if failure.is_some() => None,
+            false => Some(Vec::new()),
+            true => self
+                .busy(std::iter::once(&*stopped).chain(&kin))
+                .inspect_err(|error| failure = Some(error.clone()))
+                .ok(),
+        };
         for held in &mut kin {
             held.release();
         }
-        Ok(Done { functions: std::mem::take(&mut changes.functions), busy })
+        Ok(Done { functions: std::mem::take(&mut changes.functions), busy, failure })
     }
 
     /// Takes note of what has changed. The target may run again.
-    pub fn finish(&mut self, done: Done) {
+    pub fn finish(&mut self, done: Done) -> Result<()> {
         for next in done.functions {
             let Some(woven) = self.woven.get_mut(&next.function) else { continue };
             let old = std::mem::replace(&mut woven.active, next.active);
@@ -163,18 +180,38 @@ impl Weaver {
                 self.woven.remove(&next.function);
             }
         }
-        self.free_limbo(&done.busy);
+        if let Some(busy) = done.busy {
+            self.free_limbo(&busy);
+        }
+        done.failure.map_or(Ok(()), Err)
     }
 
-    /// Makes the changes in one of the processes.
-    fn change(&self, held: &mut Stopped, changes: &Changes, found: Option<Found>) -> Result<()> {
+    /// Makes the changes in one of the processes. Gives the children that were born meanwhile: their
+    /// code has changed, too.
+    pub(super) fn change(
+        &self,
+        held: &mut Stopped,
+        changes: &Changes,
+        found: Option<Found>,
+    ) -> Result<Vec<Stopped>> {
         self.follow(held, changes)?;
-        edit::apply(held, &changes.undo)?;
-        match found {
-            Some(found) => edit::write(held, &changes.make, found)?,
-            None => edit::apply(held, &changes.make)?,
+        // Half of it would be neither what was there nor what weft takes note of.
+        let undone = edit::apply(held, &changes.undo);
+        let made = match found {
+            Some(found) => edit::write(held, &changes.make, found),
+            None => edit::apply(held, &changes.make),
+        };
+        let mut born = held.take_newborn();
+        self.move_out(held, changes)?;
+        for child in &mut born {
+            unless_ended(child.pid(), self.move_out(child, changes))?;
         }
-        // A thread that woke meanwhile may have got as far as one of weft's jumps, or behind it.
+        undone.and(made).map(|()| born)
+    }
+
+    /// Moves threads out of what has just changed. One that woke meanwhile may have got as far as one of
+    /// weft's jumps, or behind it.
+    fn move_out(&self, held: &mut Stopped, changes: &Changes) -> Result<()> {
         for (tid, mut registers) in held.threads().clone() {
             if let Some(&target) = changes.stones.get(&registers.0.rip) {
                 registers.0.rip = target;
@@ -212,7 +249,7 @@ impl Weaver {
 
     /// Has threads leave trampolines of functions that change: from there they would go on as the code
     /// around was. A thread in a snippet first ends it.
-    fn step_out(&self, held: &mut Stopped, changes: &Changes) -> Result<()> {
+    pub(super) fn step_out(&self, held: &mut Stopped, changes: &Changes) -> Result<()> {
         let code = self.code();
         let is_ours = |at: TargetAddr| code.iter().any(|range| range.contains(&at));
         let stones = &changes.stones;
@@ -347,12 +384,10 @@ impl Weaver {
         }
     }
 
-    /// Takes back changes that could not be made, unless they may have been made in part.
+    /// Takes back changes that could not be made.
     pub fn take_back(&mut self, changes: &Changes, new: &[ProbeId]) {
-        if !changes.begun {
-            changes.functions.iter().for_each(|next| self.withdraw(next));
-            self.forget_new(new);
-        }
+        changes.functions.iter().for_each(|next| self.withdraw(next));
+        self.forget_new(new);
     }
 
     /// Takes back what was prepared for a function.
@@ -386,68 +421,12 @@ impl Weaver {
         woven.strands.retain(|_, strands| !strands.is_empty());
     }
 
-    /// Stops the children that the target has forked since it has probes.
-    fn stop_kin(&self) -> Result<Vec<Stopped>> {
-        let mut kin: Vec<Stopped> = Vec::new();
-        let Some(arena) = self.arenas.first() else { return Ok(kin) };
-        // One may fork before it is stopped.
-        loop {
-            let mut fresh = relatives(self.pid, arena.inode(), arena.since());
-            fresh.retain(|&child| kin.iter().all(|held| held.pid() != child));
-            if fresh.is_empty() {
-                return Ok(kin);
-            }
-            for child in fresh {
-                match Stopped::stop_all(child, Caution::SpareSleepers) {
-                    Ok(held) => kin.push(held),
-                    // One that has ended meanwhile is in nobody's way.
-                    Err(_) if !proc::is_alive(child) => {}
-                    Err(error) => return Err(error),
-                }
-            }
-        }
-    }
-
-    /// Takes the probes out of the code of the target's children; says whether no thread is in them.
-    pub fn restore_kin(&self) -> Result<bool> {
-        let mut undo: Vec<Edit> = self
-            .woven
-            .values()
-            .flat_map(|woven| woven.active.edits.iter().cloned().map(Edit::reversed))
-            .collect();
-        undo.sort_unstable_by_key(|edit| edit.at);
-        let code = self.code();
-        let mut all_out = true;
-        for mut held in self.stop_kin()? {
-            let outcome = edit::apply(&mut held, &undo)
-                .and_then(|()| addresses_in(&held, &code, self.calls_program));
-            held.release();
-            all_out &= unless_ended(held.pid(), outcome)?.is_none_or(|inside| inside.is_empty());
-        }
-        Ok(all_out)
-    }
-
-    /// Takes the memory of the probes out of the target's children.
-    pub fn leave_kin(&self) -> Result<()> {
-        for mut held in self.stop_kin()? {
-            let child = held.pid();
-            if held.threads().is_empty() {
-                match unless_ended(child, Stopped::stop_least_noticed(child))? {
-                    Some(one) => held = one,
-                    None => continue,
-                }
-            }
-            let outcome = take_out(&held, &self.memory());
-            held.release();
-            unless_ended(child, outcome)?;
-        }
-        Ok(())
-    }
-
     /// Frees trampolines that nothing leads to and no thread is in any more.
-    pub fn clear_limbo(&mut self, stopped: &Stopped) -> Result<()> {
+    pub fn clear_limbo(&mut self, stopped: &mut Stopped) -> Result<()> {
+        // One that wakes and forks stays where it does so, and is seen there.
+        stopped.guard()?;
         let mut kin = self.stop_kin()?;
-        let busy = self.busy(std::iter::once(stopped).chain(&kin));
+        let busy = self.busy(std::iter::once(&*stopped).chain(&kin));
         for held in &mut kin {
             held.release();
         }
@@ -503,9 +482,31 @@ impl Weaver {
     }
 }
 
+/// The edits that lead from what is in the code of a function to what is to be there; those to make
+/// with the index of the function.
+pub(super) fn differences(
+    old: &[Edit],
+    new: &[Edit],
+    index: usize,
+    undo: &mut Vec<Edit>,
+    make: &mut Vec<(Edit, usize)>,
+) {
+    let same_place = |a: &Edit, b: &Edit| a.at == b.at && a.old.len() == b.old.len();
+    for edit in old.iter().filter(|o| !new.iter().any(|n| same_place(n, o))) {
+        undo.push(edit.clone().reversed());
+    }
+    for edit in new {
+        let there = old.iter().find(|o| same_place(o, edit));
+        if there != Some(edit) {
+            let now = there.map_or(&edit.old, |there| &there.new);
+            make.push((Edit { old: now.clone(), ..edit.clone() }, index));
+        }
+    }
+}
+
 /// What was done to a child; nothing if it has ended, or runs another program: then it has nothing of
 /// weft's any more.
-fn unless_ended<T>(child: Tid, outcome: Result<T>) -> Result<Option<T>> {
+pub(super) fn unless_ended<T>(child: Tid, outcome: Result<T>) -> Result<Option<T>> {
     match outcome {
         Ok(done) => Ok(Some(done)),
         Err(_) if !proc::is_alive(child) => Ok(None),

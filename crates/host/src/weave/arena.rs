@@ -102,6 +102,12 @@ impl Arena {
         self.inode
     }
 
+    /// Whether a process with these mappings has it.
+    pub fn is_in(&self, maps: &[Mapping]) -> bool {
+        let start = self.base + PAGE;
+        maps.iter().any(|m| m.shared && m.start == start && m.inode == self.inode)
+    }
+
     /// Since when it is there, in clock ticks since boot.
     pub fn since(&self) -> u64 {
         self.since

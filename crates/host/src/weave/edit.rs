@@ -5,7 +5,7 @@
 //! steps: a breakpoint over its first byte, then the rest, then the first byte. A thread that wakes in
 //! between and gets there waits at the breakpoint for weft, which traces it.
 
-use crate::proc::Tid;
+use crate::proc::{self, Tid};
 use crate::stopped::Stopped;
 use crate::{Error, ErrorKind, Result, TargetAddr, memory};
 use std::collections::BTreeSet;
@@ -96,12 +96,17 @@ impl CodeWriter {
             .read(true)
             .write(true)
             .open(format!("/proc/{pid}/mem"))
-            .map_err(|e| crate::proc::unreadable(pid, "mem", &e))?;
+            .map_err(|e| proc::unreadable(pid, "mem", &e))?;
         Ok(Self { pid, file })
     }
 
     pub(crate) fn write(&self, at: TargetAddr, bytes: &[u8]) -> Result<()> {
         self.file.write_all_at(bytes, at.0).map_err(|e| {
+            // The memory of one that is ending goes before it does.
+            if e.kind() == std::io::ErrorKind::WriteZero {
+                return Error::new(ErrorKind::TargetGone, format!("process {} ended", self.pid))
+                    .why("its memory was gone when weft wanted to change its code");
+            }
             Error::new(
                 ErrorKind::SystemCall,
                 format!("the code of process {} at {at} cannot be changed", self.pid),
@@ -190,25 +195,27 @@ pub fn write(stopped: &mut Stopped, edits: &[Edit], found: Found) -> Result<()> 
         }
         Ok(())
     };
-    if stopped.guard()? {
+    let outcome = if stopped.guard()? {
         let is_ours = |at: TargetAddr| edits.binary_search_by_key(&at, |edit| edit.at).is_ok();
         pass(|_, bytes| bytes[0] = BREAKPOINT, false)?;
-        // From here on every thread either is stopped, or sleeps and will run into a breakpoint.
-        stopped.stop_awake(is_ours)?;
+        // From here on every thread either is stopped, or sleeps and will run into a breakpoint. Where
+        // one cannot be stopped, the breakpoints must go all the same.
+        let outcome = stopped.stop_awake(is_ours);
         pass(|edit, bytes| bytes[1..].copy_from_slice(&edit.new[1..]), false)?;
         pass(|edit, bytes| bytes[0] = edit.new[0], true)?;
-        stopped.stop_awake(is_ours)?;
-        for &child in stopped.newborn() {
-            // It has a copy of code that was half changed.
-            let writer = CodeWriter::open(child)?;
-            for edit in edits {
-                writer.write(edit.at, &edit.new)?;
-            }
-        }
-        Ok(())
+        outcome.and_then(|()| stopped.stop_awake(is_ours))
     } else {
         pass(|edit, bytes| bytes.copy_from_slice(&edit.new), true)
+    };
+    for &child in stopped.newborn() {
+        // It has a copy of code that was not changed yet, or half.
+        let changed = CodeWriter::open(child)
+            .and_then(|writer| edits.iter().try_for_each(|edit| writer.write(edit.at, &edit.new)));
+        if proc::is_alive(child) {
+            changed?;
+        }
     }
+    outcome
 }
 
 #[cfg(test)]

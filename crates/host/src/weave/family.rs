@@ -1,15 +1,27 @@
 //! The children that a target with probes has forked.
 //!
 //! A child has a copy of the woven code, and shares the memory of the probes: it measures into slabs of
-//! its own there. So whatever is done to the code of the target is done to its children's too.
+//! its own there. So whatever is done to the code of the target is done to its children's too. But a
+//! child has only the memory that was there when it was forked; code that leads to other memory must not
+//! come to it.
 
-use crate::agent::is_wefts;
-use crate::proc::{self, Tid};
+use super::apply::{Changes, Next, addresses_in, differences, unless_ended};
+use super::arena::Arena;
+use super::edit::{self, Edit};
+use super::plan::Plan;
+use super::values::Values;
+use super::weaver::Weaver;
+use super::woven::Active;
+use crate::agent::{is_wefts, take_out};
+use crate::proc::{self, Mapping, Tid};
+use crate::stopped::{Caution, Stopped};
+use crate::{Result, TargetAddr};
+use std::collections::BTreeSet;
 use std::fs;
 
 /// The processes, other than `pid`, that map the memory with this inode, and that were started at
 /// `since` or later (in clock ticks since boot).
-pub fn relatives(pid: Tid, inode: u64, since: u64) -> Vec<Tid> {
+fn relatives(pid: Tid, inode: u64, since: u64) -> Vec<Tid> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     entries
         .flatten()
@@ -25,4 +37,177 @@ pub fn relatives(pid: Tid, inode: u64, since: u64) -> Vec<Tid> {
             })
         })
         .collect()
+}
+
+/// Tells processes that are held of each other.
+pub(super) fn acquaint(stopped: &mut Stopped, kin: &mut [Stopped]) {
+    let all: Vec<Tid> = kin.iter().map(Stopped::pid).collect();
+    for held in std::iter::once(stopped).chain(kin) {
+        held.acquaint(&all);
+    }
+}
+
+impl Weaver {
+    /// The children that the target has forked since it has probes, and theirs.
+    pub fn children(&self) -> Vec<Tid> {
+        let arena = self.arenas.first();
+        arena.map_or_else(Vec::new, |arena| relatives(self.pid, arena.inode(), arena.since()))
+    }
+
+    /// Stops them. Those of their threads that are better left alone are guarded.
+    pub(super) fn stop_kin(&self) -> Result<Vec<Stopped>> {
+        let mut kin: Vec<Stopped> = Vec::new();
+        // One may fork before it is stopped.
+        loop {
+            let mut fresh = self.children();
+            fresh.retain(|&child| kin.iter().all(|held| held.pid() != child));
+            if fresh.is_empty() {
+                return Ok(kin);
+            }
+            for child in fresh {
+                kin.extend(unless_ended(child, stop(child))?);
+            }
+        }
+    }
+
+    /// Makes the changes in a child, as far as they fit it. Gives the children that were born meanwhile.
+    pub(super) fn change_child(
+        &self,
+        held: &mut Stopped,
+        changes: &Changes,
+    ) -> Result<Vec<Stopped>> {
+        match self.changes_for(held.pid(), changes)? {
+            Some(own) => self.change(held, &own, None),
+            None => self.change(held, changes, None),
+        }
+    }
+
+    /// What is to be done to a child where that is something else than what is done to the target. A
+    /// function has no probes in a child that has not the memory of all of them.
+    fn changes_for(&self, child: Tid, changes: &Changes) -> Result<Option<Changes>> {
+        let maps = proc::maps(child)?;
+        let has_arena: Vec<bool> = self.arenas.iter().map(|arena| arena.is_in(&maps)).collect();
+        let has_values: Vec<bool> = self.values.iter().map(|values| values.is_in(&maps)).collect();
+        let fits = |next: &Next| {
+            let mut strands = next.active.strands.values().flatten();
+            next.active.pieces.iter().all(|piece| has_arena[piece.arena])
+                && strands.all(|strand| has_values[self.probes[&strand.probe].values])
+        };
+        let different = self.different_in(child, changes)?;
+        if different.is_empty() && changes.functions.iter().all(fits) {
+            return Ok(None);
+        }
+        let (mut undo, mut make, mut functions) = (Vec::new(), Vec::new(), Vec::new());
+        for (index, next) in changes.functions.iter().enumerate() {
+            let old = match different.contains(&index) {
+                false => self.edits_of(next),
+                true if self.is_bare(child, next)? => &[],
+                // Somebody else has changed it.
+                true => continue,
+            };
+            let next = if fits(next) { next.clone() } else { bare(next.function) };
+            differences(old, &next.active.edits, functions.len(), &mut undo, &mut make);
+            functions.push(next);
+        }
+        Ok(Some(self.assemble(functions, undo, make)))
+    }
+
+    /// The changes that are in the code of a function.
+    fn edits_of(&self, next: &Next) -> &[Edit] {
+        self.woven.get(&next.function).map_or(&[], |woven| &woven.active.edits)
+    }
+
+    /// The functions that are not in a child what they are in the target: by their index.
+    fn different_in(&self, child: Tid, changes: &Changes) -> Result<BTreeSet<usize>> {
+        let before = changes.make.iter().map(|edit| edit.before(&changes.undo));
+        let mut expected: Vec<(Edit, usize)> = before.zip(changes.owners.iter().copied()).collect();
+        for (index, next) in changes.functions.iter().enumerate() {
+            let there = self.edits_of(next).iter().cloned().map(Edit::reversed);
+            expected.extend(there.map(|edit| (edit, index)));
+        }
+        expected.sort_unstable_by_key(|(edit, _)| edit.at);
+        let (edits, owners): (Vec<Edit>, Vec<usize>) = expected.into_iter().unzip();
+        Ok(edit::outdated(child, &edits)?.into_iter().map(|at| owners[at]).collect())
+    }
+
+    /// Whether a function is in a child as it was before all probes.
+    fn is_bare(&self, child: Tid, next: &Next) -> Result<bool> {
+        let mut edits = [self.edits_of(next), &next.active.edits].concat();
+        edits.sort_unstable_by_key(|edit| edit.at);
+        Ok(edit::outdated(child, &edits)?.is_empty())
+    }
+
+    /// Takes the probes and their memory out of children. Gives those where a thread is in the code of a
+    /// probe, which is therefore still there.
+    pub fn leave(&self, children: Vec<Tid>) -> Result<Vec<Tid>> {
+        let (mut undo, mut make) = (Vec::new(), Vec::new());
+        let functions: Vec<Next> = self.woven.keys().map(|&function| bare(function)).collect();
+        for (index, next) in functions.iter().enumerate() {
+            differences(self.edits_of(next), &[], index, &mut undo, &mut make);
+        }
+        let changes = self.assemble(functions, undo, make);
+        let mut left = Vec::new();
+        for child in children {
+            if unless_ended(child, self.leave_one(child, &changes))? == Some(false) {
+                left.push(child);
+            }
+        }
+        Ok(left)
+    }
+
+    /// Whether it could be left.
+    fn leave_one(&self, child: Tid, changes: &Changes) -> Result<bool> {
+        let mut held = stop(child)?;
+        self.step_out(&mut held, changes)?;
+        for mut born in self.change_child(&mut held, changes)? {
+            born.release();
+        }
+        // In the same stop: nobody can have come in since.
+        let is_empty = addresses_in(&held, &self.code(), self.calls_program)?.is_empty();
+        if is_empty {
+            self.take_memory(held)?;
+        } else {
+            held.release();
+        }
+        Ok(is_empty)
+    }
+
+    /// Takes the memory of the probes out of the target's children, whose code does not lead there.
+    pub fn leave_kin(&self) -> Result<()> {
+        for held in self.stop_kin()? {
+            unless_ended(held.pid(), self.take_memory(held))?;
+        }
+        Ok(())
+    }
+
+    /// Takes the memory of the probes out of a child, as far as it has it, and lets it go.
+    fn take_memory(&self, mut held: Stopped) -> Result<()> {
+        if held.threads().is_empty() {
+            held = Stopped::stop_least_noticed(held.pid())?;
+        }
+        let maps = proc::maps(held.pid())?;
+        let outcome = take_out(&held, &self.memory_in(&maps));
+        held.release();
+        outcome
+    }
+
+    /// What a process with these mappings has of the memory of the probes. Where it has not all of it,
+    /// something of its own may be in the place of the rest.
+    fn memory_in(&self, maps: &[Mapping]) -> Vec<(TargetAddr, u64)> {
+        let arenas = self.arenas.iter().filter(|arena| arena.is_in(maps)).map(Arena::all);
+        let values = self.values.iter().filter(|values| values.is_in(maps)).map(Values::all);
+        arenas.chain(values).collect()
+    }
+}
+
+/// A function without probes.
+fn bare(function: u64) -> Next {
+    Next { function, active: Active::default(), plan: Plan::default() }
+}
+
+/// Stops a child.
+fn stop(child: Tid) -> Result<Stopped> {
+    let mut held = Stopped::stop_all(child, Caution::SpareSleepers)?;
+    held.guard()?;
+    Ok(held)
 }

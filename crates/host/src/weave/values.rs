@@ -2,7 +2,7 @@
 
 use super::extents::Extents;
 use crate::agent::{Agent, making_shared, map_shared};
-use crate::proc::Mapping;
+use crate::proc::{self, Mapping};
 use crate::stopped::Stopped;
 use crate::{Result, TargetAddr, place};
 use memmap2::MmapMut;
@@ -37,6 +37,7 @@ pub struct Values {
     /// Its shape.
     pub region: Region,
     memory: MmapMut,
+    inode: u64,
     /// What is free of each slab.
     state: Extents,
     sums: Extents,
@@ -81,14 +82,22 @@ impl Values {
         let steps = making_shared(VALUES_NAME, length, vec![map]);
         let mut memory = agent.share(stopped, &steps, pidfd)?;
         region.initialise(&mut memory);
+        let maps = proc::maps(stopped.pid())?;
+        let inode = maps.iter().find(|m| m.start == base).map_or(0, |m| m.inode);
         let state_end = u64::from(region.state_end);
         Ok(Self {
             base,
             region,
             memory,
+            inode,
             state: Extents::new(header::SIZE.into()..state_end),
             sums: Extents::new(state_end.next_multiple_of(64)..region.stride() as u64),
         })
+    }
+
+    /// Whether a process with these mappings has it.
+    pub fn is_in(&self, maps: &[Mapping]) -> bool {
+        maps.iter().any(|m| m.shared && m.start == self.base && m.inode == self.inode)
     }
 
     /// A place for a datum, if there is room.

@@ -117,7 +117,7 @@ pub(super) struct Woven {
 }
 
 /// What is in the target for a function.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Active {
     /// The changes to its code.
     pub(super) edits: Vec<Edit>,

@@ -8,7 +8,8 @@
 // The names of system calls are those of the libc crate.
 #![allow(non_upper_case_globals)]
 
-use crate::proc::SleepingCall;
+use crate::proc::{SleepingCall, Tid};
+use crate::{TargetAddr, memory};
 use libc::*;
 
 /// Missing from the libc crate.
@@ -46,6 +47,20 @@ pub fn disturbance(call: &SleepingCall) -> Disturbance {
         | SYS_rt_sigtimedwait | SYS_io_uring_enter => OnlyIfKilled,
         _ => None,
     }
+}
+
+/// Whether the call of a thread starts a process with a copy of this one's memory.
+pub fn copies_memory(tid: Tid, call: &SleepingCall) -> bool {
+    let flags = match call.number {
+        SYS_fork => Some(0),
+        SYS_clone => Some(call.args[0]),
+        // They are the first word of what it is given.
+        SYS_clone3 => memory::read(tid, TargetAddr(call.args[0]), 8)
+            .ok()
+            .and_then(|flags| Some(u64::from_ne_bytes(flags.try_into().ok()?))),
+        _ => None,
+    };
+    flags.is_some_and(|flags| flags & CLONE_VM as u64 == 0)
 }
 
 /// Whether the call may fail with EINTR because its thread was stopped, though no handler ran; and
