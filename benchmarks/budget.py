@@ -31,7 +31,7 @@ BUDGET = 0.01
 
 @dataclass(frozen=True)
 class Work:
-    """A program that does a piece of work for each line that it reads, and says how long it took."""
+    """A program that works for each line that it reads, and says how long it took."""
 
     name: str
     focus: str

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pprint
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 import weft
+from weft.cli.output import format_option, print_json
 from weft.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -37,7 +39,14 @@ STAGES = ("ast", "points", "ir", "asm", "cost")
     type=click.Path(exists=True, dir_okay=False),
     help="Take metrics from a file, too.",
 )
-def command(metric: str, pid: int | None, stages: tuple[str, ...], files: tuple[str, ...]) -> None:
+@format_option
+def command(
+    metric: str,
+    pid: int | None,
+    stages: tuple[str, ...],
+    files: tuple[str, ...],
+    output_format: str,
+) -> None:
     """Show what becomes of a metric, stage by stage.
 
     The definition as it was understood (ast), where in the process PID code goes (points), what it
@@ -57,66 +66,65 @@ def command(metric: str, pid: int | None, stages: tuple[str, ...], files: tuple[
     library = load(*sorted(library_folder().glob("*.mdl")), *map(Path, files))
     if name not in library.metrics:
         raise unknown_metric(name, library)
+    shown: dict[str, str] = {}
     if "ast" in wanted:
-        _heading("ast", wanted)
-        click.echo(pprint.pformat(library.metrics[name], width=100, sort_dicts=False))
-    if set(wanted) == {"ast"}:
+        shown["ast"] = pprint.pformat(library.metrics[name], width=100, sort_dicts=False)
+    if set(wanted) != {"ast"}:
+        if pid is None:
+            raise InvalidArgument(
+                "there is no process to look at",
+                "all stages but ast depend on the program",
+                f"weft explain {metric} PID --emit {wanted[-1]}",
+            )
+        with weft.attach(pid) as session:
+            session.load_metrics(*map(Path, files))
+            shown.update(_stages(session, name, focus, wanted))
+    if output_format == "json":
+        print_json({"schema": 1, "metric": name, "focus": focus, "stages": shown})
         return
-    if pid is None:
-        raise InvalidArgument(
-            "there is no process to look at",
-            "all stages but ast depend on the program",
-            f"weft explain {metric} PID --emit {wanted[-1]}",
-        )
-    with weft.attach(pid) as session:
-        session.load_metrics(*map(Path, files))
-        _explain(session, name, focus, wanted)
+    for stage, text in shown.items():
+        if len(shown) > 1:
+            click.secho(f"== {stage}", bold=True)
+        click.echo(text)
 
 
-def _explain(session: weft.Session, name: str, focus: str, wanted: tuple[str, ...]) -> None:
+def _stages(
+    session: weft.Session, name: str, focus: str, wanted: tuple[str, ...]
+) -> Iterator[tuple[str, str]]:
     engine = session.metrics
     plan = engine.plan(engine.library.metrics[name], focus)
     if plan is None:
-        click.echo(f"{name} is counted by the kernel: nothing is woven")
+        yield "points", f"{name} is counted by the kernel: nothing is woven"
         return
+    snippets = engine.snippets(plan)
     if "points" in wanted:
-        _heading("points", wanted)
-        _points(plan)
+        yield "points", "\n".join(_points(plan))
     if "ir" in wanted:
-        _heading("ir", wanted)
-        click.echo("\n\n".join(f"# {_title(one)}\n{text}" for one, text in engine.snippets(plan)))
+        yield "ir", "\n\n".join(f"# {_title(one)}\n{text}" for one, text in snippets)
     if "asm" in wanted:
-        _heading("asm", wanted)
         measured = session.metric(name, focus)
         assert measured.node is not None
-        for node in (*measured.node.needs, measured.node):
-            for probe in node.probes:
-                for number in probe.numbers:
-                    click.echo(engine.target.probe_asm(number))
+        nodes = (*measured.node.needs, measured.node)
+        numbers = [number for node in nodes for probe in node.probes for number in probe.numbers]
+        yield "asm", "\n".join(map(engine.target.probe_asm, numbers))
         measured.remove()
     if "cost" in wanted:
-        _heading("cost", wanted)
-        for one, text in engine.snippets(plan):
-            cost = engine.target.snippet_cost(text)[one.points[0].kind]
-            click.echo(f"{cost:8.1f} ns a time, {_title(one)}")
-
-
-def _heading(stage: str, wanted: tuple[str, ...]) -> None:
-    if len(wanted) > 1:
-        click.secho(f"== {stage}", bold=True)
+        costs = [(one, engine.target.snippet_cost(text)) for one, text in snippets]
+        lines = [f"{cost[one.points[0].kind]:8.1f} ns a time, {_title(one)}" for one, cost in costs]
+        yield "cost", "\n".join(lines)
 
 
 def _title(weaving: Weaving) -> str:
     return f"{weaving.order} at {len(weaving.points)} {weaving.points[0].kind} points"
 
 
-def _points(plan: Plan) -> None:
+def _points(plan: Plan) -> Iterator[str]:
     for instrument in (*plan.predicates, plan.base):
         for weaving in instrument.weavings:
             counts = Counter((point.module, point.kind) for point in weaving.points)
             for (module, kind), count in counts.items():
-                click.echo(f"{weaving.order:8}{count:7} {kind} points in {module}")
+                yield f"{weaving.order:8}{count:7} {kind} points in {module}"
             for point in weaving.points[:20]:
-                click.echo(f"        {point}")
+                yield f"        {point}"
             if len(weaving.points) > 20:
-                click.echo(f"        ... and {len(weaving.points) - 20} more")
+                yield f"        ... and {len(weaving.points) - 20} more"

@@ -31,7 +31,9 @@ KINDS: Mapping[str, str] = {
 )
 @format_option
 def command(name: str | None, files: tuple[str, ...], output_format: str) -> None:
-    """List the metrics that can be measured, or tell all about one.
+    """List the metrics that can be measured.
+
+    With a NAME, tells all about that one.
 
     \b
     Examples:
