@@ -55,6 +55,10 @@ bench-probes: release  ## What a probe costs each time that it is hit
 bench-scale: release  ## How long very many probes take to come and go
 	$(PY) benchmarks/scale.py
 
+.PHONY: bench-budget
+bench-budget: release  ## What a budget holds, on three programs
+	$(PY) benchmarks/budget.py
+
 .PHONY: soak
 soak: release  ## The long forms of slow tests: thousands of attaches, kills, probes, fuzzing
 	$(PY) -m tests.soak.attach --long

@@ -40,7 +40,7 @@ CALLERS = {
 
 @dataclass
 class GivenSource:
-    """Grows by the same each second; a second passes with each reading."""
+    """Has grown by the same each second; some seconds pass with each reading."""
 
     target: TargetFacts = TARGET
     budget: float | None = None
@@ -59,7 +59,8 @@ class GivenSource:
     """What measuring a metric fails with."""
     note: str = ""
     second: int = 0
-    begun: dict[Request, int] = field(default_factory=dict)
+    step: int = 1
+    begun: set[Request] = field(default_factory=set)
     is_closed: bool = False
     used_by: set[str] = field(default_factory=set)
     """The threads that have asked for anything."""
@@ -80,22 +81,19 @@ class GivenSource:
         self._note_thread()
         if request.metric in self.errors:
             raise self.errors[request.metric]
-        self.begun[request] = self.second
+        self.begun.add(request)
         return self.note
 
     def end(self, request: Request) -> None:
         self._note_thread()
-        self.begun.pop(request, None)
+        self.begun.discard(request)
 
     def read(self) -> Reading:
         self._note_thread()
-        self.second += 1
+        self.second += self.step
         return Reading(
             float(self.second),
-            {
-                request: self._values(request, self.second - begun)
-                for request, begun in self.begun.items()
-            },
+            {request: self._values(request, self.second) for request in self.begun},
             self.threads,
             self.overhead,
             self.shed,

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Literal, TypeAlias
 
 from weft import _native
 from weft._live_modules import live_modules
-from weft.errors import InvalidArgument
+from weft.errors import InvalidArgument, TargetGone
 from weft.model import Function, Mapping, Module, Pause, Pong, Process, Processor, Registers, Thread
 from weft.probes import Point, PointSelection, Probe, kind_of
 from weft.resources import ResourceTree
@@ -107,7 +107,22 @@ class Session:
 
     def program(self) -> str:
         """Return the path of the program that the target runs, as the target sees it."""
-        return str(Path(f"/proc/{self.pid}/exe").readlink())
+        with self._looking():
+            return str(Path(f"/proc/{self.pid}/exe").readlink())
+
+    def command(self) -> tuple[str, ...]:
+        """Return the words that the target was started with; some servers write others there."""
+        with self._looking():
+            text = Path(f"/proc/{self.pid}/cmdline").read_bytes()
+        return tuple(os.fsdecode(word) for word in text.rstrip(b"\0").split(b"\0") if word)
+
+    @contextmanager
+    def _looking(self) -> Iterator[None]:
+        """Look at what only a process that has not ended has."""
+        try:
+            yield
+        except (FileNotFoundError, ProcessLookupError):
+            raise TargetGone(f"process {self.pid} has ended") from None
 
     def ping(self) -> list[Pong]:
         """Have every thread of the target run through the agent and answer.
@@ -151,10 +166,10 @@ class Session:
 
     def _program_names(self) -> list[str]:
         """What the program was started as: by a link, perhaps, as redis-server is."""
-        command = Path(f"/proc/{self.pid}/cmdline").read_bytes().split(b"\0")[0]
-        name = Path(f"/proc/{self.pid}/comm").read_text().rstrip("\n")
+        with self._looking():
+            name = Path(f"/proc/{self.pid}/comm").read_text().rstrip("\n")
         # Servers write other things there, after a space or a colon.
-        started_as = os.fsdecode(command).split(" ")[0].rstrip(":")
+        started_as = "".join(self.command()[:1]).split(" ")[0].rstrip(":")
         return [name, Path(started_as).name]
 
     def points(self, where: str | Iterable[str], kind: PointSelection = "entry") -> list[Point]:

@@ -185,6 +185,11 @@ class Terminal:
     def press(self, keys: bytes) -> None:
         os.write(self._descriptor, keys)
 
+    def hang_up(self) -> int:
+        """Take the terminal away, as a lost connection does, and return the exit code."""
+        os.close(self._descriptor)
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
     def end(self) -> int:
         """Read what is left, and return the exit code."""
         try:
@@ -204,6 +209,15 @@ def test_the_command_attaches_and_leaves(build: Build) -> None:
         terminal.press(b"q")
         assert terminal.end() == 0
         assert b"38;2;" not in terminal.output, "it must do without true colour"
+        assert not has_weft(program.pid)
+        assert program.batch(10)["normal"] > 0
+
+
+def test_a_lost_connection_leaves_the_target(build: Build) -> None:
+    with lockstep(build("counts"), 1) as program:
+        terminal = Terminal("top", str(program.pid), "--interval", "0.1")
+        terminal.wait_for(b"calls/s")
+        assert terminal.hang_up() == 128 + signal.SIGHUP
         assert not has_weft(program.pid)
         assert program.batch(10)["normal"] > 0
 

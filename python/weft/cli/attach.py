@@ -34,7 +34,8 @@ def command(pid: int, **options: Any) -> None:
         _ask(pid, wanted.output_format)
         return
     with weft.attach(pid) as session, measure.waiting_for(pid) as wait:
-        measure.measure(session, wanted, TargetFacts(pid, session.program()), wait)
+        facts = TargetFacts(pid, session.program(), session.command())
+        measure.measure(session, wanted, facts, wait)
 
 
 def _ask(pid: int, output_format: str) -> None:

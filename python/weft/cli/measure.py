@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 import click
 
 from weft.cli.output import console, format_option_of
-from weft.errors import InvalidArgument
+from weft.errors import InvalidArgument, TargetGone
 from weft.metrics.model import TargetFacts
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from weft.session import Session
 
 FORMATS = ("text", "json", "csv", "parquet")
+UNKNOWN_CODE = -1
+"""Instead of the exit code of a process that somebody else has started."""
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -122,7 +124,32 @@ _OPTIONS = (
 def wish(options: dict[str, Any]) -> Wish:
     """Make sense of the options."""
     budget = options.pop("budget")
-    return Wish(budget=share(budget), **options)
+    wanted = Wish(budget=share(budget), **options)
+    useless: dict[str, object] = {
+        "-f": wanted.files,
+        "-o": wanted.output,
+        "--prometheus": wanted.prometheus,
+        "--otlp": wanted.otlp,
+        "--for": wanted.seconds,
+        "--budget": wanted.budget,
+    }
+    if wanted.is_empty and (given := [name for name, value in useless.items() if value]):
+        raise InvalidArgument(
+            f"nothing is to be measured, so {given[0]} has nothing to do",
+            advice="name a metric: -m calls; `weft metrics` lists those that come with weft",
+        )
+    if wanted.output is not None:
+        _try_to_write(wanted.output)
+    return wanted
+
+
+def _try_to_write(path: str) -> None:
+    """Find out now whether there can be a result: one who has measured for hours wants it."""
+    try:
+        with Path(path).open("ab"):
+            pass
+    except OSError as error:
+        raise InvalidArgument(f"{path} cannot be written", error.strerror or "") from None
 
 
 def share(budget: str | None) -> float | None:
@@ -140,6 +167,7 @@ def share(budget: str | None) -> float | None:
 
 def requests(session: Session, wanted: Wish) -> list[tuple[ast.Metric, str]]:
     """Return the definitions that are asked for, each with its focus."""
+    from weft.mdl.diagnostics import has_errors
     from weft.mdl.loader import bad_metric
     from weft.mdl.one_liners import parse_one_liner
     from weft.metrics.engine import unknown_metric
@@ -155,8 +183,8 @@ def requests(session: Session, wanted: Wish) -> list[tuple[ast.Metric, str]]:
         found.append((metric, focus))
     for text in wanted.one_liners:
         metrics, lists, diagnostics = parse_one_liner(text)
-        if any(one.severity == "error" for one in diagnostics):
-            raise bad_metric(diagnostics, {"<text>": text})
+        if has_errors(diagnostics):
+            raise bad_metric([replace(one, file="-e") for one in diagnostics], {"-e": text})
         engine.define(lists)
         found += [(metric, "") for metric in metrics]
     return found
@@ -185,19 +213,18 @@ def measure(
     table = LiveTable(screen, facts, wanted.budget) if is_shown else None
     if wanted.verbose:
         _say_what_is_missing(metrics)
+    watch = _Watch(session, wait)
     began = time.monotonic()
-    has_ended = False
     with contextlib.ExitStack() as stack:
         _export(stack, wanted, lambda: (facts, metrics))
         if table is not None:
             stack.callback(table.close)
         # Ctrl-C is how one says that it is enough, whatever is being done just then.
         with contextlib.suppress(KeyboardInterrupt):
-            for elapsed in _ticks(began, wanted, wait):
+            for elapsed in _ticks(began, wanted, watch.wait):
                 if isinstance(elapsed, int):
-                    if elapsed >= 0:
-                        facts = replace(facts, exit_code=elapsed)
-                    has_ended = elapsed < 0
+                    code = None if elapsed == UNKNOWN_CODE else elapsed
+                    facts = replace(facts, exit_code=code, has_ended=True)
                     break
                 session.metrics.sample()
                 if table is not None:
@@ -205,13 +232,44 @@ def measure(
         session.metrics.sample()
     seconds = time.monotonic() - began
     session.metrics.close()
-    if has_ended:
-        click.echo(f"process {facts.pid} has ended", err=True)
     if table is not None:
         table.finish(facts, metrics, seconds)
     else:
         _write(wanted, facts, metrics, seconds, to_stderr)
+    # Standard error has the result, unless something else is said.
+    if watch.became and (is_shown or wanted.output is not None or not to_stderr):
+        click.echo(f"note: {facts.name} has become {watch.became}, which is not measured", err=True)
+        click.echo("  try: measure that one: name it instead, or attach to it", err=True)
     return facts
+
+
+class _Watch:
+    """Lets time pass, and sees when the target becomes another program by ``execve``.
+
+    That is what shell scripts do that find the right program first, and they do it early.
+    """
+
+    def __init__(self, session: Session, wait: Callable[[float], int | None]) -> None:
+        self.became = ""
+        self._session = session
+        self._program = session.program()
+        self._wait = wait
+        self._rest = 0.005
+
+    def wait(self, seconds: float) -> int | None:
+        """Return the exit code when the target has ended meanwhile."""
+        end = time.monotonic() + seconds
+        while True:
+            code = self._wait(max(0.0, min(end - time.monotonic(), self._rest)))
+            if code is not None:
+                return code
+            with contextlib.suppress(TargetGone):
+                program = self._session.program()
+                if program != self._program:
+                    self.became = program
+            if time.monotonic() >= end:
+                return None
+            self._rest = min(2 * self._rest, 0.5)
 
 
 def _ticks(
@@ -270,7 +328,7 @@ def _write(
 
 @contextlib.contextmanager
 def waiting_for(pid: int) -> Iterator[Callable[[float], int | None]]:
-    """Give a function that lets time pass, and tells when a process has ended: by code -1.
+    """Give a function that lets time pass, and tells when a process has ended.
 
     The exit code of a process that is not weft's own child cannot be known.
     """
@@ -280,7 +338,7 @@ def waiting_for(pid: int) -> Iterator[Callable[[float], int | None]]:
 
     def wait(seconds: float) -> int | None:
         ended, _, _ = select.select([descriptor], [], [], seconds)
-        return -1 if ended else None
+        return UNKNOWN_CODE if ended else None
 
     try:
         yield wait

@@ -129,4 +129,6 @@ def _print(error: WeftError) -> None:
     screen = console(stderr=True)
     for label, style, text in lines:
         if text:
-            screen.print(Text.assemble((f"{label}:", style), f" {text}"), soft_wrap=True)
+            # A text of several lines begins on one of its own.
+            gap = "" if text.startswith("\n") else " "
+            screen.print(Text.assemble((f"{label}:", style), gap, text), soft_wrap=True)

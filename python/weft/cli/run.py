@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 import weft
+from weft import errors
 from weft.cli import measure
 from weft.cli.output import print_json
 from weft.metrics.model import TargetFacts
@@ -28,6 +29,7 @@ def command(ctx: click.Context, /, program: tuple[str, ...], **options: Any) -> 
 
     The program's input, output and exit code are its own; a program that a signal ends gives 128
     plus the signal's number. What is measured is written to standard error, or with -o to a file.
+    Children that the program forks are measured with it, other programs that it starts are not.
 
     \b
     Examples:
@@ -72,7 +74,12 @@ def _measure(session: weft.Session, wanted: measure.Wish, program: tuple[str, ..
         # Only now are its libraries there.
         session.run_to_entry()
         facts = measure.measure(session, wanted, facts, session.wait, to_stderr=True)
-    except weft.errors.WeftError:
+    except (errors.InvalidArgument, errors.BadMetric, errors.BadSnippet):
+        # It stands before its first instruction: what was asked for wrongly is not done at all.
+        os.kill(session.pid, signal.SIGKILL)
+        session.wait()
+        raise
+    except errors.WeftError:
         # The program must not suffer from what was asked of weft.
         session.wait()
         raise

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import PurePath
 from typing import BinaryIO
 
 from rich.console import Console, Group, RenderableType
@@ -50,10 +49,12 @@ def summary(
 
 
 def _heading(target: TargetFacts, seconds: float) -> Text:
-    heading = Text(printable(PurePath(target.program).name), style="bold")
+    heading = Text(printable(target.name), style="bold")
     heading.append(f"  pid {target.pid}  {quantity(seconds, 's')}", style="not bold")
     if target.exit_code is not None:
         heading.append(f"  exit code {target.exit_code}", style="red" if target.exit_code else "")
+    elif target.has_ended:
+        heading.append("  ended")
     return heading
 
 

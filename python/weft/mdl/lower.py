@@ -15,10 +15,13 @@ from weft.mdl import ast
 from weft.mdl.passes.scope import expressions, statements
 from weft.probes import Point, PointSelection
 
-__all__ = ["Focus", "Instrument", "Plan", "Program", "Weaving", "lower", "takes_code"]
+__all__ = ["Focus", "Instrument", "Key", "Plan", "Program", "Weaving", "lower", "takes_code"]
 
 Procedures: TypeAlias = "dict[int, tuple[str, str]]"
 """Functions by their address: name and module."""
+
+Key: TypeAlias = "tuple[object, ...]"
+"""What tells instruments apart."""
 
 MAP_CAPACITY = 1024
 RING_CAPACITY = 4096
@@ -70,6 +73,9 @@ class Program(Protocol):
 
     def function(self, name: str) -> int:
         """The address of a function that snippets may call."""
+
+    def similar(self, path: str) -> str:
+        """What may be meant by a path, or a name, that stands for nothing: advice for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +141,11 @@ class Weaving:
 class Instrument:
     """Data, and the code that measures into them."""
 
-    key: tuple[object, ...]
+    key: Key
     """Instruments of equal keys are the same, and need to be woven only once."""
     declarations: tuple[str, ...]
     weavings: tuple[Weaving, ...]
-    imports: tuple[tuple[tuple[object, ...], str], ...] = ()
+    imports: tuple[tuple[Key, str], ...] = ()
     """Data of other instruments that the code uses: the other's key, and the declaration there."""
     missing: tuple[str, ...] = ()
     """Names that the program does not have."""
@@ -213,9 +219,7 @@ def _focused(program: Program, focus: Focus) -> Procedures:
     path = "/Code/" + "/".join(part)
     found = program.procedures(path)
     if not found:
-        raise InvalidArgument(
-            f"no function matches {path}", advice="`weft points PID` lists what there is"
-        )
+        raise InvalidArgument(f"no function matches {path}", advice=program.similar(path))
     return found
 
 
@@ -325,9 +329,7 @@ class _Places:
         path = "/" + "/".join(self.constraint[:depth])
         found = self.program.procedures(path)
         if not found:
-            raise InvalidArgument(
-                f"no function matches {path}", advice="`weft points PID` lists what there is"
-            )
+            raise InvalidArgument(f"no function matches {path}", advice=self.program.similar(path))
         return found
 
 
@@ -371,6 +373,8 @@ def _predicate(
         points = _points(here.program, insert, procedures)
         if points:
             weavings.append(Weaving(points, insert.order, text, place))
+    if not weavings:
+        raise InvalidArgument(f"/{'/'.join(part)} has no point where it is entered")
     # A call that an exception has ended is over where that is caught, if not by what it called.
     catching = here.program.named("__cxa_begin_catch", is_regex=False)
     if catching:
@@ -491,11 +495,13 @@ class _Base:
         return (first, *mark, *(f"local {local}" for local in self.metric.locals))
 
     def _nowhere(self) -> InvalidArgument:
-        missing = ", ".join(self.places.missing[:5])
+        missing = self.places.missing
+        # Of lists, programs need not have all; but of what one names oneself.
+        is_one = len(missing) == 1 and f'"{missing[0]}"' in self.places.lists
         return InvalidArgument(
             f"{self.metric.name} finds nothing to measure in this program",
-            f"it has no {missing}" if missing else "no point matches",
-            "libraries that are loaded later are not seen yet: try again then",
+            f"it has no function {', '.join(missing[:5])}" if missing else "no point matches",
+            self.places.program.similar(missing[0]) if is_one else "",
         )
 
 

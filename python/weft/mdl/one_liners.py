@@ -127,7 +127,8 @@ def _body(lexer: Lexer, start: int) -> tuple[list[Token], int]:
         if (closes or token.type == "ELSE") and tokens[1:]:
             last = tokens[-1]
             if last.type not in ("SEMICOLON", "LBRACE", "RBRACE"):
-                tokens.append(Token.new_borrow_pos("SEMICOLON", ";", last))
+                # Where it is not expected, it is the brace that comes too early.
+                tokens.append(Token.new_borrow_pos("SEMICOLON", str(token), token))
         tokens.append(token)
         depth += (token.type == "LBRACE") - closes
         if depth == 0:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from weft import _native
-from weft.errors import InvalidArgument, TargetError
+from weft.errors import InvalidArgument, LimitReached, TargetError
 from weft.mdl import ast
 from weft.mdl.loader import Library, load
-from weft.mdl.lower import Focus, Instrument, Plan, Weaving, lower
+from weft.mdl.lower import Focus, Instrument, Key, Plan, Weaving, lower
 from weft.metrics import kernel
 from weft.metrics.budget import HITS, Budget, Sampling
 from weft.metrics.metric import Metric
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from weft.session import Session
 
 __all__ = ["Engine", "Node"]
-
-Key: TypeAlias = "tuple[object, ...]"
-"""What an instrument is known by."""
 
 _Item: TypeAlias = "tuple[int, str, list[PointKind], list[int], list[int], bool]"
 """What the compiled core takes of a probe."""
@@ -96,6 +93,7 @@ class Engine:
         self._sources: list[str | Path] = sorted(library_folder().glob("*.mdl"))
         self.metrics: list[Metric] = []
         self._nodes: dict[Key, Node] = {}
+        """The newest of each key."""
         self._sampler: _native.Sampler | None = None
         self._sampled: list[Metric] = []
         self._others: list[Metric] = []
@@ -149,14 +147,16 @@ class Engine:
     def _request(
         self, wanted: Sequence[tuple[ast.Metric, str]], plans: Sequence[Plan | None]
     ) -> list[Metric]:
-        self._weave([plan for plan in plans if plan is not None])
-        made = []
-        for (definition, focus), plan in zip(wanted, plans, strict=True):
-            node = None
-            if plan is not None:
-                node = self._nodes[plan.base.key]
-                node.users += 1
-            made.append(Metric(self, definition, Focus.parse(focus), plan, node))
+        nodes = self._weave([plan for plan in plans if plan is not None])
+        rest = iter(nodes)
+        try:
+            made = [
+                Metric(self, definition, Focus.parse(focus), plan, next(rest) if plan else None)
+                for (definition, focus), plan in zip(wanted, plans, strict=True)
+            ]
+        except BaseException:
+            self._release_all(nodes)
+            raise
         self.metrics += made
         self.forget_sampler()
         return made
@@ -172,7 +172,13 @@ class Engine:
 
     def nodes(self) -> list[Node]:
         """The instruments that count how often they are hit."""
-        return [node for node in self._nodes.values() if node.has_hits]
+        return [node for node in self._all_nodes() if node.has_hits]
+
+    def _all_nodes(self) -> list[Node]:
+        """All that is woven, predicates before what uses them."""
+        bases = {id(metric.node): metric.node for metric in self.metrics if metric.node}
+        needed = {id(node): node for base in bases.values() for node in base.needs}
+        return [*needed.values(), *bases.values()]
 
     def forget_sampler(self) -> None:
         """What is read at each sample has changed."""
@@ -205,43 +211,76 @@ class Engine:
                 found.append((weaving, text))
         return found
 
-    def _weave(self, plans: Sequence[Plan]) -> None:
-        """Weave what is not woven yet, predicates before what uses them."""
+    def _weave(self, plans: Sequence[Plan]) -> list[Node]:
+        """Weave what is not woven yet; return the node of each plan, which has one more user."""
+        try:
+            return self._insert(plans, self._nodes)
+        except (LimitReached, InvalidArgument) as error:
+            # What uses a predicate must measure into the same memory, and that may be full; two
+            # predicates may be in different memory. Then they are woven once more.
+            new = (plan for plan in plans if plan.base.key not in self._nodes)
+            shared = {one.key for plan in new for one in plan.predicates} & self._nodes.keys()
+            is_too_much = isinstance(error, LimitReached) and len(plans) > 1
+            if not shared and not is_too_much:
+                raise
+        if shared:
+            others = self._nodes.copy()
+            for key in shared:
+                del others[key]
+            try:
+                return self._insert(plans, others)
+            except LimitReached:
+                if len(plans) == 1:
+                    raise
+        # It is too much for one piece of memory.
+        half = len(plans) // 2
+        first = self._weave(plans[:half])
+        try:
+            return first + self._weave(plans[half:])
+        except BaseException:
+            self._release_all(first)
+            raise
+
+    def _insert(self, plans: Sequence[Plan], known: dict[Key, Node]) -> list[Node]:
+        """Weave plans as far as their instruments are not known, predicates before their users.
+
+        From then on, what is new is what others with the same key find.
+        """
         new: dict[Key, Instrument] = {}
         for plan in plans:
-            for instrument in (*plan.predicates, plan.base):
-                if instrument.key not in self._nodes:
-                    new.setdefault(instrument.key, instrument)
+            if plan.base.key not in known:
+                new.update({one.key: one for one in plan.predicates if one.key not in known})
+                new[plan.base.key] = plan.base
         # Where there is a budget, one must know how often each is hit.
         has_hits = self._budget is not None
-        count = sum(len(instrument.weavings) for instrument in new.values())
-        numbers = iter(self.target.reserve_probes(count))
-        owners = self._owners()
+        numbers = iter(self.target.reserve_probes(sum(len(one.weavings) for one in new.values())))
         items: list[_Item] = []
         woven: dict[Key, list[int]] = {}
         for key, instrument in new.items():
             own = woven[key] = [next(numbers) for _ in instrument.weavings]
+            imported = [
+                woven[other][0] if other in woven else known[other].number
+                for other, _ in instrument.imports
+            ]
             for number, weaving in zip(own, instrument.weavings, strict=True):
-                items.append(_item(number, instrument, weaving, owners, has_hits))
-                owners.setdefault(key, number)
+                owner = None if number == own[0] else own[0]
+                items.append(_item(number, instrument, weaving, owner, imported, has_hits))
         if items:
             self.target.insert_many(items)
+        nodes = known.copy()
         for key, instrument in new.items():
             probes = [
                 Probe(self.target, number, weaving.points)
                 for number, weaving in zip(woven[key], instrument.weavings, strict=True)
             ]
-            self._nodes[key] = Node(instrument, probes, has_hits=has_hits)
-        for plan in plans:
-            node = self._nodes[plan.base.key]
-            if not node.needs:
-                node.needs = [self._nodes[predicate.key] for predicate in plan.predicates]
-                for predicate in node.needs:
-                    predicate.users += 1
-
-    def _owners(self) -> dict[Key, int]:
-        """The probes that have the data of what is woven."""
-        return {key: node.number for key, node in self._nodes.items()}
+            needs = [nodes[other] for other, _ in instrument.imports]
+            for predicate in needs:
+                predicate.users += 1
+            nodes[key] = self._nodes[key] = Node(instrument, probes, needs, has_hits=has_hits)
+        bases = [nodes[plan.base.key] for plan in plans]
+        for base in bases:
+            base.users += 1
+        return bases
 
     def refresh(self) -> list[Point]:
         """Weave what is measured into libraries that have come since, and return the new points.
@@ -264,8 +303,8 @@ class Engine:
         """Weave every instrument at the points that it has now and had not before."""
         fresh: list[tuple[Node, Weaving]] = []
         now = self._lowered_again()
-        for key, node in self._nodes.items():
-            instrument = now.get(key)
+        for node in self._all_nodes():
+            instrument = now.get(node.instrument.key)
             for weaving in instrument.weavings if instrument else ():
                 known = node.known.get(weaving.place, set())
                 points = tuple(point for point in weaving.points if point not in known)
@@ -274,16 +313,24 @@ class Engine:
             # What was unloaded may come back at the same place.
             node.known = _places(instrument) if instrument else {}
         numbers = self.target.reserve_probes(len(fresh))
-        owners = self._owners()
         if fresh:
             self.target.insert_many(
                 [
-                    _item(number, node.instrument, weaving, owners, node.has_hits)
+                    _item(
+                        number,
+                        node.instrument,
+                        weaving,
+                        node.number,
+                        [one.number for one in node.needs],
+                        node.has_hits,
+                    )
                     for number, (node, weaving) in zip(numbers, fresh, strict=True)
                 ]
             )
         for number, (node, weaving) in zip(numbers, fresh, strict=True):
             node.take(self.target, number, weaving)
+        for metric in self.metrics:
+            metric.forget_paths()
         self.forget_sampler()
         return [point for _, weaving in fresh for point in weaving.points]
 
@@ -305,15 +352,19 @@ class Engine:
             if metric.node is not None:
                 self._release(metric.node)
 
+    def _release_all(self, nodes: Iterable[Node]) -> None:
+        for node in nodes:
+            self._release(node)
+
     def _release(self, node: Node) -> None:
         node.users -= 1
         if node.users:
             return
-        del self._nodes[node.instrument.key]
+        if self._nodes.get(node.instrument.key) is node:
+            del self._nodes[node.instrument.key]
         for probe in node.probes:
             probe.remove()
-        for predicate in node.needs:
-            self._release(predicate)
+        self._release_all(node.needs)
         for probe in reversed(node.probes):
             for number in probe.numbers:
                 # What was in a library that has gone is kept by the core: it may come back.
@@ -354,11 +405,21 @@ class Engine:
 
 
 def _item(
-    number: int, instrument: Instrument, weaving: Weaving, owners: Mapping[Key, int], has_hits: bool
+    number: int,
+    instrument: Instrument,
+    weaving: Weaving,
+    owner: int | None,
+    imported: Iterable[int],
+    has_hits: bool,
 ) -> _Item:
-    """What the compiled core is told of a weaving: its data are those of the instrument's first."""
-    owner = owners.get(instrument.key)
-    imports = [f"{text} of {owners[other]}" for other, text in instrument.imports]
+    """What the compiled core is told of a weaving.
+
+    ``owner`` is the probe that has the data of the instrument, if it is another; ``imported`` are
+    those that have the data of other instruments.
+    """
+    imports = [
+        f"{text} of {other}" for (_, text), other in zip(instrument.imports, imported, strict=True)
+    ]
     declared = [*instrument.declarations, *([f"counter {HITS} shared"] if has_hits else [])]
     data = [
         text if owner is None or _is_by_point(text) else f"{text} of {owner}" for text in declared

@@ -6,11 +6,12 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
-from weft.errors import WeftError
+from weft.errors import TargetError, WeftError
 from weft.mdl import ast
 from weft.mdl.lower import Focus, Plan
 from weft.mdl.passes.scope import statements
@@ -272,8 +273,9 @@ class Metric:
     def _is_called(self, tid: int, pattern: str) -> bool:
         if tid not in self._names:
             # Threads that have ended keep the name that they had when they were last seen.
-            for thread in self._engine.session.threads():
-                self._names[thread.tid] = thread.name
+            with suppress(TargetError):
+                for thread in self._engine.session.threads():
+                    self._names[thread.tid] = thread.name
         return pattern == str(tid) or fnmatchcase(self._names.get(tid, ""), pattern)
 
     def _minus(self, raw: Raw) -> Raw:
@@ -316,8 +318,12 @@ class Metric:
             counts = dict.fromkeys(filter(None, paths), 0)
             for pid, tid in self._owners():
                 # There may be very many: they come in the order of the points.
-                found = self._engine.target.probe_counters(
-                    self.node.number, self._plan.datum, pid, tid
+                found = (
+                    count
+                    for number in self.node.probes[0].numbers
+                    for count in self._engine.target.probe_counters(
+                        number, self._plan.datum, pid, tid
+                    )
                 )
                 for path, count in zip(paths, found, strict=True):
                     if path:
@@ -333,6 +339,11 @@ class Metric:
                 path = self._paths_by_address[address]
                 seconds[path] = seconds.get(path, 0.0) + ns * factor / 1e9
         return seconds
+
+    def forget_paths(self) -> None:
+        """Its points have changed."""
+        self.__dict__.pop("_paths_by_point", None)
+        self.__dict__.pop("_paths_by_address", None)
 
     @cached_property
     def _paths_by_point(self) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Literal, Protocol, TypeAlias
 
 from weft.probes import Histogram
@@ -68,6 +69,15 @@ class TargetFacts:
     program: str
     command: tuple[str, ...] = ()
     exit_code: int | None = None
+    has_ended: bool = False
+    """The exit code of a process that somebody else has started cannot be known."""
+
+    @property
+    def name(self) -> str:
+        """What it was started as: the file may be shared by several commands, as redis-server's."""
+        # Servers write other things there, after a space or a colon.
+        started_as = self.command[0].split(" ")[0].rstrip(":") if self.command else self.program
+        return PurePath(started_as).name
 
 
 class Measured(Protocol):

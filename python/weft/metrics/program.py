@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from weft.errors import InvalidArgument
+from weft.mdl.diagnostics import did_you_mean
 from weft.mdl.lower import Procedures
 from weft.model import Function
 from weft.probes import Point, PointSelection
@@ -91,6 +92,26 @@ class TargetProgram:
         if not found:
             raise InvalidArgument(f"the program has no function {name} to call")
         return next(iter(found))
+
+    def similar(self, path: str) -> str:
+        """What may be meant by a path, or a name, that stands for nothing: advice for people."""
+        name, modules = path, list(self._tree.modules)
+        parts = path.split("/", 3)
+        if path.startswith("/Code/"):
+            name = parts[3] if len(parts) > 3 else ""
+            modules = [one for one in modules if fnmatchcase(one.name, parts[2])]
+            if not modules:
+                known = [module.name for module in self._tree.modules]
+                meant = did_you_mean(parts[2], known)
+                return f"{meant} The program has loaded {', '.join(known)}".lstrip()
+        names = (
+            function.name
+            for module in modules
+            for function in module.functions()
+            if function.kind == "function"
+        )
+        listed = f"`weft points {modules[0].path}` lists what there is"
+        return did_you_mean(name, names, listed)
 
     def _all(self) -> Iterator[Function]:
         for module in self._tree.modules:

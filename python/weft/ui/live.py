@@ -7,7 +7,6 @@ Where standard output is no terminal, there is a line for each metric at each up
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
@@ -133,7 +132,7 @@ def header(
     target: TargetFacts, elapsed: float, budget: float | None, overhead: float | None, width: int
 ) -> Text:
     """Return the line that says whom it is about, for how long, and what it costs."""
-    left = Text(printable(PurePath(target.program).name), style="bold")
+    left = Text(printable(target.name), style="bold")
     left.append(f"  pid {target.pid}  {clock(elapsed)}", style="not bold")
     right = Text()
     if budget is not None:

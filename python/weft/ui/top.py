@@ -7,10 +7,12 @@ it, see :mod:`weft.ui.watcher`.
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import threading
 import time
 from dataclasses import dataclass
+from types import FrameType
 from typing import ClassVar
 
 from rich.console import Group
@@ -97,6 +99,7 @@ class Top(App[None]):
         self._source = source
         self.board = Board()
         self._watcher = Watcher(source, interval, self.post_message)
+        self._has_hung_up = False
         self._began: float | None = None
         self._weaving: tuple[Request, int, float] | None = None
         self._header = Static(id="header")
@@ -148,10 +151,9 @@ class Top(App[None]):
         self._threads.add_leaf("all", Node("thread"))
         self._table.focus()
         self._say("looking at the program")
-        loop = asyncio.get_running_loop()
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGHUP):
-                loop.add_signal_handler(number, self.action_leave)
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.action_leave)
+            signal.signal(signal.SIGHUP, self._hang_up)
         self.set_interval(_TICK, self._tick)
         self._work()
 
@@ -162,6 +164,13 @@ class Top(App[None]):
     @work(thread=True, exit_on_error=False)
     def _work(self) -> None:
         self._watcher.run()
+        if self._has_hung_up:
+            # Textual waits for ever to write to a terminal that is gone; the target was left.
+            os._exit(128 + signal.SIGHUP)
+
+    def _hang_up(self, _number: int, _frame: FrameType | None) -> None:
+        self._has_hung_up = True
+        self._watcher.leave()
 
     def _tell(self) -> None:
         """Say what is wanted now. Of a target that has ended, all stays as it is."""

@@ -84,6 +84,7 @@ class Watcher:
         self._is_closing = threading.Event()
         self._is_drawn = threading.Event()
         self._is_drawn.set()
+        self._has_missed = False
 
     def want(self, requests: frozenset[Request]) -> None:
         """Have this measured, and nothing else."""
@@ -98,6 +99,10 @@ class Watcher:
     def go_on(self) -> None:
         """Let the next reading come: the last one was drawn."""
         self._is_drawn.set()
+        if self._has_missed:
+            # One that was made for something new is not left for the next interval.
+            self._has_missed = False
+            self._wake.set()
 
     def leave(self) -> None:
         """Have the target left, and the thread end."""
@@ -139,7 +144,9 @@ class Watcher:
                 self._post(Failed(error))
             else:
                 # What is not drawn yet, on a slow line perhaps, is not to pile up.
+                self._has_missed = is_early
                 if self._is_drawn.is_set():
+                    self._has_missed = False
                     self._is_drawn.clear()
                     self._post(Read(reading, is_early))
             is_early = self._wake.wait(rest)
