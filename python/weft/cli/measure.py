@@ -219,14 +219,16 @@ def measure(
         _export(stack, wanted, lambda: (facts, metrics))
         if table is not None:
             stack.callback(table.close)
-        for elapsed in _ticks(began, wanted, watch.wait):
-            if isinstance(elapsed, int):
-                code = None if elapsed == UNKNOWN_CODE else elapsed
-                facts = replace(facts, exit_code=code, has_ended=True)
-                break
-            session.metrics.sample()
-            if table is not None:
-                table.update(metrics, elapsed, session.metrics.overhead)
+        # Ctrl-C is how one says that it is enough, whatever is being done just then.
+        with contextlib.suppress(KeyboardInterrupt):
+            for elapsed in _ticks(began, wanted, watch.wait):
+                if isinstance(elapsed, int):
+                    code = None if elapsed == UNKNOWN_CODE else elapsed
+                    facts = replace(facts, exit_code=code, has_ended=True)
+                    break
+                session.metrics.sample()
+                if table is not None:
+                    table.update(metrics, elapsed, session.metrics.overhead)
         session.metrics.sample()
     seconds = time.monotonic() - began
     session.metrics.close()
@@ -277,20 +279,17 @@ def _ticks(
     end = None if wanted.seconds is None else began + wanted.seconds
     # The first values come at once: one wants to see that it works.
     due = began + min(wanted.interval, 0.1)
-    try:
-        while True:
-            until = due if end is None else min(due, end)
-            code = wait(max(0.0, until - time.monotonic()))
-            if code is not None:
-                yield code
-                return
-            now = time.monotonic()
-            if end is not None and now >= end:
-                return
-            yield now - began
-            due = max(due + wanted.interval, now) if due > began + 0.1 else began + wanted.interval
-    except KeyboardInterrupt:
-        return
+    while True:
+        until = due if end is None else min(due, end)
+        code = wait(max(0.0, until - time.monotonic()))
+        if code is not None:
+            yield code
+            return
+        now = time.monotonic()
+        if end is not None and now >= end:
+            return
+        yield now - began
+        due = max(due + wanted.interval, now) if due > began + 0.1 else began + wanted.interval
 
 
 def _say_what_is_missing(metrics: Sequence[Metric]) -> None:
