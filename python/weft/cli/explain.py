@@ -75,7 +75,7 @@ def command(metric: str, pid: int | None, stages: tuple[str, ...], files: tuple[
 
 def _explain(session: weft.Session, name: str, focus: str, wanted: tuple[str, ...]) -> None:
     engine = session.metrics
-    plan = engine.plan(engine.library.metrics[name], focus)
+    plan = engine.plan(engine.definition(name), focus)
     if plan is None:
         click.echo(f"{name} is counted by the kernel: nothing is woven")
         return

@@ -142,17 +142,13 @@ def requests(session: Session, wanted: Wish) -> list[tuple[ast.Metric, str]]:
     """Return the definitions that are asked for, each with its focus."""
     from weft.mdl.loader import bad_metric
     from weft.mdl.one_liners import parse_one_liner
-    from weft.metrics.engine import unknown_metric
 
     engine = session.metrics
     engine.load(*map(Path, wanted.files))
     found: list[tuple[ast.Metric, str]] = []
     for text in wanted.metrics:
         name, _, focus = text.partition("@")
-        metric = engine.library.metrics.get(name)
-        if metric is None:
-            raise unknown_metric(name, engine.library)
-        found.append((metric, focus))
+        found.append((engine.definition(name), focus))
     for text in wanted.one_liners:
         metrics, lists, diagnostics = parse_one_liner(text)
         if any(one.severity == "error" for one in diagnostics):
