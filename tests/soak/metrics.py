@@ -314,7 +314,9 @@ def soak_redis(folder: Path, seconds: float, chance: random.Random) -> Curious:
             for _ in range(PARTS):
                 end = time.monotonic() + seconds / PARTS
                 client_command = [*service.client, "-n", "20000"]
-                with subprocess.Popen(client_command, stdout=subprocess.PIPE, text=True) as client:
+                with subprocess.Popen(
+                    client_command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+                ) as client:
                     try:
                         while time.monotonic() < end:
                             somebody.act()
@@ -322,6 +324,7 @@ def soak_redis(folder: Path, seconds: float, chance: random.Random) -> Curious:
                         output, _ = client.communicate(timeout=300)
                     finally:
                         client.kill()
+                assert client.returncode == 0, output
                 service.rate(output)
             somebody.check()
     return somebody
