@@ -59,11 +59,16 @@ bench-scale: release  ## How long very many probes take to come and go
 bench-budget: release  ## What a budget holds, on three programs
 	$(PY) benchmarks/budget.py
 
+.PHONY: bench-metrics
+bench-metrics: release  ## How long a metric takes to come, and what sampling takes
+	$(PY) benchmarks/metrics.py
+
 .PHONY: soak
 soak: release  ## The long forms of slow tests: thousands of attaches, kills, probes, fuzzing
 	$(PY) -m tests.soak.attach --long
 	$(PY) -m tests.soak.kill --long
 	$(PY) -m tests.soak.probes --long
+	$(PY) -m tests.soak.metrics --long
 	$(PY) -m tests.cpython --long
 	WEFT_CASES=10000 $(PY) -m pytest -q tests/unit -k "survived or space_changes"
 	WEFT_CASES=1000000 cargo test --locked --release -p weft-snippet --test differential

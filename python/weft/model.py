@@ -128,7 +128,7 @@ class Module:
     @property
     def name(self) -> str:
         """The last part of the path, which is its name in the resource tree."""
-        return PurePath(self.path).name or self.path
+        return self.path.rstrip("/").rpartition("/")[2] or self.path
 
     @cached_property
     def symbols(self) -> ModuleSymbols:

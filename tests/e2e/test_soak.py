@@ -10,7 +10,7 @@ import pytest
 
 from tests.e2e.harness import need
 from tests.e2e.test_probes import needs_weaver
-from tests.soak import attach, kill, probes
+from tests.soak import attach, kill, metrics, probes
 
 
 @pytest.mark.watchdog(300)
@@ -32,3 +32,18 @@ def test_probes_that_come_and_go_disturb_no_client(name: str, public_folder: Pat
     need(*probes.NEEDED.get(name, []))
     rates = probes.soak(name, public_folder, 5, probes.restlessness(random.Random(1)))
     assert rates.acts["insert"] > 0
+
+
+@needs_weaver
+@pytest.mark.watchdog(300)
+def test_metrics_that_come_and_go_fit_together(build: Callable[[str], Path]) -> None:
+    somebody = metrics.soak_counts(build("counts"), metrics.SHORT / 2, random.Random(1))
+    assert somebody.acts["request"] > 0
+
+
+@needs_weaver
+@pytest.mark.watchdog(300)
+def test_metrics_that_come_and_go_disturb_no_client(tmp_path: Path) -> None:
+    need(*probes.NEEDED["redis"])
+    somebody = metrics.soak_redis(tmp_path, metrics.SHORT / 2, random.Random(1))
+    assert somebody.acts["request"] > 0

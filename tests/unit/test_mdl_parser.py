@@ -16,8 +16,9 @@ from weft.errors import BadMetric
 from weft.mdl import ast, load, parse, parse_code, parse_one_liner, parse_where, render
 from weft.mdl.diagnostics import Diagnostic
 from weft.mdl.format import format_document
-from weft.mdl.lexer import Lexer, grammar
+from weft.mdl.lexer import Lexer
 from weft.mdl.passes.places import KINDS
+from weft.mdl.tables import grammar
 
 CASES = int(os.environ.get("WEFT_CASES", "200"))
 ROOT = Path(__file__).parents[2]

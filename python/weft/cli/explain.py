@@ -92,7 +92,7 @@ def _stages(
     session: weft.Session, name: str, focus: str, wanted: tuple[str, ...]
 ) -> Iterator[tuple[str, str]]:
     engine = session.metrics
-    plan = engine.plan(engine.library.metrics[name], focus)
+    plan = engine.plan(engine.definition(name), focus)
     if plan is None:
         yield "points", f"{name} is counted by the kernel: nothing is woven"
         return

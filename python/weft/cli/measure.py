@@ -170,17 +170,13 @@ def requests(session: Session, wanted: Wish) -> list[tuple[ast.Metric, str]]:
     from weft.mdl.diagnostics import has_errors
     from weft.mdl.loader import bad_metric
     from weft.mdl.one_liners import parse_one_liner
-    from weft.metrics.engine import unknown_metric
 
     engine = session.metrics
     engine.load(*map(Path, wanted.files))
     found: list[tuple[ast.Metric, str]] = []
     for text in wanted.metrics:
         name, _, focus = text.partition("@")
-        metric = engine.library.metrics.get(name)
-        if metric is None:
-            raise unknown_metric(name, engine.library)
-        found.append((metric, focus))
+        found.append((engine.definition(name), focus))
     for text in wanted.one_liners:
         metrics, lists, diagnostics = parse_one_liner(text)
         if has_errors(diagnostics):

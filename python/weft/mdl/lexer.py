@@ -7,33 +7,17 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 
-from lark import Lark, Token
+from lark import Token
 from lark.lexer import PatternStr
 
 from weft.mdl.ast import Span
 from weft.mdl.diagnostics import Diagnostic, problem
+from weft.mdl.tables import grammar
 
-__all__ = ["COMMENTS", "Lexer", "general_type", "grammar", "span_of"]
+__all__ = ["COMMENTS", "Lexer", "general_type", "span_of"]
 
 COMMENTS = ("DOC", "COMMENT")
-
-STARTS = ["document", "fragment", "code", "statements"]
-
-
-@cache
-def grammar() -> Lark:
-    """Return the tables that ``grammar.lark`` stands for; they are made when first needed."""
-    text = files("weft.mdl").joinpath("grammar.lark").read_text()
-    return Lark(
-        text,
-        parser="lalr",
-        lexer="basic",
-        start=STARTS,
-        propagate_positions=True,
-        maybe_placeholders=False,
-    )
 
 
 def general_type(token: Token) -> str:

@@ -29,6 +29,15 @@ class Library:
     diagnostics: tuple[Diagnostic, ...] = ()
     """Warnings: what is odd, but can be used."""
 
+    def plus(self, other: Library) -> Library:
+        """Return the definitions of both, which may have some in common."""
+        return Library(
+            {**self.lists, **other.lists},
+            {**self.constraints, **other.constraints},
+            {**self.metrics, **other.metrics},
+            (*self.diagnostics, *other.diagnostics),
+        )
+
 
 def load(*sources: str | Path) -> Library:
     """Read files or texts that belong together, and what they import.

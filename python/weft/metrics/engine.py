@@ -6,6 +6,7 @@ again; what nobody needs any more is taken out.
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -22,7 +23,7 @@ from weft.mdl.loader import Library, load
 from weft.mdl.lower import Focus, Instrument, Key, Plan, Weaving, lower
 from weft.metrics import kernel
 from weft.metrics.budget import HITS, Budget, Sampling
-from weft.metrics.metric import Metric
+from weft.metrics.metric import Metric, Reading
 from weft.metrics.program import TargetProgram
 from weft.probes import Point, PointKind, Probe
 
@@ -91,11 +92,13 @@ class Engine:
     def __init__(self, session: Session) -> None:
         self.session = session
         self._sources: list[str | Path] = sorted(library_folder().glob("*.mdl"))
+        self._known = Library()
+        """What has been read of the library."""
         self.metrics: list[Metric] = []
         self._nodes: dict[Key, Node] = {}
         """The newest of each key."""
         self._sampler: _native.Sampler | None = None
-        self._sampled: list[Metric] = []
+        self._readings: list[Reading] = []
         self._others: list[Metric] = []
         self._lists: dict[str, ast.ListDefinition] = {}
         self._budget: Budget | None = None
@@ -106,13 +109,27 @@ class Engine:
     @cached_property
     def library(self) -> Library:
         """The definitions that metrics are taken from."""
-        return load(*self._sources)
+        self._known = load(*self._sources)
+        return self._known
+
+    def definition(self, name: str) -> ast.Metric:
+        """Return the definition of a metric; only the file that has it is read."""
+        is_whole = "library" in self.__dict__
+        if name not in self._known.metrics and not is_whole:
+            begin = re.compile(rf"^metric {re.escape(name)} ", re.MULTILINE)
+            for file in self._sources:
+                if isinstance(file, Path) and begin.search(file.read_text()):
+                    self._known = self._known.plus(load(file))
+        metric = self._known.metrics.get(name) or self.library.metrics.get(name)
+        if metric is None:
+            raise unknown_metric(name, self.library)
+        return metric
 
     def load(self, *sources: str | Path) -> None:
         """Add definitions of files or texts."""
-        load(*self._sources, *sources)
-        self._sources += sources
-        self.__dict__.pop("library", None)
+        if sources:
+            self.__dict__["library"] = self._known = load(*self._sources, *sources)
+            self._sources += sources
 
     def define(self, lists: Iterable[ast.ListDefinition]) -> None:
         """Add lists that one-liners use."""
@@ -130,10 +147,7 @@ class Engine:
 
     def request(self, name: str, focus: str = "", *, by_function: bool = False) -> Metric:
         """Begin to measure a metric of the library."""
-        metric = self.library.metrics.get(name)
-        if metric is None:
-            raise unknown_metric(name, self.library)
-        return self.request_all([(metric, focus)], by_function=by_function)[0]
+        return self.request_all([(self.definition(name), focus)], by_function=by_function)[0]
 
     def request_all(
         self, wanted: Sequence[tuple[ast.Metric, str]], *, by_function: bool = False
@@ -198,7 +212,7 @@ class Engine:
             if focus.parts:
                 raise InvalidArgument(f"{metric.name} is known for the whole process only")
             return None
-        lists, constraints = {**self.library.lists, **self._lists}, self.library.constraints
+        lists, constraints = {**self._known.lists, **self._lists}, self._known.constraints
         return lower(metric, focus, self.program, lists, constraints, by_function=by_function)
 
     def snippets(self, plan: Plan) -> list[tuple[Weaving, str]]:
@@ -382,16 +396,19 @@ class Engine:
             with suppress(TargetError):
                 self.refresh()
         if self._sampler is None:
-            self._sampled = [metric for metric in self.metrics if metric.is_simple]
+            simple = [metric for metric in self.metrics if metric.is_simple]
+            self._readings = [metric.reading() for metric in simple]
             self._others = [metric for metric in self.metrics if not metric.is_simple]
             self._sampler = _native.Sampler(
                 self.target,
-                [(metric.node.number, metric.datum) for metric in self._sampled if metric.node],
+                [(metric.node.number, metric.datum) for metric in simple if metric.node],
             )
         now = time.time()
-        numbers = iter(self._sampler.read())
-        for metric in self._sampled:
-            metric.note(now, numbers)
+        numbers = self._sampler.read()
+        place = 0
+        for history, width, scale, first in self._readings:
+            history.add(now, numbers[place] * scale - first)
+            place += width
         for metric in self._others:
             metric.note_value(now)
         return now

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from weft.errors import TargetError, WeftError
 from weft.mdl import ast
@@ -27,13 +26,24 @@ if TYPE_CHECKING:
 
     from weft.metrics.engine import Engine, Node
 
-__all__ = ["Metric"]
+__all__ = ["Metric", "Reading"]
 
 Raw: TypeAlias = "int | Timer | Histogram | MapValue"
 """A value as probes have it."""
 
 _UNITS: Mapping[str, str] = {"opsPerSecond": "operations", "seconds": "s", "nanoseconds": "ns"}
 """Units of the paper that say how a metric is shown, and what its total is in."""
+
+
+class Reading(NamedTuple):
+    """How a metric's total is found among the numbers of a sample."""
+
+    history: History
+    width: int
+    """How many numbers are its own; the total is the first."""
+    scale: float
+    first: float
+    """What had been measured when it was asked for."""
 
 
 class Metric:
@@ -204,15 +214,15 @@ class Metric:
             and len(self.node.probes[0].numbers) == 1
         )
 
-    def note(self, now: float, numbers: Iterator[int]) -> None:
-        """Take the metric's numbers of a sample, and note its total."""
-        plan = self._plan
-        total = float(next(numbers))
-        if plan is not None and plan.kind != "counter":
-            next(numbers)
-        if self.kind == "timer":
-            total /= 1e9
-        self._history.add(now, total - (_number(self._first) if self._first else 0))
+    def reading(self) -> Reading:
+        """How its total is found among the numbers of a sample."""
+        assert self._plan is not None
+        width = 1 if self._plan.kind == "counter" else 2
+        scale = 1e-9 if self.kind == "timer" else 1.0
+        first = _number(self._first) if self._first is not None else 0.0
+        if isinstance(self._first, dict):
+            first *= scale
+        return Reading(self._history, width, scale, first)
 
     def note_value(self, now: float) -> None:
         """Read the value and note its total."""
@@ -397,6 +407,9 @@ class Metric:
         self, interval: float = 1.0, limit: int | None = None
     ) -> AsyncIterator[Sample]:
         """Sample like :meth:`stream`, for ``async for``."""
+        # It takes as long as much of what is needed always.
+        import asyncio
+
         due = time.monotonic()
         before = (time.time(), _number(self._now()))
         count = 0

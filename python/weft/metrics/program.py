@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from weft.errors import InvalidArgument
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["TargetProgram"]
 
 _PATTERN = frozenset("*?[")
+_KEPT = 64
+"""For how many sets of functions the points are kept."""
 
 
 class TargetProgram:
@@ -30,6 +33,8 @@ class TargetProgram:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._tree = session.resources()
+        # Metrics are asked for at the same functions again and again.
+        self._points = lru_cache(_KEPT)(self._look_for_points)
 
     def procedures(self, path: str) -> Procedures:
         """The functions that a path below ``/Code`` stands for; none when there is none."""
@@ -74,7 +79,12 @@ class TargetProgram:
 
     def points(self, procedures: Procedures, kind: PointSelection) -> list[Point]:
         """The points of a kind that functions have."""
-        return self._session._points_of(procedures, kind)[0]
+        return self._points(tuple(procedures.items()), kind)
+
+    def _look_for_points(
+        self, procedures: tuple[tuple[int, tuple[str, str]], ...], kind: PointSelection
+    ) -> list[Point]:
+        return self._session._points_of(dict(procedures), kind)[0]
 
     def variable(self, name: str) -> tuple[int, int]:
         """The address and the size of a variable."""
