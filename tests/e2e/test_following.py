@@ -276,6 +276,7 @@ def change_and_change(session: weft.Session, chance: random.Random) -> None:
         probe.remove()
 
 
+@pytest.mark.watchdog(300)
 def test_children_are_born_while_code_changes(build: Build) -> None:
     """At whatever moment of a change a child is born, its code is whole."""
     chance = random.Random(1)

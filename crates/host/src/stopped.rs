@@ -121,8 +121,14 @@ impl Stopped {
     pub fn stop_least_noticed(pid: Tid) -> Result<Self> {
         let deadline = Instant::now() + PATIENCE;
         loop {
+            let mut threads = proc::threads(pid)?;
+            threads.retain(|&tid| proc::is_alive(tid));
+            if threads.is_empty() {
+                // It waits for its parent, which may be held, and wait for this.
+                return Err(Error::new(ErrorKind::TargetGone, format!("process {pid} ended")));
+            }
             let mut candidates: Vec<(Disturbance, Tid)> =
-                proc::threads(pid)?.into_iter().map(|tid| (noticed_by(tid), tid)).collect();
+                threads.into_iter().map(|tid| (noticed_by(tid), tid)).collect();
             candidates.retain(|&(noticed, _)| noticed < Disturbance::ShortReturn);
             candidates.sort_unstable();
             for (_, tid) in candidates {
