@@ -71,8 +71,8 @@ class Program(Protocol):
     def variable(self, name: str) -> tuple[int, int]:
         """The address and the size of a variable."""
 
-    def function(self, name: str) -> int:
-        """The address of a function that snippets may call."""
+    def function(self, name: str, module: str) -> int:
+        """The address of a function that snippets in a module may call."""
 
     def similar(self, path: str) -> str:
         """What may be meant by a path, or a name, that stands for nothing: advice for people."""
@@ -340,6 +340,38 @@ def _indexed(procedures: Procedures, place: ast.Place) -> Procedures:
     return dict(some)
 
 
+def _by_module(
+    inserts: Iterable[tuple[ast.Insert, Procedures]],
+) -> Iterator[tuple[int, ast.Insert, Procedures]]:
+    """Insertions with their numbers, those of code that calls functions split by module.
+
+    A program may have two of a name, such as ``malloc_usable_size`` of the C library and of another
+    allocator. The one that belongs to the procedure is meant.
+    """
+    for place, (insert, procedures) in enumerate(inserts):
+        if not _calls(insert.code.body):
+            yield place, insert, procedures
+            continue
+        modules: dict[str, Procedures] = {}
+        for address, (name, module) in procedures.items():
+            modules.setdefault(module, {})[address] = (name, module)
+        for some in modules.values():
+            yield place, insert, some
+
+
+def _module_of(procedures: Procedures) -> str:
+    return next((module for _, module in procedures.values()), "")
+
+
+def _calls(body: Iterable[ast.Statement]) -> bool:
+    """Whether code calls functions of the program."""
+    return any(
+        isinstance(one, ast.Call) and one.function not in ("min", "max")
+        for statement in statements(body)
+        for one in (statement, *expressions(statement))
+    )
+
+
 def _points(program: Program, insert: ast.Insert, procedures: Procedures) -> tuple[Point, ...]:
     kind: PointSelection
     if insert.point.kind == "calls":
@@ -425,8 +457,9 @@ class _Base:
         role = self._role(by)
         code = _Code(metric.name, role, self.places, metric.name, keys=self.keys)
         weavings: list[Weaving] = []
-        for place, (insert, procedures) in enumerate(inserts):
+        for place, insert, procedures in _by_module(inserts):
             points = _points(self.places.program, insert, procedures)
+            code.module = _module_of(procedures)
             lines = code.statements(insert.code.body)
             if insert.constrained and self.predicates:
                 test = " && ".join(f"{_declared(one)} != 0" for one in self.predicates)
@@ -526,6 +559,8 @@ class _Code:
         self.datum = datum
         self.keys = keys or []
         self.needs_mark = False
+        self.module = ""
+        """Whose code it becomes part of."""
         self.number_of_lets = 0
 
     def statements(self, body: Iterable[ast.Statement]) -> list[str]:
@@ -606,7 +641,8 @@ class _Code:
             arguments = ", ".join(map(self.expression, value.arguments))
             if value.function in ("min", "max"):
                 return f"{value.function}({arguments})"
-            return f"call {self.places.program.function(value.function)}({arguments})"
+            address = self.places.program.function(value.function, self.module)
+            return f"call {address}({arguments})"
         raise InvalidArgument(
             f"{self.owner} uses ->{value.name}, which weft cannot look up yet",
             "fields need the types of the debug information",

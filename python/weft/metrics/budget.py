@@ -89,6 +89,8 @@ class Sampling:
     """When that was, in seconds since 1970."""
     cost: float
     """Predicted seconds of a hit: so much longer does the target take when it is measured."""
+    rate_before: float
+    """Hits per second when it was last measured all the time."""
     moments: list[tuple[int, float]] = field(default_factory=list)
     """The hits of each moment, and how long the target ran in it."""
     ended: float | None = None
@@ -119,6 +121,8 @@ class Sampling:
     @property
     def rate(self) -> float:
         """Hits per second when it is not measured."""
+        if not self.moments:
+            return self.rate_before
         return sum(hits for hits, _ in self.moments) / self.own_seconds
 
     def uncertainty(self) -> float:
@@ -269,7 +273,8 @@ class Budget:
         one.is_removed = not one.node.can_be_sampled
         self._switch(one.node, False)
         now, cost = self._run_time.seconds(), one.cost / 1e9
-        one.sampling = Sampling(self._run_time, now, time.time(), cost)
+        rate = one.load / cost if cost else 0.0
+        one.sampling = Sampling(self._run_time, now, time.time(), cost, rate)
         one.due = time.monotonic() + self._chance.uniform(0.0, _MOMENT)
         self._tell(one)
 

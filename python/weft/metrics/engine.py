@@ -61,11 +61,16 @@ class Node:
     def can_be_sampled(self) -> bool:
         """Whether what is measured in moments says something about the rest.
 
-        A timer that is running when it is taken out would never stop, and a predicate would miss
-        that its function was entered.
+        A timer that is running when it is taken out would never stop, a predicate would miss that
+        its function was entered; and where one event belongs to another, as the end of something to
+        its beginning or what is freed to what was allocated, one of them may be missed.
         """
+        first, *others = self.instrument.declarations
+        is_paired = any(text.startswith("local") for text in others) or any(
+            f"{first.split()[1]} -= " in weaving.body for weaving in self.instrument.weavings
+        )
         kinds = ("counter", "map", "histogram")
-        return self.instrument.declarations[0].startswith(kinds) and not self.needs
+        return first.startswith(kinds) and not self.needs and not is_paired
 
     @property
     def number(self) -> int:

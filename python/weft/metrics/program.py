@@ -96,11 +96,22 @@ class TargetProgram:
             "it may be local to a function, optimised away, or its symbols stripped",
         )
 
-    def function(self, name: str) -> int:
-        """The address of a function that snippets may call."""
+    def function(self, name: str, module: str) -> int:
+        """The address of a function that snippets in a module may call.
+
+        The module's own, or the only one of that name.
+        """
         found = self.named(name, is_regex=False)
+        own = [address for address, (_, where) in found.items() if where == module]
+        if own:
+            return own[0]
         if not found:
             raise InvalidArgument(f"the program has no function {name} to call")
+        if len(found) > 1:
+            modules = ", ".join(where for _, where in found.values())
+            raise InvalidArgument(
+                f"it is not clear which {name} to call in {module}", f"there is one in {modules}"
+            )
         return next(iter(found))
 
     def similar(self, path: str) -> str:
