@@ -38,14 +38,14 @@ _LEARNING = 0.02
 """How long to look before anything is known about a probe, in seconds."""
 _CALM = 0.25
 """How long to look when all is well."""
-_MOMENT = 0.01
+_MOMENT = 0.005
 """How long a probe is in the code when it is sampled."""
 _LONGEST = 2.0
 """How long it is out at most."""
 _SLOP = 40e-6
 """How well one knows when a stopped thread ran again."""
-_ROUGHLY = 0.5
-"""By what part of itself the predicted cost of a hit may be wrong."""
+_DEAREST = 0.75
+"""How much of the time that a moment takes can be the cost of measuring."""
 _RESERVE = 0.7
 """What part of the budget sampling aims at: predictions are rough, and a stop takes its time."""
 _ROOM = 0.5
@@ -101,11 +101,11 @@ class Sampling:
         """How long it was measured."""
         return sum(seconds for _, seconds in self.moments)
 
-    @property
-    def own_seconds(self) -> float:
-        """How long the target would have taken for what it did when it was measured."""
+    def rate_if(self, cost: float) -> float:
+        """Hits per second when it is not measured, if a hit costs so many seconds."""
         hits = sum(hits for hits, _ in self.moments)
-        return max(self.seconds_on - hits * self.cost, self.seconds_on / 4, 1e-9)
+        own = max(self.seconds_on - hits * cost, (1 - _DEAREST) * self.seconds_on, 1e-9)
+        return hits / own
 
     @property
     def seconds(self) -> float:
@@ -120,26 +120,23 @@ class Sampling:
 
     @property
     def rate(self) -> float:
-        """Hits per second when it is not measured."""
-        if not self.moments:
-            return self.rate_before
-        return sum(hits for hits, _ in self.moments) / self.own_seconds
+        """Hits per second when it is not measured, as far as one can say."""
+        return self.rate_if(self.cost) if self.moments else self.rate_before
 
-    def uncertainty(self) -> float:
-        """How far the rate may be from the truth, as a part of it."""
+    def rates(self) -> tuple[float, float]:
+        """The lowest and the highest rate that what was seen can come from."""
         count = len(self.moments)
-        rate = self.rate
-        if count < 3 or rate == 0:
-            return 1.0
-        # A ratio of two sums: what each moment is off by, if the rate were the same in all.
         total = sum(hits for hits, _ in self.moments)
+        if count < 3 or not total:
+            return 0.0, 2 * self.rate
+        # A ratio of two sums: what each moment is off by, if the rate were the same in all.
         mean = total / self.seconds_on
         squares = sum((hits - mean * seconds) ** 2 for hits, seconds in self.moments)
         spread = math.sqrt(squares * count / (count - 1)) / total
         # Each moment begins and ends a little earlier or later than one knows.
-        spread = _student(count - 1) * spread + _SLOP * count / self.seconds_on
-        # And what measuring costs is a prediction.
-        return spread + _ROUGHLY * (self.seconds_on / self.own_seconds - 1)
+        off = _student(count - 1) * spread + _SLOP * count / self.seconds_on
+        # What a hit costs is a prediction: it may be nothing, the processor hides much, or more.
+        return self.rate_if(0.0) * max(1 - off, 0.0), self.rate_if(2 * self.cost) * (1 + off)
 
     def end(self) -> None:
         """Note that it is over."""
@@ -298,7 +295,8 @@ class Budget:
         hits = self._hits([one])[0] - count
         pauses = self._engine.session.pauses()[before:]
         sampling.moments.append((hits, seconds))
-        spent = sum(pause.seconds for pause in pauses) + hits * one.cost / 1e9
+        lost = min(hits * one.cost / 1e9, _DEAREST * seconds)
+        spent = sum(pause.seconds for pause in pauses) + lost
         if seconds > 0:
             one.load = hits * one.cost / 1e9 / seconds
         count = sum(other.sampling is not None for other in self._watched.values())
@@ -347,11 +345,12 @@ def estimate(seen: float, gaps: Iterable[Sampling], hits: int) -> tuple[float, I
     ``seen`` is the total that was measured, by ``hits`` hits; the amount of a hit is taken to be
     the same on average whether it was measured or not.
     """
-    missed = uncertain = 0.0
+    missed = least = most = 0.0
     for gap in gaps:
-        unseen = gap.rate * max(gap.seconds - gap.seconds_on, 0.0)
-        missed += unseen
-        uncertain += unseen * min(gap.uncertainty(), 1.0)
+        unseen = max(gap.seconds - gap.seconds_on, 0.0)
+        low, high = gap.rates()
+        missed += gap.rate * unseen
+        least += low * unseen
+        most += high * unseen
     factor = seen / hits if hits else 0.0
-    total = seen + missed * factor
-    return total, Interval(total - uncertain * factor, total + uncertain * factor, CONFIDENCE)
+    return seen + missed * factor, Interval(seen + least * factor, seen + most * factor, CONFIDENCE)
