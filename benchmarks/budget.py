@@ -2,10 +2,9 @@
 
     python benchmarks/budget.py [--seconds N]
 
-Three programs do the same work again and again, in turns alone and with weft in them, which counts
-the calls of their hottest function. Printed are the ratio of the median times, and whether the
-interval that weft reported held the true number: the programs count themselves, or the number is
-known from a run that was counted without a budget.
+Three programs do the same work again and again: alone, with weft in them, which counts the calls of
+a hot function, and alone again. Printed are the ratio of the median times, and whether the interval
+that weft reports holds the true number, which is known from counting without a budget.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,7 +35,6 @@ class Work:
     focus: str
     command: list[str]
     piece: str
-    calls: Callable[[str], int] | None = None
 
 
 PYTHON = """
@@ -65,16 +62,16 @@ for line in sys.stdin:
 def programs(folder: Path) -> list[Work]:
     hot = compile_program("hot.c", folder / "hot", "-O2", "-pthread")
     python = shutil.which("python3", path="/usr/bin") or sys.executable
+    module = Path(python).resolve().name
     return [
-        Work("a tight loop", "/Code/hot/tiny", [str(hot), "1"], "400000000", int),
+        Work("a tight loop", "/Code/hot/tiny", [str(hot), "1"], "400000000"),
+        Work("Python", f"/Code/{module}/PyLong_FromLong", [python, "-c", PYTHON], "4000000"),
         Work(
-            "Python",
-            f"/Code/{Path(python).resolve().name}/PyNumber_Divmod",
-            [python, "-c", PYTHON],
-            "4000000",
-            int,
+            "SQLite",
+            "/Code/libsqlite3.so.0*/sqlite3VdbeSerialGet",
+            [python, "-c", SQLITE],
+            "800000",
         ),
-        Work("SQLite", "/Code/libsqlite3.so.0*/sqlite3_value_*", [python, "-c", SQLITE], "800000"),
     ]
 
 
@@ -90,38 +87,37 @@ def measure(work: Work, seconds: float) -> str:
             print(work.piece, file=process.stdin, flush=True)
             return int(process.stdout.readline()) / 1e9
 
-        piece()
-        calls = None
-        if work.calls is not None:
-            calls = work.calls(work.piece)
-        alone: list[float] = []
-        woven: list[float] = []
-        held = turns = 0
-        widths: list[float] = []
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            alone += [piece() for _ in range(3)]
-            with weft.attach(process.pid) as session:
-                session.metrics.keep_within(BUDGET)
-                metric = session.metric("calls", work.focus)
-                some = [piece() for _ in range(12)]
-                woven += some
-                value, interval = metric.value, metric.interval
-            assert isinstance(value, int)
-            if calls is not None:
-                turns += 1
-                low, high = (interval.low, interval.high) if interval else (value, value)
-                held += low <= calls * len(some) <= high
-                widths.append((high - low) / 2 / (calls * len(some)))
+        def pieces(seconds: float) -> list[float]:
+            end = time.monotonic() + seconds
+            found = [piece()]
+            while time.monotonic() < end:
+                found.append(piece())
+            return found
+
+        with weft.attach(process.pid) as session:
+            # Without a budget it counts exactly.
+            exact = session.metric("calls", work.focus)
+            piece()
+            calls = exact.value
+            assert isinstance(calls, int) and calls
+        alone = pieces(seconds / 4)
+        with weft.attach(process.pid) as session:
+            session.metrics.keep_within(BUDGET)
+            metric = session.metric("calls", work.focus)
+            woven = pieces(seconds)
+            value, interval, shed = metric.value, metric.interval, metric.shed
+        alone += pieces(seconds / 4)
         process.kill()
+    assert isinstance(value, int)
+    truth = calls * len(woven)
+    low, high = (interval.low, interval.high) if interval else (value, value)
     ratio = statistics.median(woven) / statistics.median(alone)
-    truth = (
-        f"; truth in the interval {held} of {turns} times, "
-        f"which is ± {100 * statistics.median(widths):.0f}% wide"
-        if turns
-        else ""
+    share = 100.0 if shed is None else 100 * shed.share
+    return (
+        f"{work.name:14}{100 * (ratio - 1):+6.2f}% time, measured {share:.1f}% of it; "
+        f"{value / truth:.2f} of the truth, between {low / truth:.2f} and {high / truth:.2f}: "
+        + ("holds" if low <= truth <= high else "WRONG")
     )
-    return f"{work.name:14} {100 * (ratio - 1):+.2f}% time{truth}"
 
 
 def main() -> None:
