@@ -153,23 +153,3 @@ def test_one_that_fails_leaves_nothing_of_the_others(
     program.batch(10)
     kept.remove()
     assert not session.metrics._nodes
-
-
-def test_one_that_cannot_be_read_leaves_nothing(
-    counts: tuple[Lockstep, weft.Session], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program, session = counts
-    session.metric("calls", "/Code/counts/tiny")
-    before = state(session)
-
-    def fail(self: weft.Session) -> None:
-        raise errors.TargetGone("it is gone")
-
-    # The names of threads are asked for when the first value is read.
-    monkeypatch.setattr(weft.Session, "threads", fail)
-    program.batch(1)
-    library = session.metrics.library.metrics
-    foci = ["/Code/counts/normal", "/Code/counts/tiny", "/Code/counts/tiny,/Thread/counts"]
-    with pytest.raises(errors.TargetGone):
-        session.metrics.request_all([(library["calls"], focus) for focus in foci])
-    assert state(session) == before
