@@ -156,6 +156,11 @@ def test_run_of_a_thread_that_there_is_not(counts: Path) -> None:
     assert total(json.loads(done.stderr), "calls", focus) == 0
 
 
+def test_run_says_what_sees_nothing(counts: Path) -> None:
+    ended = weft("run", "-m", "calls@/Code/counts/one_byte", "--", counts, "1", "1")
+    assert "note: calls@/Code/counts/one_byte sees nothing: " in ended.stderr
+
+
 def test_run_counts_forked_children(build: Build) -> None:
     focus = "/Code/forks/in_family"
     wanted = ["-m", f"calls@{focus}", "--format", "json"]

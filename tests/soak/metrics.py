@@ -297,7 +297,8 @@ def compare(
     for metric, other in zip(exact, again, strict=True):
         assert number(metric) == number(other), (metric, other)
         name = metric.focus.rpartition("/")[2]
-        if name:
+        # Functions of a few bytes, one right behind the other, may have no room for a probe.
+        if name and not metric.sees_nothing:
             assert number(metric) == truth[name], (metric, truth[name])
     first, second, both = map(number, exact[-3:])
     assert (first, second) == (truth["tiny"], truth["normal"])

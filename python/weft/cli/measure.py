@@ -209,6 +209,8 @@ def measure(
     table = LiveTable(screen, facts, wanted.budget) if is_shown else None
     if wanted.verbose:
         _say_what_is_missing(metrics)
+    else:
+        _say_what_sees_nothing(metrics)
     watch = _Watch(session, wait)
     began = time.monotonic()
     with contextlib.ExitStack() as stack:
@@ -294,6 +296,14 @@ def _say_what_is_missing(metrics: Sequence[Metric]) -> None:
             click.echo(f"{metric.name}: the program has no {name}", err=True)
         for refusal in metric.refused:
             click.echo(f"{metric.name}: {refusal}", err=True)
+
+
+def _say_what_sees_nothing(metrics: Sequence[Metric]) -> None:
+    """Warn of metrics that stay 0 because none of their points could be woven."""
+    for metric in metrics:
+        if metric.sees_nothing:
+            at = f"@{metric.focus}" if metric.focus else ""
+            click.echo(f"note: {metric.name}{at} sees nothing: {metric.refused[0]}", err=True)
 
 
 def _export(stack: contextlib.ExitStack, wanted: Wish, source: Any) -> None:

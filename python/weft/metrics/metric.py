@@ -132,6 +132,13 @@ class Metric:
         return [str(one) for node in nodes for probe in node.probes for one in probe.refused]
 
     @property
+    def sees_nothing(self) -> bool:
+        """Whether no point could be woven, so that it stays 0 whatever happens."""
+        probes = self.node.probes if self.node else []
+        points = sum(len(probe.points) for probe in probes)
+        return bool(probes) and points == sum(len(probe.refused) for probe in probes)
+
+    @property
     def missing(self) -> tuple[str, ...]:
         """The names in its lists that the program does not have."""
         return self._plan.base.missing if self._plan else ()
