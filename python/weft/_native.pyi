@@ -48,8 +48,8 @@ class Target:
         """The exit code of a program that was started, when it has ended."""
     def detach(self) -> None:
         """Take everything out that weft brought."""
-    def pauses(self) -> list[tuple[float, int, float]]:
-        """Every time that threads stood still: seconds, how many threads, and when it began."""
+    def pauses(self, first: int = 0) -> list[tuple[float, int, float]]:
+        """The times that threads stood still: seconds, how many threads, and when it began."""
     def read(self, address: int, size: int) -> bytes:
         """Read memory."""
     def read_many(self, pieces: list[tuple[int, int]]) -> list[bytes | None]:

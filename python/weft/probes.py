@@ -107,6 +107,19 @@ class Histogram:
     count: int
     sum: int
 
+    def __add__(self, other: Histogram) -> Histogram:
+        return self._with(other, 1)
+
+    def __sub__(self, other: Histogram) -> Histogram:
+        return self._with(other, -1)
+
+    def _with(self, other: Histogram, sign: int) -> Histogram:
+        counts = Counter({(one.low, one.high): one.count for one in self.buckets})
+        for one in other.buckets:
+            counts[one.low, one.high] += sign * one.count
+        filled = tuple(Bucket(*ends, count) for ends, count in sorted(counts.items()) if count)
+        return Histogram(filled, self.count + sign * other.count, self.sum + sign * other.sum)
+
     @property
     def mean(self) -> float:
         """The mean of all values; 0 when there is none."""
@@ -140,6 +153,12 @@ class Timer:
 
     ns: int
     count: int
+
+    def __add__(self, other: Timer) -> Timer:
+        return Timer(self.ns + other.ns, self.count + other.count)
+
+    def __sub__(self, other: Timer) -> Timer:
+        return Timer(self.ns - other.ns, self.count - other.count)
 
     @property
     def seconds(self) -> float:

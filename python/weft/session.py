@@ -433,9 +433,12 @@ class Session:
         self._target.resume()
         return self._target.wait(timeout)
 
-    def pauses(self) -> list[Pause]:
-        """Return every time that threads of the target stood still because of weft."""
-        return [Pause(*pause) for pause in self._target.pauses()]
+    def pauses(self, first: int = 0) -> list[Pause]:
+        """Return every time that threads of the target stood still because of weft.
+
+        ``first`` is how many of them one knows already.
+        """
+        return [Pause(*pause) for pause in self._target.pauses(first)]
 
     def detach(self) -> None:
         """Take everything out of the target that weft brought, and let it run."""

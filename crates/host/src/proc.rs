@@ -159,9 +159,13 @@ pub fn sleeping_at(tid: Tid) -> Option<(TargetAddr, TargetAddr)> {
 
 /// How long the machine runs, without the time that it slept: `CLOCK_MONOTONIC`.
 pub fn uptime() -> Duration {
+    clock(libc::CLOCK_MONOTONIC)
+}
+
+fn clock(id: libc::clockid_t) -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel fills the structure in.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    unsafe { libc::clock_gettime(id, &raw mut time) };
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
@@ -195,12 +199,10 @@ pub fn is_about_to_get(tid: Tid, signal: i32) -> bool {
 
 /// Now, in clock ticks since boot: what [`Stat::start_time`] of a process is that starts now.
 pub fn now() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel fills the structure in.
-    unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut time) };
+    let time = clock(libc::CLOCK_BOOTTIME);
     // SAFETY: a plain question.
     let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64;
-    time.tv_sec as u64 * per_second + time.tv_nsec as u64 * per_second / 1_000_000_000
+    time.as_secs() * per_second + u64::from(time.subsec_nanos()) * per_second / 1_000_000_000
 }
 
 /// The id that a process has in its own PID namespace.

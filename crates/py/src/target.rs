@@ -165,11 +165,12 @@ impl Target {
         self.with(py, weft_host::Target::detach)
     }
 
-    fn pauses(&self) -> PyResult<Vec<(f64, usize, f64)>> {
+    #[pyo3(signature = (first=0))]
+    fn pauses(&self, first: usize) -> PyResult<Vec<(f64, usize, f64)>> {
         let target = self.lock()?;
         let row =
             |p: &weft_host::Pause| (p.duration.as_secs_f64(), p.threads, p.began.as_secs_f64());
-        Ok(target.pauses().iter().map(row).collect())
+        Ok(target.pauses().iter().skip(first).map(row).collect())
     }
 
     fn read<'py>(

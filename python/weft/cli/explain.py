@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 import weft
-from weft.cli.output import format_option, print_json
+from weft.cli.output import file_option, format_option, print_json
 from weft.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -30,15 +30,7 @@ STAGES = ("ast", "points", "ir", "asm", "cost")
     multiple=True,
     help="What to show; may be given several times. All of them, if not given.",
 )
-@click.option(
-    "-f",
-    "--file",
-    "files",
-    multiple=True,
-    metavar="FILE.mdl",
-    type=click.Path(exists=True, dir_okay=False),
-    help="Take metrics from a file, too.",
-)
+@file_option("Take metrics from a file, too.")
 @format_option
 def command(
     metric: str,
@@ -59,11 +51,11 @@ def command(
       weft explain calls@/Code/libc.so.6/malloc 4711 --emit ir --emit cost
     """
     from weft.mdl.loader import load
-    from weft.metrics.engine import library_folder, unknown_metric
+    from weft.metrics.engine import library_files, unknown_metric
 
     wanted = stages or (STAGES if pid is not None else ("ast",))
     name, _, focus = metric.partition("@")
-    library = load(*sorted(library_folder().glob("*.mdl")), *map(Path, files))
+    library = load(*library_files(), *map(Path, files))
     if name not in library.metrics:
         raise unknown_metric(name, library)
     shown: dict[str, str] = {}

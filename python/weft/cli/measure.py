@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import click
 
-from weft.cli.output import console, format_option_of
+from weft.cli.output import console, file_option, format_option_of
 from weft.errors import InvalidArgument, TargetGone
 from weft.metrics.model import TargetFacts
 
@@ -91,15 +91,7 @@ _OPTIONS = (
         metavar="PROBE",
         help="Measure by a one-liner: 'entry malloc { bytes += $arg[0] }'.",
     ),
-    click.option(
-        "-f",
-        "--file",
-        "files",
-        multiple=True,
-        metavar="FILE.mdl",
-        type=click.Path(exists=True, dir_okay=False),
-        help="Take metrics from a file, too.",
-    ),
+    file_option("Take metrics from a file, too."),
     interval_option,
     click.option(
         "--for",

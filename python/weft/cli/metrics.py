@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from weft.cli.output import console, format_option, print_json
+from weft.cli.output import console, file_option, format_option, print_json
 from weft.mdl import ast
 
 KINDS: Mapping[str, str] = {
@@ -20,15 +20,7 @@ KINDS: Mapping[str, str] = {
 
 @click.command()
 @click.argument("name", required=False)
-@click.option(
-    "-f",
-    "--file",
-    "files",
-    multiple=True,
-    metavar="FILE.mdl",
-    type=click.Path(exists=True, dir_okay=False),
-    help="List the metrics of a file, too.",
-)
+@file_option("List the metrics of a file, too.")
 @format_option
 def command(name: str | None, files: tuple[str, ...], output_format: str) -> None:
     """List the metrics that can be measured.
@@ -42,9 +34,9 @@ def command(name: str | None, files: tuple[str, ...], output_format: str) -> Non
       weft metrics -f mine.mdl --format json
     """
     from weft.mdl.loader import load
-    from weft.metrics.engine import library_folder, unknown_metric
+    from weft.metrics.engine import library_files, unknown_metric
 
-    library = load(*sorted(library_folder().glob("*.mdl")), *map(Path, files))
+    library = load(*library_files(), *map(Path, files))
     if name is not None and name not in library.metrics:
         raise unknown_metric(name, library)
     chosen = [library.metrics[name]] if name else list(library.metrics.values())

@@ -52,6 +52,19 @@ format_option = format_option_of(["text", "json"])
 """The decorator that gives a command ``--format``, passed to it as ``output_format``."""
 
 
+def file_option(help_text: str) -> Callable[[_Function], _Function]:
+    """Return the decorator that gives a command ``-f FILE.mdl``, passed to it as ``files``."""
+    return click.option(
+        "-f",
+        "--file",
+        "files",
+        multiple=True,
+        metavar="FILE.mdl",
+        type=click.Path(exists=True, dir_okay=False),
+        help=help_text,
+    )
+
+
 def console(*, stderr: bool = False) -> Console:
     """Return the terminal to write text for people to.
 

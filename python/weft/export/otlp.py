@@ -12,13 +12,13 @@ import time
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import PurePath
-from types import TracebackType
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from weft import __version__
 from weft.errors import InvalidArgument
 from weft.export.extras import needed
+from weft.export.running import Running
 from weft.export.values import Source, base_unit, cumulative, falls, readable
 from weft.metrics.model import Measured, TargetFacts
 from weft.probes import Histogram
@@ -36,7 +36,7 @@ _PATIENCE = 10.0
 _UNITS = {"seconds": "s", "bytes": "By"}
 
 
-class Pusher:
+class Pusher(Running):
     """Sends what the source says at each interval, and once more when it is closed."""
 
     def __init__(self, url: str, source: Source, interval: float) -> None:
@@ -55,17 +55,6 @@ class Pusher:
         self._closing.set()
         self._thread.join()
         self._exporter.shutdown()
-
-    def __enter__(self) -> Pusher:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _run(self) -> None:
         is_last = False

@@ -9,11 +9,11 @@ an estimate.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from weft.errors import InvalidArgument, SystemCall
 from weft.export.extras import needed
+from weft.export.running import Running
 from weft.export.values import Source, base_unit, cumulative, falls, readable
 from weft.metrics.model import Measured
 from weft.probes import Histogram
@@ -88,7 +88,7 @@ def _add(family: Metric, metric: Measured, labels: dict[str, str]) -> None:
         family.add_sample(name, labels, value / divisor)
 
 
-class Server:
+class Server(Running):
     """Serves the page until it is closed."""
 
     def __init__(self, host: str, port: int, source: Source) -> None:
@@ -111,17 +111,6 @@ class Server:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
-
-    def __enter__(self) -> Server:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def serve(address: str, source: Source) -> Server:

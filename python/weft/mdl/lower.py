@@ -12,7 +12,7 @@ from typing import Literal, Protocol, TypeAlias
 
 from weft.errors import InvalidArgument
 from weft.mdl import ast
-from weft.mdl.passes.scope import expressions, statements
+from weft.mdl.passes.scope import expressions, places, statements
 from weft.probes import Point, PointSelection
 
 __all__ = ["Focus", "Instrument", "Key", "Plan", "Program", "Weaving", "lower", "takes_code"]
@@ -200,16 +200,7 @@ def lower(
 
 def takes_code(metric: ast.Metric) -> bool:
     """Whether the code of a focus is where the metric is woven, not a constraint."""
-    return _uses_focus(metric.base.body)
-
-
-def _uses_focus(body: Iterable[ast.Where]) -> bool:
-    for where in body:
-        place = where.place if isinstance(where, ast.Foreach) else where.point.place
-        inner = where.body if isinstance(where, ast.Foreach) else ()
-        if place.name == "$focus" or _uses_focus(inner):
-            return True
-    return False
+    return any(place.name == "$focus" for place in places(metric.base.body))
 
 
 def _focused(program: Program, focus: Focus) -> Procedures:
@@ -255,16 +246,7 @@ def _names_procedures(constraint: ast.Constraint) -> bool:
     """Whether a constraint of /Code is about a procedure, not a module."""
     if isinstance(constraint.body, ast.Key):
         return True
-
-    def uses(body: Iterable[ast.Where]) -> bool:
-        for where in body:
-            place = where.place if isinstance(where, ast.Foreach) else where.point.place
-            inner = where.body if isinstance(where, ast.Foreach) else ()
-            if (place.name, place.index) == ("$constraint", 0) or uses(inner):
-                return True
-        return False
-
-    return uses(constraint.body)
+    return any((one.name, one.index) == ("$constraint", 0) for one in places(constraint.body))
 
 
 def _number(part: tuple[str, ...]) -> int:

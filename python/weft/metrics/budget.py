@@ -164,6 +164,11 @@ class _Watched:
     due: float = 0.0
     is_removed: bool = False
 
+    @property
+    def is_sampled(self) -> bool:
+        """Whether it is measured in moments."""
+        return self.sampling is not None and not self.is_removed
+
 
 class Budget:
     """Watches the metrics of an engine, in a thread of its own."""
@@ -207,13 +212,10 @@ class Budget:
             self._look(now)
             self._decide()
         for one in self._watched.values():
-            if one.sampling is not None and not one.is_removed and time.monotonic() >= one.due:
-                self._moment(one, one.sampling)
-        dues = [
-            one.due - time.monotonic()
-            for one in self._watched.values()
-            if one.sampling is not None and not one.is_removed
-        ]
+            if one.is_sampled and time.monotonic() >= one.due:
+                self._moment(one)
+        sampled = (one for one in self._watched.values() if one.is_sampled)
+        dues = [one.due - time.monotonic() for one in sampled]
         return max(0.001, min([_LEARNING if is_new else _CALM, *dues]))
 
     def _follow(self) -> None:
@@ -238,13 +240,14 @@ class Budget:
                 one.load = (count - one.hits) * one.cost / 1e9 / used
             spent += (count - one.hits) * one.cost / 1e9
             one.hits = count
-        pauses = self._engine.session.pauses()
-        stopped = sum(pause.seconds for pause in pauses[self._pauses :])
-        self._pauses = len(pauses)
+        pauses = self._engine.session.pauses(self._pauses)
+        stopped = sum(pause.seconds for pause in pauses)
+        self._pauses += len(pauses)
         current = spent / used + stopped / passed
         # A moment's costs come in lumps.
         weight = min(1.0, passed / 2)
-        self.overhead += (current - self.overhead) * (1.0 if is_first(watched) else weight)
+        is_all_measured = all(one.sampling is None for one in watched)
+        self.overhead += (current - self.overhead) * (1.0 if is_all_measured else weight)
         self._looked, self._cpu = now, cpu
 
     def _hits(self, watched: Iterable[_Watched]) -> list[int]:
@@ -283,9 +286,10 @@ class Budget:
         one.sampling, one.is_removed = None, False
         self._tell(one)
 
-    def _moment(self, one: _Watched, sampling: Sampling) -> None:
+    def _moment(self, one: _Watched) -> None:
         """Measure for a moment."""
-        before = len(self._engine.session.pauses())
+        assert one.sampling is not None
+        before = self._pauses + len(self._engine.session.pauses(self._pauses))
         count = self._hits([one])[0]
         self._switch(one.node, True)
         began = self._run_time.seconds()
@@ -293,8 +297,8 @@ class Budget:
         self._switch(one.node, False)
         seconds = self._run_time.seconds() - began
         hits = self._hits([one])[0] - count
-        pauses = self._engine.session.pauses()[before:]
-        sampling.moments.append((hits, seconds))
+        pauses = self._engine.session.pauses(before)
+        one.sampling.moments.append((hits, seconds))
         lost = min(hits * one.cost / 1e9, _DEAREST * seconds)
         spent = sum(pause.seconds for pause in pauses) + lost
         if seconds > 0:
@@ -321,11 +325,6 @@ class Budget:
                 metric.sampling = one.sampling
                 self._engine.forget_sampler()
                 metric.shed = _shed(metric.name, metric.focus, one)
-
-
-def is_first(watched: Iterable[_Watched]) -> bool:
-    """Whether nothing was shed yet."""
-    return all(one.sampling is None for one in watched)
 
 
 def _shed(name: str, focus: str, one: _Watched) -> Shed | None:

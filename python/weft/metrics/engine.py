@@ -96,7 +96,7 @@ class Engine:
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self._sources: list[str | Path] = sorted(library_folder().glob("*.mdl"))
+        self._sources: list[str | Path] = [*library_files()]
         self._known = Library()
         """What has been read of the library."""
         self.metrics: list[Metric] = []
@@ -491,6 +491,6 @@ def unknown_metric(name: str, library: Library) -> InvalidArgument:
     )
 
 
-def library_folder() -> Path:
-    """Where the metrics are that come with weft."""
-    return Path(__file__).parent / "library"
+def library_files() -> list[Path]:
+    """The files of the metrics that come with weft."""
+    return sorted(Path(__file__).parent.glob("library/*.mdl"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from weft.errors import TargetError, WeftError
 from weft.mdl import ast
 from weft.mdl.lower import Focus, Plan
-from weft.mdl.passes.scope import statements
+from weft.mdl.passes.scope import inserts, statements
 from weft.metrics import kernel
 from weft.metrics.budget import HITS, Sampling, estimate
 from weft.metrics.history import History
@@ -301,14 +302,9 @@ class Metric:
         if isinstance(raw, int) and isinstance(first, int):
             return raw - first
         if isinstance(raw, Timer) and isinstance(first, Timer):
-            return Timer(raw.ns - first.ns, raw.count - first.count)
+            return raw - first
         if isinstance(raw, Histogram) and isinstance(first, Histogram):
-            counts = Counter({(one.low, one.high): one.count for one in raw.buckets})
-            counts.subtract({(one.low, one.high): one.count for one in first.buckets})
-            buckets = tuple(
-                Bucket(low, high, count) for (low, high), count in sorted(counts.items()) if count
-            )
-            return Histogram(buckets, raw.count - first.count, raw.sum - first.sum)
+            return raw - first
         if isinstance(raw, dict) and isinstance(first, dict):
             rest = {key: value - first.get(key, 0) for key, value in raw.items()}
             return {key: value for key, value in rest.items() if value}
@@ -398,16 +394,11 @@ class Metric:
 
     def stream(self, interval: float = 1.0, limit: int | None = None) -> Iterator[Sample]:
         """Sample every ``interval`` seconds: all metrics of the session; yield this one's."""
-        due = time.monotonic()
         before = (time.time(), _number(self._now()))
-        count = 0
-        while limit is None or count < limit:
-            due += interval
-            time.sleep(max(0.0, due - time.monotonic()))
-            self._engine.sample()
+        for rest in _rests(interval, limit):
+            time.sleep(rest)
             sample = self._since(before)
             before = (sample.time, before[1] + sample.change)
-            count += 1
             yield sample
 
     async def samples(
@@ -417,19 +408,16 @@ class Metric:
         # It takes as long as much of what is needed always.
         import asyncio
 
-        due = time.monotonic()
         before = (time.time(), _number(self._now()))
-        count = 0
-        while limit is None or count < limit:
-            due += interval
-            await asyncio.sleep(max(0.0, due - time.monotonic()))
-            self._engine.sample()
+        for rest in _rests(interval, limit):
+            await asyncio.sleep(rest)
             sample = self._since(before)
             before = (sample.time, before[1] + sample.change)
-            count += 1
             yield sample
 
     def _since(self, before: tuple[float, float]) -> Sample:
+        """Have all metrics sampled, and return how this one has grown since a time and a total."""
+        self._engine.sample()
         now, raw = time.time(), self._now()
         return Sample(now, self._shown(raw), _number(raw) - before[1], now - before[0])
 
@@ -470,19 +458,22 @@ class Metric:
         return f"<weft.Metric {self.name}{where}: {shown} {self.unit}>".replace(" >", ">")
 
 
+def _rests(interval: float, limit: int | None) -> Iterator[float]:
+    """How long to rest before each sample, so that they keep their interval on the whole."""
+    due = time.monotonic()
+    for _ in itertools.count() if limit is None else range(limit):
+        due += interval
+        yield max(0.0, due - time.monotonic())
+
+
 def _path(point: Point) -> str:
     return f"/Code/{point.module}/{point.function}"
 
 
 def _is_timed(body: Iterable[ast.Where]) -> bool:
     """Whether something is started and stopped, so that what is measured are times."""
-    for where in body:
-        if isinstance(where, ast.Foreach):
-            if _is_timed(where.body):
-                return True
-        elif any(isinstance(one, ast.TimerAction) for one in statements(where.code.body)):
-            return True
-    return False
+    code = (one for insert in inserts(body) for one in statements(insert.code.body))
+    return any(isinstance(one, ast.TimerAction) for one in code)
 
 
 def _first_number(raw: Raw | None) -> int:
@@ -520,17 +511,10 @@ def _combine(values: list[Raw], operator: str, plan: Plan) -> Raw:
     if all(isinstance(value, int) for value in values):
         return sum(value for value in values if isinstance(value, int))
     if isinstance(values[0], Timer):
-        timers = [value for value in values if isinstance(value, Timer)]
-        return Timer(sum(one.ns for one in timers), sum(one.count for one in timers))
+        return sum((value for value in values if isinstance(value, Timer)), Timer(0, 0))
     if isinstance(values[0], Histogram):
-        counts: Counter[tuple[int, int]] = Counter()
-        histograms = [value for value in values if isinstance(value, Histogram)]
-        for one in histograms:
-            counts.update({(bucket.low, bucket.high): bucket.count for bucket in one.buckets})
-        buckets = tuple(Bucket(*bounds, count) for bounds, count in sorted(counts.items()))
-        return Histogram(
-            buckets, sum(one.count for one in histograms), sum(one.sum for one in histograms)
-        )
+        histograms = (value for value in values if isinstance(value, Histogram))
+        return sum(histograms, Histogram((), 0, 0))
     sums: Counter[int | tuple[int, int]] = Counter()
     for value in values:
         if isinstance(value, dict):

@@ -9,7 +9,7 @@ from weft.mdl import ast
 from weft.mdl.diagnostics import Diagnostic, problem
 from weft.mdl.words import place_of
 
-__all__ = ["Report", "Scope", "expressions", "inserts", "owners", "statements"]
+__all__ = ["Report", "Scope", "expressions", "inserts", "owners", "places", "statements"]
 
 Owner = ast.Metric | ast.Constraint
 
@@ -66,6 +66,16 @@ def inserts(wheres: Iterable[ast.Where]) -> Iterator[ast.Insert]:
             yield from inserts(where.body)
         else:
             yield where
+
+
+def places(wheres: Iterable[ast.Where]) -> Iterator[ast.Place]:
+    """Find all places that are gone through or inserted at, those within ``foreach`` too."""
+    for where in wheres:
+        if isinstance(where, ast.Foreach):
+            yield where.place
+            yield from places(where.body)
+        else:
+            yield where.point.place
 
 
 def statements(body: Iterable[ast.Statement]) -> Iterator[ast.Statement]:
