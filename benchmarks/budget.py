@@ -100,13 +100,13 @@ def measure(work: Work, seconds: float) -> str:
             piece()
             calls = exact.value
             assert isinstance(calls, int) and calls
-        alone = pieces(seconds / 4)
+        alone = pieces(seconds / 2)
         with weft.attach(process.pid) as session:
             session.metrics.keep_within(BUDGET)
             metric = session.metric("calls", work.focus)
             woven = pieces(seconds)
             value, interval, shed = metric.value, metric.interval, metric.shed
-        alone += pieces(seconds / 4)
+        alone += pieces(seconds / 2)
         process.kill()
     assert isinstance(value, int)
     truth = calls * len(woven)
