@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import re
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,6 +15,7 @@ from tests.e2e.test_probes import needs_weaver
 from tests.lockstep import Lockstep, lockstep
 from weft import errors
 from weft.mdl import lower
+from weft.metrics.metric import Metric
 
 Build = Callable[[str], Path]
 
@@ -153,3 +157,37 @@ def test_one_that_fails_leaves_nothing_of_the_others(
     program.batch(10)
     kept.remove()
     assert not session.metrics._nodes
+
+
+FOCI = ["/Code/libc.so.6/s*", "/Code/libc.so.6/st*"]
+"""Some hundred functions, and most of them again: two metrics that have nothing in common."""
+WARM, CYCLES = 6, 30
+
+
+@pytest.mark.parametrize("overlap", [False, True], ids=["one by one", "before the last has gone"])
+def test_what_comes_and_goes_takes_no_more_and_more(
+    counts: tuple[Lockstep, weft.Session], overlap: bool
+) -> None:
+    _, session = counts
+    last: list[Metric] = []
+    first = (0, 0)
+    for cycle in range(WARM + CYCLES):
+        metric = session.metric("calls", FOCI[cycle % 2])
+        for old in last:
+            old.remove()
+        last = [metric]
+        if not overlap:
+            metric.remove()
+        if cycle == WARM:
+            first = burden()
+    end = burden()
+    assert end[0] <= first[0] + 64, "pages that are shared with the target"
+    assert end[1] <= first[1] + 100, "objects"
+
+
+def burden() -> tuple[int, int]:
+    """Return the KiB that weft shares with targets, and how many blocks Python has."""
+    gc.collect()
+    shared = re.search(r"RssShmem:\s+(\d+)", Path("/proc/self/status").read_text())
+    assert shared is not None
+    return int(shared[1]), sys.getallocatedblocks()

@@ -138,7 +138,7 @@ impl Arena {
     /// Takes room for code.
     pub fn allocate(&mut self, length: usize) -> Result<TargetAddr> {
         let length = (length as u64).next_multiple_of(ALIGNMENT);
-        let start = self.free.take_last(length).ok_or_else(|| {
+        let start = self.free.take_shortest(length).ok_or_else(|| {
             Error::new(ErrorKind::LimitReached, "there is no room left for the code of probes")
                 .why(format!("{} MiB are in use", CODE >> 20))
                 .advice("remove some of the probes")

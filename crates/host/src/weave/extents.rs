@@ -1,54 +1,66 @@
 //! What is free of some memory: pieces that are taken, and given back in any order.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// The free pieces, by their start. No two of them touch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Extents(BTreeMap<u64, u64>);
+/// The free pieces. No two of them touch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Extents {
+    by_start: BTreeMap<u64, u64>,
+    /// Length and start.
+    by_length: BTreeSet<(u64, u64)>,
+}
 
 impl Extents {
     /// All of a range is free.
     pub fn new(range: Range<u64>) -> Self {
-        Self(BTreeMap::from([(range.start, range.end - range.start)]))
+        let mut all = Self::default();
+        all.keep(range.start, range.end - range.start);
+        all
     }
 
     /// Takes the lowest room there is for a length, at a multiple of `alignment`.
     pub fn take_lowest(&mut self, length: u64, alignment: u64) -> Option<u64> {
-        let (start, size, at) = self.0.iter().find_map(|(&start, &size)| {
+        let (start, size, at) = self.by_start.iter().find_map(|(&start, &size)| {
             let at = start.next_multiple_of(alignment);
             (at + length <= start + size).then_some((start, size, at))
         })?;
-        self.0.remove(&start);
+        self.forget(start);
         self.keep(start, at - start);
         self.keep(at + length, start + size - at - length);
         Some(at)
     }
 
-    /// Takes the start of the last piece that is long enough. That is almost always the last of all,
-    /// which nothing has been taken from.
-    pub fn take_last(&mut self, length: u64) -> Option<u64> {
-        let found = self.0.iter().rev().find(|&(_, &size)| size >= length);
-        let (start, size) = found.map(|(&start, &size)| (start, size))?;
-        self.0.remove(&start);
+    /// Takes the start of the shortest piece that is long enough: what was given back is used again
+    /// before anything that nobody has used yet.
+    pub fn take_shortest(&mut self, length: u64) -> Option<u64> {
+        let &(size, start) = self.by_length.range((length, 0)..).next()?;
+        self.forget(start);
         self.keep(start + length, size - length);
         Some(start)
     }
 
     fn keep(&mut self, start: u64, length: u64) {
         if length > 0 {
-            self.0.insert(start, length);
+            self.by_start.insert(start, length);
+            self.by_length.insert((length, start));
         }
+    }
+
+    /// Forgets the piece that begins at an address, if there is one; returns its length.
+    fn forget(&mut self, start: u64) -> Option<u64> {
+        let length = self.by_start.remove(&start)?;
+        self.by_length.remove(&(length, start));
+        Some(length)
     }
 
     /// Gives a piece back.
     pub fn give(&mut self, mut start: u64, mut length: u64) {
-        if let Some(after) = self.0.remove(&(start + length)) {
-            length += after;
-        }
-        if let Some((&before, &size)) = self.0.range(..start).next_back()
+        length += self.forget(start + length).unwrap_or(0);
+        if let Some((&before, &size)) = self.by_start.range(..start).next_back()
             && before + size == start
         {
+            self.forget(before);
             start = before;
             length += size;
         }
@@ -87,9 +99,36 @@ mod tests {
     fn what_does_not_fit_takes_nothing() {
         let mut free = Extents::new(8..72);
         assert_eq!(free.take_lowest(57, 64), None);
-        assert_eq!(free.take_last(65), None);
+        assert_eq!(free.take_shortest(65), None);
         assert_eq!(free, Extents::new(8..72));
-        assert_eq!(free.take_last(64), Some(8));
+        assert_eq!(free.take_shortest(64), Some(8));
         assert_eq!(free.take_lowest(1, 1), None);
+    }
+
+    #[test]
+    fn what_was_given_back_is_used_before_what_is_new() {
+        let mut free = Extents::new(0..1000);
+        let [first, _, third, _] = [30, 10, 20, 10].map(|n| free.take_shortest(n).unwrap());
+        free.give(first, 30);
+        free.give(third, 20);
+        assert_eq!(free.take_shortest(16), Some(third));
+        assert_eq!(free.take_shortest(16), Some(first));
+        assert_eq!(free.take_shortest(16), Some(70));
+    }
+
+    #[test]
+    fn those_that_come_before_others_go_take_no_more_and_more() {
+        let mut free = Extents::new(0..1 << 20);
+        let lengths = || (1..100).map(|n| 16 * n);
+        let mut highest = 0;
+        let mut last: Vec<(u64, u64)> = Vec::new();
+        for _ in 0..1000 {
+            let next: Vec<(u64, u64)> =
+                lengths().map(|length| (free.take_shortest(length).unwrap(), length)).collect();
+            highest = next.iter().map(|&(at, length)| at + length).fold(highest, u64::max);
+            last.into_iter().for_each(|(at, length)| free.give(at, length));
+            last = next;
+        }
+        assert!(highest <= 3 * lengths().sum::<u64>(), "{highest}");
     }
 }
