@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
-from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from weft.errors import InvalidArgument
 from weft.mdl.diagnostics import did_you_mean
@@ -20,8 +19,10 @@ if TYPE_CHECKING:
 __all__ = ["TargetProgram"]
 
 _PATTERN = frozenset("*?[")
-_KEPT = 64
-"""For how many sets of functions the points are kept."""
+_KEPT = 1 << 17
+"""How many functions and points are kept, of those that were asked for last."""
+
+_Asked: TypeAlias = "tuple[tuple[tuple[int, tuple[str, str]], ...], PointSelection]"
 
 
 class TargetProgram:
@@ -34,7 +35,9 @@ class TargetProgram:
         self._session = session
         self._tree = session.resources()
         # Metrics are asked for at the same functions again and again.
-        self._points = lru_cache(_KEPT)(self._look_for_points)
+        self._points: dict[_Asked, list[Point]] = {}
+        """What was asked for last is last."""
+        self._kept = 0
 
     def procedures(self, path: str) -> Procedures:
         """The functions that a path below ``/Code`` stands for; none when there is none."""
@@ -79,12 +82,16 @@ class TargetProgram:
 
     def points(self, procedures: Procedures, kind: PointSelection) -> list[Point]:
         """The points of a kind that functions have."""
-        return self._points(tuple(procedures.items()), kind)
-
-    def _look_for_points(
-        self, procedures: tuple[tuple[int, tuple[str, str]], ...], kind: PointSelection
-    ) -> list[Point]:
-        return self._session._points_of(dict(procedures), kind)[0]
+        asked = tuple(procedures.items()), kind
+        found = self._points.pop(asked, None)
+        if found is None:
+            found = self._session._points_of(procedures, kind)[0]
+            self._kept += len(procedures) + len(found)
+        self._points[asked] = found
+        while self._kept > _KEPT and len(self._points) > 1:
+            oldest = next(iter(self._points))
+            self._kept -= len(oldest[0]) + len(self._points.pop(oldest))
+        return found
 
     def variable(self, name: str) -> tuple[int, int]:
         """The address and the size of a variable."""
