@@ -36,6 +36,7 @@ check:  ## Everything that can be said without running the code
 	$(BIN)/mypy
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
+	cargo clippy --locked --package weft-agent --features clone --all-targets -- -D warnings
 	$(BIN)/towncrier build --draft --version unreleased
 
 .PHONY: test
@@ -63,6 +64,15 @@ bench-budget: release  ## What a budget holds, on three programs
 bench-metrics: release  ## How long a metric takes to come, and what sampling takes
 	$(PY) benchmarks/metrics.py
 
+.PHONY: bench-clone
+bench-clone: release  ## What running translated costs, beside native and the peers
+	$(PY) benchmarks/clone.py
+	$(PY) benchmarks/java_kernels.py
+
+.PHONY: zoo
+zoo: release  ## Programs of the distribution, native and cloned, and the table of them
+	$(PY) -m tests.zoo --table docs/reference/compatibility.md
+
 .PHONY: soak
 soak: release  ## The long forms of slow tests: thousands of attaches, kills, probes, fuzzing
 	$(PY) -m tests.soak.attach --long
@@ -70,6 +80,8 @@ soak: release  ## The long forms of slow tests: thousands of attaches, kills, pr
 	$(PY) -m tests.soak.probes --long
 	$(PY) -m tests.soak.metrics --long
 	$(PY) -m tests.cpython --long
+	WEFT_TORTURE=long $(PY) -m pytest -q tests/e2e/test_clone_torture.py
+	$(PY) -m tests.own_tests
 	WEFT_CASES=10000 $(PY) -m pytest -q tests/unit -k "survived or space_changes"
 	WEFT_CASES=1000000 cargo test --locked --release -p weft-snippet --test differential
 	cargo test --locked --release -p weft-code --test executed -- --ignored --nocapture

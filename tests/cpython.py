@@ -98,12 +98,12 @@ def parse(output: str) -> Outcome:
     return outcome
 
 
-def differences(alone: Outcome, woven: Outcome) -> list[str]:
+def differences(alone: Outcome, other: Outcome, how: str = "woven") -> list[str]:
     """Return in words which tests came out differently."""
     return [
-        f"{name}: {alone.get(name, 'missing')} alone, {woven.get(name, 'missing')} woven"
-        for name in sorted(alone.keys() | woven.keys())
-        if alone.get(name) != woven.get(name)
+        f"{name}: {alone.get(name, 'missing')} alone, {other.get(name, 'missing')} {how}"
+        for name in sorted(alone.keys() | other.keys())
+        if alone.get(name) != other.get(name)
     ]
 
 

@@ -1,4 +1,5 @@
-//! Builds the agent for life without a libc and hands its file to `agent_image.rs`.
+//! Builds the agent for life without a libc and hands its file to `agent_image.rs`; and once more, with
+//! the clone engine in it, for `clone/image.rs`.
 //!
 //! Cargo cannot build one crate of a workspace with flags of its own, so this runs a second cargo,
 //! in a target directory of its own, for the agent only.
@@ -35,22 +36,25 @@ fn main() {
     }
     println!("cargo::rerun-if-changed=build.rs");
 
-    let target_dir = out.join("agent");
-    let status = Command::new(env::var_os("CARGO").expect("cargo sets CARGO"))
-        .args(["rustc", "--quiet", "--package=weft-agent", "--profile=agent"])
-        .args(["--lib", "--crate-type=cdylib", "--target=x86_64-unknown-linux-gnu"])
-        .arg("--manifest-path")
-        .arg(crates.join("agent/Cargo.toml"))
-        .arg("--target-dir")
-        .arg(&target_dir)
-        .env("CARGO_ENCODED_RUSTFLAGS", RUSTFLAGS.join("\x1f"))
-        .env_remove("RUSTFLAGS")
-        // Clippy and other wrappers of the outer build are for the outer build.
-        .env_remove("RUSTC_WRAPPER")
-        .env_remove("RUSTC_WORKSPACE_WRAPPER")
-        .status()
-        .expect("cargo can be started");
-    assert!(status.success(), "the agent does not build");
-    let file = target_dir.join("x86_64-unknown-linux-gnu/agent/libweft_agent.so");
-    println!("cargo::rustc-env=WEFT_AGENT={}", file.display());
+    for (feature, variable) in [(None, "WEFT_AGENT"), (Some("clone"), "WEFT_CLONE")] {
+        let target_dir = out.join(feature.unwrap_or("agent"));
+        let status = Command::new(env::var_os("CARGO").expect("cargo sets CARGO"))
+            .args(["rustc", "--quiet", "--package=weft-agent", "--profile=agent"])
+            .args(["--lib", "--crate-type=cdylib", "--target=x86_64-unknown-linux-gnu"])
+            .args(feature.map(|feature| format!("--features={feature}")))
+            .arg("--manifest-path")
+            .arg(crates.join("agent/Cargo.toml"))
+            .arg("--target-dir")
+            .arg(&target_dir)
+            .env("CARGO_ENCODED_RUSTFLAGS", RUSTFLAGS.join("\x1f"))
+            .env_remove("RUSTFLAGS")
+            // Clippy and other wrappers of the outer build are for the outer build.
+            .env_remove("RUSTC_WRAPPER")
+            .env_remove("RUSTC_WORKSPACE_WRAPPER")
+            .status()
+            .expect("cargo can be started");
+        assert!(status.success(), "the agent does not build");
+        let file = target_dir.join("x86_64-unknown-linux-gnu/agent/libweft_agent.so");
+        println!("cargo::rustc-env={variable}={}", file.display());
+    }
 }

@@ -135,6 +135,33 @@ class Target:
         """How much a ring or a map has lost for want of room."""
 
 @final
+class Cloned:
+    """One program that runs from a clone of its code."""
+
+    @staticmethod
+    def launch(
+        command: list[str],
+        environment: list[tuple[str, str]] | None,
+        directory: str | None,
+        streams: tuple[int | None, int | None, int | None],
+        cache_size: int | None,
+        sees_changes: bool,
+        follows: bool,
+    ) -> Cloned:
+        """Start a program, which runs."""
+    @property
+    def pid(self) -> int:
+        """The process."""
+    def wait(self, timeout: float | None) -> int | None:
+        """Wait for its end; its exit code, or nothing when the time is over."""
+    def stats(self) -> list[tuple[str, int]]:
+        """What the engine has counted, by name."""
+    def cycles(self) -> int:
+        """The processor's counter of cycles, now."""
+    def leave(self) -> None:
+        """Answer its processes no more."""
+
+@final
 class Sampler:
     """Many values of one target, to be read again and again; reading stops nothing."""
 

@@ -10,10 +10,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Literal, TypeAlias
+from typing import IO, TYPE_CHECKING, Literal, TypeAlias, overload
 
 from weft import _native
 from weft._live_modules import live_modules
+from weft.clone import Cloned
 from weft.errors import BadFile, InvalidArgument, TargetGone
 from weft.model import Function, Mapping, Module, Pause, Pong, Process, Processor, Registers, Thread
 from weft.probes import Point, PointSelection, Probe, kind_of
@@ -49,17 +50,51 @@ def attach(pid: int) -> Session:
     return Session(_native.Target.attach(pid))
 
 
+@overload
 def run(
     command: Sequence[str | os.PathLike[str]],
     *,
+    weaver: Literal["patch"] = "patch",
     env: MappingType[str, str] | None = None,
     cwd: str | os.PathLike[str] | None = None,
     stdin: Stream = None,
     stdout: Stream = None,
     stderr: Stream = None,
-) -> Session:
-    """Start a program, stopped before its first instruction and with weft's agent loaded.
+) -> Session: ...
 
+
+@overload
+def run(
+    command: Sequence[str | os.PathLike[str]],
+    *,
+    weaver: Literal["clone"],
+    env: MappingType[str, str] | None = None,
+    cwd: str | os.PathLike[str] | None = None,
+    stdin: Stream = None,
+    stdout: Stream = None,
+    stderr: Stream = None,
+    cache_size: int | None = None,
+    sees_changes: bool = True,
+    follows: bool = True,
+) -> Cloned: ...
+
+
+def run(
+    command: Sequence[str | os.PathLike[str]],
+    *,
+    weaver: Literal["patch", "clone"] = "patch",
+    env: MappingType[str, str] | None = None,
+    cwd: str | os.PathLike[str] | None = None,
+    stdin: Stream = None,
+    stdout: Stream = None,
+    stderr: Stream = None,
+    cache_size: int | None = None,
+    sees_changes: bool = True,
+    follows: bool = True,
+) -> Session | Cloned:
+    """Start a program with weft in it.
+
+    With the patch weaver it stands before its first instruction, with weft's agent loaded:
     :meth:`Session.resume` or :meth:`Session.wait` let it run; so does leaving the session, which
     takes weft out of the program but does not end it.
 
@@ -67,11 +102,19 @@ def run(
     with weft.run(["ls", "-l"]) as session:
         code = session.wait()
     ```
+
+    With the clone weaver it runs at once, from a clone of its code. ``cache_size`` is how many
+    bytes of clone a process may have, 256 MiB if it is not given. Without ``sees_changes`` code
+    that changes itself goes wrong, and without ``follows`` other programs that it starts run
+    natively: both are for tests.
     """
     environment = None if env is None else [(str(key), str(value)) for key, value in env.items()]
     directory = None if cwd is None else os.fspath(cwd)
     streams = (_descriptor(stdin), _descriptor(stdout), _descriptor(stderr))
     words = [os.fspath(word) for word in command]
+    if weaver == "clone":
+        options = (cache_size, sees_changes, follows)
+        return Cloned(_native.Cloned.launch(words, environment, directory, streams, *options))
     return Session(_native.Target.launch(words, environment, directory, streams))
 
 

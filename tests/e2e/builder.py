@@ -95,6 +95,46 @@ RECIPES = {
             ),
         ),
     ),
+    "clone_bare": Recipe(
+        "clone/bare.S",
+        (("gcc", "-nostdlib", "-static", "-no-pie", "{source}", "-o", "{out}"),),
+    ),
+    **{
+        f"clone_plain_{link}": _compile(compiler, "clone/plain.c", *flags)
+        for link, compiler, flags in [
+            ("static", "gcc", ("-fno-pie", "-static")),
+            ("static_pie", "gcc", ("-fPIE", "-static-pie")),
+            ("non_pie", "gcc", ("-fno-pie", "-no-pie")),
+            ("pie", "gcc", ("-fPIE", "-pie")),
+            ("musl_static", "musl-gcc", ("-static",)),
+            ("musl", "musl-gcc", ()),
+        ]
+    },
+    "clone_flow": _compile("gcc", "clone/flow.c", "-rdynamic"),
+    "clone_state": _compile("gcc", "clone/state.c"),
+    "clone_vectors": _compile("gcc", "clone/vectors.c", "-mfsgsbase", "-lm"),
+    "clone_faults": _compile("gcc", "clone/faults.c"),
+    "clone_actions": _compile("gcc", "clone/actions.c"),
+    "clone_contexts": _compile("gcc", "clone/contexts.c"),
+    "clone_threads": _compile("gcc", "clone/threads.c"),
+    "clone_processes": _compile("gcc", "clone/processes.c"),
+    "clone_smc": _compile("gcc", "clone/smc.c"),
+    "clone_smc_memory": Recipe(
+        "clone/smc_memory.c",
+        (
+            *(
+                (
+                    *("gcc", *C, "-fPIC", "-shared", f"-DVALUE={number}"),
+                    *("{folder}/clone/smc_library.c", "-o", f"{{out}}.{number}.so"),
+                )
+                for number in (1, 2)
+            ),
+            ("gcc", *C, "{source}", "-o", "{out}"),
+        ),
+    ),
+    "clone_smc_stack": _compile("gcc", "clone/smc_stack.c", "-Wl,-z,execstack"),
+    "clone_smc_threads": _compile("gcc", "clone/smc_threads.c"),
+    "clone_throwing": _compile("g++", "clone/throwing.cpp", "-fnon-call-exceptions"),
     "thirty_two_bits": Recipe(
         "thirty_two_bits.s",
         (

@@ -62,7 +62,10 @@ with weft.attach(4711) as session:
 
 assert_type(weft.run(["ls", "-l"], cwd="/").wait(timeout=1.0), int | None)
 weft.attach("4711")  # type: ignore[arg-type]
-weft.run("ls -l", stdin=1.5)  # type: ignore[arg-type]
+weft.run("ls -l", stdin=1.5)  # type: ignore[call-overload]
+with weft.run(["ls", "-l"], weaver="clone", cache_size=1 << 20) as program:
+    assert_type(program.wait(), int | None)
+    assert_type(program.stats().blocks, int)
 
 NoSuchProcess()  # type: ignore[call-arg]
 NoSuchProcess(7)  # type: ignore[arg-type]

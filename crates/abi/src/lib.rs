@@ -12,8 +12,13 @@
 //! plain memory to the other side, so no field may hold a pointer that the reader would follow.
 #![no_std]
 
+mod clone;
 mod probes;
 
+pub use clone::{
+    CLONE_MAGIC, CLONE_NAME, CloneControl, CloneRegisters, CloneStart, CloneStats, EXEC_COUNT,
+    ExecRequest, REPORT_SIZE, exec, option,
+};
 pub use probes::{
     CHANGE_COUNT, CHANGE_SIZE, CHANGES_OFFSET, Change, PROBES_MAGIC, PROBES_NAME, PROBES_VERSION,
     Piece, ProbesHead, VALUES_COUNT, VALUES_NAME,

@@ -5,6 +5,11 @@
 //! thread home, whether weft is still alive or not.
 #![cfg_attr(not(test), no_std)]
 
+#[cfg(feature = "clone")]
+extern crate alloc;
+
+#[cfg(feature = "clone")]
+mod clone;
 mod cpu;
 #[cfg(weft_freestanding)]
 mod freestanding;

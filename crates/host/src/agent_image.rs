@@ -93,41 +93,62 @@ impl AgentImage {
     }
 }
 
-fn parse(file: &[u8]) -> Result<AgentImage, String> {
-    let text = |e: object::read::Error| e.to_string();
-    let object = ElfFile64::<object::Endianness>::parse(file).map_err(text)?;
-    let endian = object.elf_header().endian().map_err(text)?;
-    let mut bytes = Vec::new();
-    let mut data_start = None;
-    for segment in object.elf_program_headers() {
-        if segment.p_type(endian) != elf::PT_LOAD {
-            continue;
-        }
-        let (start, size) = (segment.p_vaddr(endian), segment.p_memsz(endian));
-        if segment.p_flags(endian).0 & elf::PF_W.0 != 0 {
-            data_start.get_or_insert(start / PAGE * PAGE);
-        } else if data_start.is_some() {
-            return Err("a constant segment follows a writable one".into());
-        }
-        bytes.resize((start + size) as usize, 0);
-        let content = segment.data(endian, file).map_err(|()| "a segment is cut off")?;
-        bytes[start as usize..][..content.len()].copy_from_slice(content);
-    }
-    let mut relative = Vec::new();
-    for (at, relocation) in object.dynamic_relocations().into_iter().flatten() {
-        let object::RelocationFlags::Elf { r_type: elf::R_X86_64_RELATIVE } = relocation.flags()
-        else {
-            return Err(format!("a relocation is not relative: {relocation:?}"));
-        };
-        debug_assert_eq!(relocation.target(), RelocationTarget::Absolute);
-        relative.push((at, relocation.addend() as u64));
-    }
-    let entry = object
-        .dynamic_symbols()
-        .find(|symbol| symbol.name() == Ok("weft_agent_enter"))
-        .ok_or("it has no way in")?
-        .address();
+/// A freestanding file, laid out as it will be in memory.
+pub struct Freestanding {
+    /// Its bytes, before relocation.
+    pub bytes: Vec<u8>,
+    /// Where what is writable begins.
+    pub data_start: Option<u64>,
+    /// Where in the bytes an address stands that is relative to their start, and that address.
+    pub relative: Vec<(u64, u64)>,
+    /// Its way in.
+    pub entry: u64,
+}
 
+impl Freestanding {
+    /// Reads a file that `build.rs` has built.
+    pub fn parse(file: &[u8], entry: &str) -> Result<Self, String> {
+        let text = |e: object::read::Error| e.to_string();
+        let object = ElfFile64::<object::Endianness>::parse(file).map_err(text)?;
+        let endian = object.elf_header().endian().map_err(text)?;
+        let mut bytes = Vec::new();
+        let mut data_start = None;
+        for segment in object.elf_program_headers() {
+            if segment.p_type(endian) != elf::PT_LOAD {
+                continue;
+            }
+            let (start, size) = (segment.p_vaddr(endian), segment.p_memsz(endian));
+            if segment.p_flags(endian).0 & elf::PF_W.0 != 0 {
+                data_start.get_or_insert(start / PAGE * PAGE);
+            } else if data_start.is_some() {
+                return Err("a constant segment follows a writable one".into());
+            }
+            bytes.resize((start + size) as usize, 0);
+            let content = segment.data(endian, file).map_err(|()| "a segment is cut off")?;
+            bytes[start as usize..][..content.len()].copy_from_slice(content);
+        }
+        let mut relative = Vec::new();
+        for (at, relocation) in object.dynamic_relocations().into_iter().flatten() {
+            let object::RelocationFlags::Elf { r_type: elf::R_X86_64_RELATIVE } =
+                relocation.flags()
+            else {
+                return Err(format!("a relocation is not relative: {relocation:?}"));
+            };
+            debug_assert_eq!(relocation.target(), RelocationTarget::Absolute);
+            relative.push((at, relocation.addend() as u64));
+        }
+        let entry = object
+            .dynamic_symbols()
+            .find(|symbol| symbol.name() == Ok(entry))
+            .ok_or("it has no way in")?
+            .address();
+        Ok(Self { bytes, data_start, relative, entry })
+    }
+}
+
+fn parse(file: &[u8]) -> Result<AgentImage, String> {
+    let Freestanding { bytes, data_start, relative, entry } =
+        Freestanding::parse(file, "weft_agent_enter")?;
     let agent = (SLOT_COUNT as u64 * TRIP_SIZE).next_multiple_of(PAGE);
     let end = agent + (bytes.len() as u64).next_multiple_of(PAGE);
     let executable = data_start.map_or(end, |start| agent + start);

@@ -11,7 +11,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 /// What to start.
@@ -63,6 +63,8 @@ pub fn launch(launch: Launch) -> Result<(Child, Stopped)> {
     // SAFETY: between fork and exec, only system calls that allocate and lock nothing.
     unsafe {
         command.pre_exec(move || {
+            // What Python ignores is not what the program shall ignore; the library restores SIGPIPE only.
+            libc::signal(libc::SIGXFSZ, libc::SIG_DFL);
             let pid = libc::getpid().to_ne_bytes();
             let mut byte = 0u8;
             if libc::write(announce_fd, pid.as_ptr().cast(), pid.len()) != pid.len() as isize
@@ -107,6 +109,19 @@ pub fn launch(launch: Launch) -> Result<(Child, Stopped)> {
         None => Err(Error::new(ErrorKind::LaunchFailed, format!("{name} did not start"))
             .why("it was killed before its first instruction")),
     }
+}
+
+/// How a program that was started has ended, if it has. Stops that are for a tracer, who may be another
+/// thread of weft's, are left to it: any thread that waits for the child would be given them.
+pub fn ended(child: &mut Child) -> io::Result<Option<ExitStatus>> {
+    // SAFETY: plain numbers; the kernel fills them in.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: the kernel writes to the structure.
+    let result = unsafe { libc::waitid(libc::P_PID, child.id(), &raw mut info, options) };
+    let has_ended = matches!(info.si_code, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED);
+    // Whatever is wrong, the library says it best.
+    if result != 0 || has_ended { child.try_wait() } else { Ok(None) }
 }
 
 /// Waits until the seized child has become the program; nothing when it ends instead.

@@ -3,6 +3,8 @@
 use pyo3::prelude::*;
 
 mod checks;
+mod child;
+mod cloned;
 mod errors;
 mod probes;
 mod process;
@@ -15,6 +17,7 @@ mod target;
 fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
     m.add_class::<target::Target>()?;
+    m.add_class::<cloned::Cloned>()?;
     m.add_class::<sampler::Sampler>()?;
     m.add_function(wrap_pyfunction!(process::maps, m)?)?;
     m.add_function(wrap_pyfunction!(process::threads, m)?)?;

@@ -1,5 +1,6 @@
 //! `weft._native.Target`: one process with weft's agent in it.
 
+use crate::child::Waited;
 use crate::errors::to_python;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -9,22 +10,18 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::Child;
 use std::sync::{Mutex, MutexGuard};
-use std::time::{Duration, Instant};
-use weft_host::{Error, ErrorKind, Launch, TargetAddr, exit_code, memory};
-
-/// How often a waiting call looks whether the user has pressed Ctrl-C.
-const SIGNAL_CHECK: Duration = Duration::from_millis(50);
+use weft_host::{Error, ErrorKind, Launch, TargetAddr, memory};
 
 #[pyclass(frozen, module = "weft._native")]
 pub struct Target {
     pid: i32,
     inner: Mutex<weft_host::Target>,
-    child: Mutex<Option<Child>>,
+    child: Option<Waited>,
 }
 
 impl Target {
     fn new(target: weft_host::Target, child: Option<Child>) -> Self {
-        Self { pid: target.pid(), inner: Mutex::new(target), child: Mutex::new(child) }
+        Self { pid: target.pid(), inner: Mutex::new(target), child: child.map(Waited::new) }
     }
 
     pub(crate) fn lock(&self) -> PyResult<MutexGuard<'_, weft_host::Target>> {
@@ -42,7 +39,7 @@ impl Target {
 }
 
 /// The environment of a program, as Python hands it over.
-type Environment = Vec<(OsString, OsString)>;
+pub type Environment = Vec<(OsString, OsString)>;
 
 #[pymethods]
 impl Target {
@@ -61,8 +58,7 @@ impl Target {
         directory: Option<PathBuf>,
         streams: [Option<i32>; 3],
     ) -> PyResult<Self> {
-        let [input, output, error] = streams.map(|stream| stream.map(duplicate).transpose());
-        let launch = Launch { command, environment, directory, streams: [input?, output?, error?] };
+        let launch = launch_of(command, environment, directory, streams)?;
         let launched = py.detach(|| weft_host::Target::launch(launch));
         let (target, child) = launched.map_err(to_python)?;
         Ok(Self::new(target, Some(child)))
@@ -150,15 +146,16 @@ impl Target {
 
     #[pyo3(signature = (timeout))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<i32>> {
-        let deadline =
-            timeout.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds.max(0.0)));
-        loop {
-            let ended = py.detach(|| self.wait_a_little(deadline))?;
-            if ended.is_some() || deadline.is_some_and(|d| Instant::now() >= d) {
-                return Ok(ended);
-            }
-            py.check_signals()?;
-        }
+        let child = self.child.as_ref().ok_or_else(|| {
+            to_python(
+                Error::new(
+                    ErrorKind::InvalidArgument,
+                    format!("process {} is not weft's child", self.pid),
+                )
+                .why("only a program that weft has started can be waited for"),
+            )
+        })?;
+        child.wait(py, timeout)
     }
 
     fn detach(&self, py: Python<'_>) -> PyResult<()> {
@@ -199,33 +196,15 @@ impl Target {
     }
 }
 
-impl Target {
-    fn wait_a_little(&self, deadline: Option<Instant>) -> PyResult<Option<i32>> {
-        let mut child = self
-            .child
-            .lock()
-            .map_err(|_| PyRuntimeError::new_err("an earlier call has panicked"))?;
-        let child = child.as_mut().ok_or_else(|| {
-            to_python(
-                Error::new(
-                    ErrorKind::InvalidArgument,
-                    format!("process {} is not weft's child", self.pid),
-                )
-                .why("only a program that weft has started can be waited for"),
-            )
-        })?;
-        let until = Instant::now() + SIGNAL_CHECK;
-        let until = deadline.map_or(until, |d| until.min(d));
-        loop {
-            if let Some(status) = child.try_wait()? {
-                return Ok(Some(exit_code(status)));
-            }
-            if Instant::now() >= until {
-                return Ok(None);
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
+/// What to start, as Python says it.
+pub fn launch_of(
+    command: Vec<OsString>,
+    environment: Option<Environment>,
+    directory: Option<PathBuf>,
+    streams: [Option<i32>; 3],
+) -> PyResult<Launch> {
+    let [input, output, error] = streams.map(|stream| stream.map(duplicate).transpose());
+    Ok(Launch { command, environment, directory, streams: [input?, output?, error?] })
 }
 
 /// A copy of one of Python's descriptors, for the program to have.

@@ -78,7 +78,7 @@ class CommandFolder(click.Group):
 @click.group(
     cls=CommandFolder,
     package=__name__,
-    helpers=("measure", "output"),
+    helpers=("clone", "measure", "output"),
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, prog_name="weft")

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO, TypeVar
 
 import click
@@ -20,6 +22,9 @@ from weft.errors import Internal, InvalidArgument, WeftError
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+"""Signals that ask weft to end are for the program to answer."""
 
 INTERRUPTED = 130
 """The exit code after Ctrl-C: 128 and the number of SIGINT, as shells have it."""
@@ -63,6 +68,19 @@ def file_option(help_text: str) -> Callable[[_Function], _Function]:
         type=click.Path(exists=True, dir_okay=False),
         help=help_text,
     )
+
+
+def forward_signals(pid: int) -> None:
+    """Let a program that was started answer the signals that ask weft to end."""
+
+    def forward(number: int, _frame: FrameType | None) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+    for number in FORWARDED:
+        signal.signal(number, forward)
+    # Ctrl-C reaches the program directly: whether to end is its decision.
+    signal.signal(signal.SIGINT, lambda _number, _frame: None)
 
 
 def console(*, stderr: bool = False) -> Console:

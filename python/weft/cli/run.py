@@ -5,23 +5,42 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from types import FrameType
 from typing import Any
 
 import click
 
 import weft
 from weft import errors
-from weft.cli import measure
-from weft.cli.output import print_json
+from weft.cli import clone, measure
+from weft.cli.output import forward_signals, print_json
 from weft.metrics.model import TargetFacts
-
-#: Signals that ask weft to end are for the program to answer.
-FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.option(
+    "--weaver",
+    type=click.Choice(["patch", "clone"]),
+    default="patch",
+    show_default=True,
+    help="How weft works: by changing chosen places, or by running a clone of all code.",
+)
+@click.option(
+    "--cache-size",
+    metavar="BYTES",
+    help="How much clone a process may have: 64M; without it 256M. Only with --weaver clone.",
+)
+@click.option(
+    "--stats",
+    is_flag=True,
+    help="Say at the end what the clone engine did. Only with --weaver clone.",
+)
+@click.option(
+    "--stats-file",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, writable=True),
+    help="Write that to a file, as JSON.",
+)
 @measure.options
 @click.pass_context
 def command(ctx: click.Context, /, program: tuple[str, ...], **options: Any) -> None:
@@ -36,17 +55,14 @@ def command(ctx: click.Context, /, program: tuple[str, ...], **options: Any) -> 
       weft run -m calls@/Code/libc.so.6/malloc -- ls -l
       weft run -e 'entry malloc { bytes += $arg[0]; count++ }' -- ls -l
       weft run -m alloc_bytes -o out.json --format json -- sqlite3 :memory: 'select 1;'
+      weft run --weaver clone --stats -- ls -l
     """
+    if options.pop("weaver") == "clone":
+        ctx.exit(clone.run(program, options))
+    clone.refuse(options)
     wanted = measure.wish(options)
     session = weft.run(program)
-
-    def forward(number: int, _frame: FrameType | None) -> None:
-        os.kill(session.pid, number)
-
-    for number in FORWARDED:
-        signal.signal(number, forward)
-    # Ctrl-C reaches the program directly: whether to end is its decision.
-    signal.signal(signal.SIGINT, lambda _number, _frame: None)
+    forward_signals(session.pid)
 
     if not wanted.is_empty:
         ctx.exit(_measure(session, wanted, program))

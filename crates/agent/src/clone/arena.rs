@@ -1,0 +1,235 @@
+//! Memory for the clone: one piece of it, near the code that it is a clone of.
+//!
+//! It is mapped twice, to be executed here and to be written there, and nowhere both. Code that runs
+//! grows from the front, code that seldom runs from the back.
+
+use super::emit::Out;
+use super::regions::Regions;
+use super::system::{self, PAGE};
+use super::translate::{Cold, MOST, MOST_COLD};
+use alloc::vec::Vec;
+
+/// How much memory an arena may take; the kernel gives it as it is used.
+pub const SIZE: u64 = 128 << 20;
+const HEAD: u64 = 64;
+
+/// Ways out of the clone.
+#[derive(Clone, Copy, Debug)]
+pub struct Gates {
+    pub exit: u64,
+    pub system_call: u64,
+    pub wrong: u64,
+    pub check: u64,
+}
+
+/// What is in one half of an arena.
+#[derive(Debug, Default)]
+pub struct Half {
+    /// Where it begins and ends.
+    start: u64,
+    end: u64,
+    /// Where the next block goes, and where the cold part begins.
+    hot: u64,
+    cold: u64,
+    /// Pieces of the cold part, the newest at the lowest address.
+    pieces: Vec<(u32, Cold)>,
+    /// Blocks in the order of their addresses.
+    pub blocks: Vec<u32>,
+}
+
+impl Half {
+    pub fn contains(&self, address: u64) -> bool {
+        (self.start..self.end).contains(&address)
+    }
+
+    /// The piece of the cold part that holds an address: where it begins, and what it is.
+    pub fn piece(&self, address: u64) -> Option<(u64, Cold)> {
+        if address < self.cold || address >= self.end {
+            return None;
+        }
+        let distance = (self.end - address) as u32;
+        let index = self.pieces.partition_point(|&(start, _)| start < distance);
+        let &(start, kind) = self.pieces.get(index)?;
+        Some((self.end - u64::from(start), kind))
+    }
+}
+
+#[derive(Debug)]
+pub struct Arena {
+    /// Where it is executed.
+    pub rx: u64,
+    /// Where it is written.
+    rw: u64,
+    gates: Gates,
+    /// What is written to.
+    pub half: Half,
+    /// What was thrown away, and threads may still be in.
+    pub retired: Half,
+    /// Where a child finds its own, while it is being forked.
+    copy: usize,
+}
+
+impl Arena {
+    /// Maps an arena near an address.
+    pub fn map(near: u64, exits: [u64; 4], half: u64) -> Option<Self> {
+        let protection = system::PROT_READ | system::PROT_WRITE;
+        let flags = system::MAP_SHARED | system::MAP_ANONYMOUS | system::MAP_NORESERVE;
+        let size = SIZE as usize;
+        // SAFETY: new memory. Mapping it a second time takes a shared mapping and no length.
+        let (rw, rx) = unsafe {
+            let rw = system::call6(system::MMAP, [0, size, protection, flags, usize::MAX, 0]);
+            let rw = usize::try_from(rw).ok()?;
+            // What is the engine's own is in the way, too.
+            let mut regions = Regions::default();
+            regions.read();
+            let rx = regions.room(near, SIZE)?;
+            second_view(rw, rx as usize)?;
+            (rw as u64, rx)
+        };
+        let gate = |number: u64| rx + number * 16;
+        let gates = Gates { exit: gate(0), system_call: gate(1), wrong: gate(2), check: gate(3) };
+        let mut head = Out { rw: rw as *mut u8, rx, length: 0 };
+        for exit in exits {
+            head.bytes(&[0xff, 0x25, 2, 0, 0, 0, 0xcc, 0xcc]); // jmp [rip + 2]
+            head.u64(exit);
+        }
+        let mut arena =
+            Self { rx, rw, gates, half: Half::default(), retired: Half::default(), copy: 0 };
+        arena.use_half(half);
+        Some(arena)
+    }
+
+    /// Begins anew in one half of the memory.
+    fn use_half(&mut self, half: u64) {
+        let start = self.rx + half * (SIZE / 2);
+        let end = start + SIZE / 2;
+        let first = start.max(self.rx + HEAD);
+        self.half = Half { start, end, hot: first, cold: end, ..Half::default() };
+    }
+
+    /// Throws everything away and goes on in the other half, where nobody may be any more. Whoever is
+    /// still in this one finds it not executable, and is led on from there.
+    pub fn retire(&mut self, half: u64) {
+        let protect = |half: &Half, protection: usize| {
+            let (start, end) = (half.start.max(self.rx + PAGE) as usize, half.end as usize);
+            // SAFETY: this arena's own memory, never to be written here.
+            unsafe { system::call3(system::MPROTECT, start, end - start, protection) };
+        };
+        protect(&self.half, system::PROT_READ);
+        if self.retired.end != 0 {
+            protect(&self.retired, system::PROT_READ | system::PROT_EXEC);
+        }
+        let old = core::mem::take(&mut self.half);
+        self.use_half(half);
+        self.retired = old;
+    }
+
+    pub fn gates(&self) -> Gates {
+        self.gates
+    }
+
+    pub fn contains(&self, address: u64) -> bool {
+        (self.rx..self.rx + SIZE).contains(&address)
+    }
+
+    /// Whether an address is in the jumps to the agent.
+    pub fn is_gate(&self, address: u64) -> bool {
+        (self.rx..self.rx + HEAD).contains(&address)
+    }
+
+    /// How many bytes are in use.
+    pub fn used(&self) -> u64 {
+        (self.half.hot - self.half.start) + (self.half.end - self.half.cold)
+    }
+
+    /// Whether there is room for what a thread may want at once.
+    pub fn has_room(&self) -> bool {
+        const BLOCKS: usize = 8;
+        let most = MOST + MOST * MOST_COLD / super::translate::MOST_HOT;
+        self.half.cold - self.half.hot > (BLOCKS * most) as u64
+    }
+
+    /// Where the next block is written.
+    pub fn hot(&self) -> Out {
+        Out { rw: self.writable(self.half.hot), rx: self.half.hot, length: 0 }
+    }
+
+    /// Keeps what was written.
+    pub fn take_hot(&mut self, length: usize) {
+        self.half.hot = (self.half.hot + length as u64).next_multiple_of(16);
+    }
+
+    /// Takes room in the cold part.
+    pub fn cold(&mut self, length: usize, kind: Cold) -> Out {
+        let half = &mut self.half;
+        half.cold = (half.cold - length as u64) & !15;
+        half.pieces.push(((half.end - half.cold) as u32, kind));
+        Out { rw: self.writable(self.half.cold), rx: self.half.cold, length: 0 }
+    }
+
+    /// Where an address of the clone is written.
+    pub fn writable(&self, rx: u64) -> *mut u8 {
+        (rx - self.rx + self.rw) as *mut u8
+    }
+
+    /// Makes a copy for a child that is about to be forked: what it inherits is its parent's, who goes on
+    /// changing it.
+    pub fn copy_for_child(&mut self) {
+        let protection = system::PROT_READ | system::PROT_WRITE;
+        let flags = system::MAP_SHARED | system::MAP_ANONYMOUS | system::MAP_NORESERVE;
+        // SAFETY: new memory, as large as what is copied to it.
+        unsafe {
+            let args = [0, SIZE as usize, protection, flags, usize::MAX, 0];
+            let Ok(copy) = usize::try_from(system::call6(system::MMAP, args)) else {
+                super::fail("no memory for a child")
+            };
+            let offset = |address: u64| (address - self.rx) as usize;
+            let Half { start, end, hot, cold, .. } = self.half;
+            let [begin, end, hot, cold] = [start, end, hot, cold].map(offset);
+            for (from, to) in [(0, HEAD as usize), (begin, hot), (cold, end)] {
+                let target = (copy + from) as *mut u8;
+                let source = (self.rw as *const u8).add(from);
+                core::ptr::copy_nonoverlapping(source, target, to - from);
+            }
+            self.copy = copy;
+        }
+    }
+
+    /// In the child: takes the copy.
+    pub fn part_from_parent(&mut self) {
+        let size = SIZE as usize;
+        // SAFETY: the copy takes the place of both views of this arena.
+        unsafe {
+            if second_view(self.copy, self.rx as usize).is_none() {
+                super::fail("no memory for a child");
+            }
+            let moved = system::MREMAP_MAYMOVE | system::MREMAP_FIXED;
+            system::call6(system::MREMAP, [self.copy, size, size, moved, self.rw as usize, 0]);
+        }
+        // The child has one thread, and that is not in there.
+        self.retired = Half::default();
+    }
+
+    /// In the parent: the copy is the child's.
+    pub fn forget_copy(&mut self) {
+        // SAFETY: nobody else knows of it.
+        unsafe { system::call3(system::MUNMAP, self.copy, SIZE as usize, 0) };
+    }
+}
+
+/// Maps shared memory a second time, to be executed, at an address.
+///
+/// # Safety
+/// Whatever is at the address is replaced.
+unsafe fn second_view(rw: usize, rx: usize) -> Option<()> {
+    let size = SIZE as usize;
+    let flags = system::MREMAP_MAYMOVE | system::MREMAP_FIXED;
+    // SAFETY: no length means that the old mapping stays; the caller vouches for the place.
+    unsafe {
+        if system::call6(system::MREMAP, [rw, 0, size, flags, rx, 0]) < 0 {
+            return None;
+        }
+        let protection = system::PROT_READ | system::PROT_EXEC;
+        (system::call3(system::MPROTECT, rx, size, protection) == 0).then_some(())
+    }
+}

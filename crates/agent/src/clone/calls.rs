@@ -1,0 +1,221 @@
+//! The program's system calls. Most are made as they are; some the engine has to know of, and a few it
+//! answers itself.
+
+use super::regions::{Region, Regions};
+use super::state::{RAX, RCX};
+use super::system::{self, EFAULT, ENOSYS, PAGE};
+use super::thread::Thread;
+use super::{engine, pages, processes, signals, switch};
+
+const R11: usize = 11;
+const MAP_TYPE: usize = 0xf;
+const MREMAP_DONTUNMAP: u64 = 4;
+const MADV_DONTNEED: u64 = 4;
+const MADV_FREE: u64 = 8;
+const MADV_REMOVE: u64 = 9;
+const READV: usize = 19;
+const RECVMSG: usize = 47;
+const PREADV: usize = 295;
+const PROCESS_VM_READV: usize = 310;
+const PREADV2: usize = 327;
+/// As many as the kernel takes.
+const MOST_BUFFERS: u64 = 1024;
+/// What the kernel calls the end of what programs can map.
+const END_OF_ADDRESSES: u64 = 0x7fff_ffff_f000;
+const EPERM: isize = -1;
+/// The length of the instruction.
+const LENGTH: u64 = 2;
+
+/// Makes the system call that the program's registers ask for; `pc` is behind it already.
+pub fn system_call(thread: &mut Thread) {
+    let number = thread.general[RAX] as usize;
+    let next = thread.pc;
+    let result = match number {
+        system::RT_SIGRETURN => signals::return_from_handler(thread),
+        system::RT_SIGACTION => Some(signals::action(thread)),
+        system::SIGALTSTACK => Some(signals::alternate_stack(thread)),
+        system::RT_SIGPROCMASK => pass(thread).inspect(|&result| {
+            if result == 0 {
+                signals::after_mask_change(thread);
+            }
+        }),
+        system::MMAP
+        | system::MUNMAP
+        | system::MPROTECT
+        | system::PKEY_MPROTECT
+        | system::MREMAP
+        | system::MADVISE
+        | system::SHMAT
+        | system::SHMDT => memory(thread, number),
+        system::CLONE | system::CLONE3 | system::FORK | system::VFORK => {
+            processes::clone(thread, number)
+        }
+        system::EXECVE | system::EXECVEAT => processes::execute(thread),
+        system::EXIT => processes::exit(thread),
+        system::ARCH_PRCTL => gs_base(thread),
+        // A sequence that is not to be interrupted is not where the kernel would look for it.
+        system::RSEQ => Some(ENOSYS),
+        _ => pass(thread),
+    };
+    match result {
+        Some(result) => {
+            thread.general[RAX] = result as u64;
+            thread.general[RCX] = next;
+            thread.general[R11] = thread.flags;
+        }
+        None => thread.pc = next - LENGTH,
+    }
+}
+
+/// How many pages a system call may write to, as far as the engine takes care of it beforehand.
+const AHEAD: u64 = 256;
+
+/// Makes the call as it is; nothing if a signal came first.
+pub fn pass(thread: &mut Thread) -> Option<isize> {
+    let guarded = engine().pages.has_guarded();
+    if guarded {
+        free_buffers(thread);
+    }
+    let result = make(thread)?;
+    if result != EFAULT {
+        return Some(result);
+    }
+    // The kernel does not ask before it fails to write to a guarded page.
+    let mut engine = engine();
+    let guarded = engine.pages.all_guarded();
+    if guarded.is_empty() {
+        return Some(result);
+    }
+    for page in guarded {
+        pages::release(&mut engine, page);
+    }
+    drop(engine);
+    make(thread)
+}
+
+/// What the kernel is to write to must not be guarded: it would fail half-way.
+fn free_buffers(thread: &Thread) {
+    let [number, _, rdx, _, _, _, rsi, rdi, r8, r9, r10, ..] = thread.general;
+    let mut engine = engine();
+    let mut free = |address: u64| {
+        let region = engine.regions.at(address);
+        if region.is_some_and(|region| region.is_code() && region.is_writable()) {
+            for page in engine.pages.guarded_after(address, AHEAD) {
+                pages::release(&mut engine, page);
+            }
+        }
+    };
+    [rdi, rsi, rdx, r10, r8, r9].into_iter().for_each(&mut free);
+    // Some are told by a list.
+    let (list, count) = match number as usize {
+        READV | PREADV | PREADV2 | PROCESS_VM_READV => (rsi, rdx),
+        RECVMSG => match signals::read_program::<[u64; 4]>(rsi) {
+            Some([name, _, list, count]) => {
+                free(name);
+                (list, count)
+            }
+            None => return,
+        },
+        _ => return,
+    };
+    for index in 0..count.min(MOST_BUFFERS) {
+        if let Some([address, _]) = signals::read_program::<[u64; 2]>(list + 16 * index) {
+            free(address);
+        }
+    }
+}
+
+/// Makes the call as it is, whatever comes of it; nothing if a signal came first.
+pub fn make(thread: &mut Thread) -> Option<isize> {
+    let result = switch::call(thread);
+    (result != switch::ABANDONED).then_some(result)
+}
+
+/// Calls that change what is mapped.
+fn memory(thread: &mut Thread, number: usize) -> Option<isize> {
+    let [_, _, rdx, _, _, _, rsi, rdi, _, _, r10, ..] = thread.general;
+    let result = pass(thread)?;
+    if result < 0 && result > -4096 {
+        return Some(result);
+    }
+    let whole = |length: u64| length.next_multiple_of(PAGE);
+    let mut engine = engine();
+    let engine = &mut *engine;
+    match number {
+        system::MMAP => {
+            let start = result as u64;
+            let end = start + whole(rsi);
+            engine.forget(start, end);
+            engine.pages.remove(start, end);
+            let is_shared = r10 as usize & MAP_TYPE != system::MAP_PRIVATE;
+            engine.regions.insert(Region { start, end, protection: rdx as usize & 7, is_shared });
+        }
+        system::MUNMAP => {
+            engine.forget(rdi, rdi + whole(rsi));
+            engine.pages.remove(rdi, rdi + whole(rsi));
+            engine.regions.remove(rdi, rdi + whole(rsi));
+        }
+        system::MPROTECT | system::PKEY_MPROTECT => {
+            engine.forget(rdi, rdi + whole(rsi));
+            engine.regions.protect(rdi, rdi + whole(rsi), rdx as usize & 7);
+        }
+        system::MREMAP => {
+            let old = engine.regions.at(rdi).copied();
+            engine.forget(rdi, rdi + whole(rsi));
+            // With no old length, or where the kernel is asked to, the old mapping stays.
+            if rsi != 0 && r10 & MREMAP_DONTUNMAP == 0 {
+                engine.regions.remove(rdi, rdi + whole(rsi));
+            }
+            let (start, end) = (result as u64, result as u64 + whole(rdx));
+            engine.forget(start, end);
+            if let Some(old) = old {
+                engine.regions.insert(Region { start, end, ..old });
+            }
+        }
+        system::MADVISE if matches!(rdx, MADV_DONTNEED | MADV_FREE | MADV_REMOVE) => {
+            // What is there afterwards is something else, and guarded as it was.
+            let guarded = engine.pages.all_guarded();
+            let range = rdi / PAGE..(rdi + whole(rsi)) / PAGE;
+            for page in guarded.into_iter().filter(|page| range.contains(page)) {
+                pages::release(engine, page);
+            }
+            engine.forget(rdi, rdi + whole(rsi));
+        }
+        system::SHMAT => {
+            // How large it is, the kernel knows.
+            let mut now = Regions::default();
+            now.read();
+            if let Some(&region) = now.at(result as u64) {
+                engine.forget(region.start, region.end);
+                engine.pages.remove(region.start, region.end);
+                engine.regions.insert(region);
+            }
+        }
+        system::SHMDT => {
+            if let Some(&region) = engine.regions.at(rdi) {
+                engine.forget(region.start, region.end);
+                engine.pages.remove(region.start, region.end);
+                engine.regions.remove(region.start, region.end);
+            }
+        }
+        _ => {}
+    }
+    Some(result)
+}
+
+/// `arch_prctl`: `gs` is the engine's; the program's own is kept for it.
+fn gs_base(thread: &mut Thread) -> Option<isize> {
+    let (what, value) = (thread.general[7] as usize, thread.general[6]);
+    match what {
+        system::ARCH_SET_GS if value >= END_OF_ADDRESSES => Some(EPERM),
+        system::ARCH_SET_GS => {
+            thread.gs_base = value;
+            Some(0)
+        }
+        system::ARCH_GET_GS => {
+            let is_written = signals::write_program(value, thread.gs_base);
+            Some(if is_written { 0 } else { EFAULT })
+        }
+        _ => pass(thread),
+    }
+}

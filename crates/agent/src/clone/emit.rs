@@ -1,0 +1,155 @@
+//! The pieces of code that the engine writes, apart from copies of the program's own. None of them
+//! changes a flag.
+//!
+//! The distances within a piece are known to [`super::state`], which finds the program's registers in
+//! the middle of it.
+
+use super::thread::at;
+
+/// Bytes that are being written to the clone: through `rw`, to be executed at `rx`.
+#[derive(Debug)]
+pub struct Out {
+    pub rw: *mut u8,
+    pub rx: u64,
+    pub length: usize,
+}
+
+impl Out {
+    /// Where the next byte will be executed.
+    pub fn here(&self) -> u64 {
+        self.rx + self.length as u64
+    }
+
+    /// Writes bytes; their number is best known when this is compiled.
+    #[inline(always)]
+    pub fn bytes(&mut self, bytes: &[u8]) {
+        // SAFETY: whoever made this has made sure of the room.
+        unsafe {
+            core::ptr::copy_nonoverlapping(bytes.as_ptr(), self.rw.add(self.length), bytes.len());
+        }
+        self.length += bytes.len();
+    }
+
+    /// Writes the front of sixteen bytes, which is faster than to count.
+    #[inline(always)]
+    pub fn front(&mut self, bytes: &[u8; 16], length: usize) {
+        // SAFETY: whoever made this has made sure of room for more than that.
+        unsafe { self.rw.add(self.length).cast::<[u8; 16]>().write_unaligned(*bytes) };
+        self.length += length;
+    }
+
+    pub fn byte(&mut self, byte: u8) {
+        self.bytes(&[byte]);
+    }
+
+    pub fn u32(&mut self, value: u32) {
+        self.bytes(&value.to_le_bytes());
+    }
+
+    pub fn u64(&mut self, value: u64) {
+        self.bytes(&value.to_le_bytes());
+    }
+
+    /// The distance from behind the next four bytes to a place, which must be in reach.
+    pub fn distance(&mut self, to: u64) {
+        let distance = to.wrapping_sub(self.here() + 4) as i64;
+        self.u32(distance as i32 as u32);
+    }
+
+    /// `mov gs:[offset], register`
+    pub fn save(&mut self, register: u8, offset: usize) {
+        self.bytes(&[0x65, 0x48 | (register >> 3) << 2, 0x89, (register & 7) << 3 | 4, 0x25]);
+        self.u32(offset as u32);
+    }
+
+    /// `mov register, gs:[offset]`
+    pub fn load(&mut self, register: u8, offset: usize) {
+        self.bytes(&[0x65, 0x48 | (register >> 3) << 2, 0x8b, (register & 7) << 3 | 4, 0x25]);
+        self.u32(offset as u32);
+    }
+
+    /// `mov register, constant`
+    pub fn constant(&mut self, register: u8, value: u64) {
+        self.bytes(&[0x48 | register >> 3, 0xb8 | register & 7]);
+        self.u64(value);
+    }
+
+    /// `jmp`
+    pub fn jump(&mut self, to: u64) {
+        self.byte(0xe9);
+        self.distance(to);
+    }
+
+    /// Does nothing, so that the four bytes after `opcode` more can be written at once while others
+    /// execute them.
+    pub fn align_distance(&mut self, opcode: u64) {
+        while (self.here() + opcode) % 64 > 60 {
+            self.byte(0x90);
+        }
+    }
+}
+
+pub const RAX: u8 = 0;
+pub const RCX: u8 = 1;
+
+/// `mov gs:[rcx], rcx`: how long it and its like are.
+pub const SAVE: u8 = 9;
+
+/// Goes where the table says for the address in `rcx`.
+pub fn through_table(out: &mut Out, table: u32) {
+    out.bytes(&[0x0f, 0xb7, 0xc1]); // movzx eax, cx
+    out.bytes(&[0xff, 0x24, 0xc5]); // jmp [rax * 8 + table]
+    out.u32(table);
+}
+
+/// A return: `rcx` and `rax` are the program's when it begins.
+pub fn ret(out: &mut Out, table: u32, popped: u16) {
+    out.save(RCX, at!(rcx));
+    out.bytes(&[0x48, 0x8b, 0x0c, 0x24]); // mov rcx, [rsp]
+    out.save(RAX, at!(rax));
+    out.bytes(&[0x0f, 0xb7, 0xc1]); // movzx eax, cx
+    out.bytes(&[0x48, 0x8b, 0x04, 0xc5]); // mov rax, [rax * 8 + table]
+    out.u32(table);
+    out.bytes(&[0x48, 0x89, 0x04, 0x24]); // mov [rsp], rax
+    if popped == 0 {
+        out.byte(0xc3);
+    } else {
+        out.byte(0xc2);
+        out.bytes(&popped.to_le_bytes());
+    }
+}
+
+/// What indirect branches enter a block by: makes sure that it is the right one, and gives `rax` and
+/// `rcx` back.
+pub fn entry(out: &mut Out, address: u64, wrong: u64) {
+    out.constant(RAX, address.wrapping_neg());
+    out.bytes(&[0x48, 0x8d, 0x0c, 0x01]); // lea rcx, [rcx + rax]
+    out.bytes(&[0xe3, 0x05]); // jrcxz
+    out.jump(wrong);
+    out.load(RAX, at!(rax));
+    out.load(RCX, at!(rcx));
+}
+
+/// How long [`entry`] is.
+pub const ENTRY: usize = 39;
+
+/// What a called function finds as its return address.
+pub fn return_address(out: &mut Out, address: u64) {
+    out.bytes(&[0xc7, 0x04, 0x24]); // mov dword [rsp], low
+    out.u32(address as u32);
+    out.bytes(&[0xc7, 0x44, 0x24, 0x04]); // mov dword [rsp + 4], high
+    out.u32((address >> 32) as u32);
+}
+
+/// How long [`return_address`] is.
+pub const RETURN_ADDRESS: usize = 15;
+
+/// Leaves the clone with `rcx` pointing at what follows.
+pub fn leave(out: &mut Out, gate: u64) {
+    out.save(RCX, at!(rcx));
+    out.bytes(&[0x48, 0x8d, 0x0d, 5, 0, 0, 0]); // lea rcx, [rip + 5]
+    out.jump(gate);
+}
+
+/// How long [`leave`] is.
+pub const LEAVE: usize = 21;

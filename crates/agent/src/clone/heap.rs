@@ -1,0 +1,75 @@
+//! The engine's memory: whatever it allocates, it allocates while it holds its lock.
+
+use super::system;
+use core::alloc::{GlobalAlloc, Layout};
+use core::cell::UnsafeCell;
+use core::ptr::null_mut;
+
+const CHUNK: usize = 4 << 20;
+/// Sizes up to `16 << CLASSES - 1` are kept for reuse; larger ones go back to the kernel.
+const CLASSES: usize = 13;
+
+struct State {
+    next: usize,
+    end: usize,
+    free: [usize; CLASSES],
+}
+
+/// Powers of two, from chunks that the kernel gives.
+pub struct Heap(UnsafeCell<State>);
+
+// SAFETY: used only under the engine's lock, or while there is one thread.
+unsafe impl Sync for Heap {}
+
+impl Heap {
+    pub const fn new() -> Self {
+        Self(UnsafeCell::new(State { next: 0, end: 0, free: [0; CLASSES] }))
+    }
+}
+
+fn class(layout: &Layout) -> usize {
+    let size = layout.size().max(layout.align()).max(16);
+    (size.next_power_of_two().trailing_zeros() - 4) as usize
+}
+
+// SAFETY: memory is handed out once until it is given back; powers of two are aligned to themselves
+// up to a page.
+unsafe impl GlobalAlloc for Heap {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: see `Sync`.
+        let state = unsafe { &mut *self.0.get() };
+        let class = class(&layout);
+        if class >= CLASSES {
+            return system::map_private(layout.size()).map_or(null_mut(), |at| at as *mut u8);
+        }
+        let free = state.free[class];
+        if free != 0 {
+            // SAFETY: a free piece holds the address of the next.
+            state.free[class] = unsafe { *(free as *const usize) };
+            return free as *mut u8;
+        }
+        let size = 16usize << class;
+        let mut at = state.next.next_multiple_of(size.min(4096));
+        if at + size > state.end {
+            let Some(chunk) = system::map_private(CHUNK) else { return null_mut() };
+            state.end = chunk + CHUNK;
+            at = chunk;
+        }
+        state.next = at + size;
+        at as *mut u8
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: see `Sync`.
+        let state = unsafe { &mut *self.0.get() };
+        let class = class(&layout);
+        if class >= CLASSES {
+            // SAFETY: it was mapped by `alloc`, with this size.
+            unsafe { system::call3(system::MUNMAP, at as usize, layout.size(), 0) };
+            return;
+        }
+        // SAFETY: the piece is nobody's any more, and large enough for an address.
+        unsafe { *(at as *mut usize) = state.free[class] };
+        state.free[class] = at as usize;
+    }
+}

@@ -1,0 +1,684 @@
+//! The clone engine: the program runs from a clone of its code that is made as it goes, and cannot
+//! tell. See `docs/explanation/clone-engine.md`.
+//!
+//! [`switch`] is how threads come and go, [`translate`] what they find, [`state`] the way back from any
+//! place in the clone to the program's own state. The rest keeps the program's view of the kernel what
+//! it would be: [`calls`], [`processes`], [`signals`], [`pages`].
+
+mod arena;
+mod calls;
+mod emit;
+#[cfg(weft_freestanding)]
+mod heap;
+mod map;
+mod pages;
+mod processes;
+mod regions;
+mod report;
+mod signals;
+mod state;
+mod switch;
+mod system;
+mod thread;
+mod translate;
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use arena::Arena;
+use core::cell::UnsafeCell;
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use map::{Map, Place};
+use pages::Pages;
+use regions::Regions;
+use thread::{Thread, left};
+use translate::{Cold, Extent, Source, stub, translate};
+use weft_abi::{CloneControl, CloneStart, option};
+
+pub(crate) use report::fail;
+#[cfg(weft_freestanding)]
+pub(crate) use report::fail_with;
+
+#[cfg(weft_freestanding)]
+#[global_allocator]
+static HEAP: heap::Heap = heap::Heap::new();
+
+/// The first thread begins here, before it has a stack of its own.
+pub const FIRST_STACK_SIZE: usize = 256 << 10;
+#[repr(align(16))]
+pub struct FirstStack(
+    #[expect(dead_code, reason = "only its memory counts")] [u8; FIRST_STACK_SIZE],
+);
+pub static mut FIRST_STACK: FirstStack = FirstStack([0; FIRST_STACK_SIZE]);
+
+/// How many entries the table of indirect branches has: one for each value of the lowest sixteen bits
+/// of an address.
+const TABLE: usize = 1 << 16;
+/// Where the table may be: its address is part of instructions, which have four bytes for it.
+const TABLE_PLACES: [usize; 4] = [0x10_0000, 0x18_0000, 0x6000_0000, 0x7f00_0000];
+
+/// A block that was translated.
+#[derive(Debug)]
+pub struct BlockInfo {
+    pub start: u64,
+    pub code: u64,
+    pub records: Box<[u8]>,
+    /// What was translated, if that has to be checked each time.
+    original: Box<[u8]>,
+    /// Addresses by which it is known.
+    starts: Vec<u64>,
+    /// Branches that are tied to it.
+    incoming: Vec<Link>,
+    is_valid: bool,
+}
+
+/// A branch that is tied to a block.
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    site: u64,
+    target: u64,
+}
+
+/// Everything that all threads share.
+#[derive(Debug)]
+pub struct Engine {
+    pub arenas: Vec<Arena>,
+    pub blocks: Vec<BlockInfo>,
+    map: Map,
+    regions: Regions,
+    pages: Pages,
+    table: u32,
+    /// Blocks of the clone that was thrown away last.
+    retired: Vec<BlockInfo>,
+    /// Whether the clone has to be thrown away before more is added.
+    is_full: bool,
+    /// The list of all threads that ever were; those that have ended can be used again.
+    threads: u64,
+    epoch: u64,
+    cache_size: u64,
+    options: u64,
+    control: &'static CloneControl,
+}
+
+struct Shared {
+    lock: AtomicU32,
+    engine: UnsafeCell<Option<Engine>>,
+}
+
+// SAFETY: the engine is reached only through the lock.
+unsafe impl Sync for Shared {}
+
+static SHARED: Shared = Shared { lock: AtomicU32::new(0), engine: UnsafeCell::new(None) };
+
+/// The engine, for as long as this lives.
+pub struct Guard(&'static mut Engine);
+
+impl core::ops::Deref for Guard {
+    type Target = Engine;
+
+    fn deref(&self) -> &Engine {
+        self.0
+    }
+}
+
+impl core::ops::DerefMut for Guard {
+    fn deref_mut(&mut self) -> &mut Engine {
+        self.0
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        unlock();
+    }
+}
+
+/// Waits for the engine, and for it to have room. Whoever comes here must be out of the clone: see
+/// [`Thread::epoch`].
+pub fn engine() -> Guard {
+    loop {
+        let mut engine = locked();
+        if !engine.is_full {
+            return engine;
+        }
+        if engine.is_drained() {
+            engine.flush();
+            return engine;
+        }
+        // Somebody is still in the half that comes next, but not for long.
+        drop(engine);
+        // SAFETY: gives others a turn.
+        unsafe { system::call3(system::SCHED_YIELD, 0, 0, 0) };
+    }
+}
+
+/// Waits for the engine.
+pub fn locked() -> Guard {
+    let lock = &SHARED.lock;
+    if lock.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
+        while lock.swap(2, Acquire) != 0 {
+            system::futex_wait(lock, 2, 1000);
+        }
+    }
+    // SAFETY: the lock is ours.
+    match unsafe { &mut *SHARED.engine.get() } {
+        Some(engine) => Guard(engine),
+        None => fail("the engine is not there yet"),
+    }
+}
+
+/// Takes a thread out of the clone that has found its way out of it, and makes sure of room.
+pub fn out_of_clone(engine: Guard, thread: &Thread) -> Guard {
+    thread.epoch.store(u64::MAX, Release);
+    if !engine.is_full {
+        return engine;
+    }
+    drop(engine);
+    crate::clone::engine()
+}
+
+fn unlock() {
+    if SHARED.lock.swap(0, Release) == 2 {
+        system::futex_wake(&SHARED.lock);
+    }
+}
+
+static IMAGE: [core::sync::atomic::AtomicU64; 2] =
+    [const { core::sync::atomic::AtomicU64::new(0) }; 2];
+
+/// Where the engine's own code and data begin and end.
+pub fn image() -> [u64; 2] {
+    [IMAGE[0].load(Relaxed), IMAGE[1].load(Relaxed)]
+}
+
+/// Builds the engine, and leaves the first thread ready to resume.
+extern "C" fn start(start: &CloneStart) {
+    // SAFETY: the host has mapped the control block, and leaves it there.
+    let control = unsafe { &*(start.control as *const CloneControl) };
+    let table = map_table();
+    let mut engine = Engine {
+        arenas: Vec::new(),
+        blocks: Vec::new(),
+        map: Map::new(),
+        regions: Regions::default(),
+        pages: Pages::default(),
+        table: table as u32,
+        retired: Vec::new(),
+        is_full: false,
+        threads: 0,
+        epoch: 1,
+        cache_size: start.cache_size,
+        options: start.options,
+        control,
+    };
+    for (kept, end) in IMAGE.iter().zip(start.image) {
+        kept.store(end, Relaxed);
+    }
+    engine.regions.read();
+    let Some(thread) = engine.thread() else { fail("no memory for a thread") };
+    thread.general = start.registers.general;
+    thread.flags = start.registers.rflags;
+    thread.pc = start.registers.rip;
+    // SAFETY: nobody else is here yet.
+    unsafe { *SHARED.engine.get() = Some(engine) };
+    processes::settle(thread);
+    let mut engine = crate::clone::engine();
+    thread.actions = signals::Actions::own();
+    let pc = thread.pc;
+    engine.go(thread, pc);
+}
+
+/// Maps the table of indirect branches, which knows nothing yet.
+fn map_table() -> usize {
+    let flags = system::MAP_PRIVATE | system::MAP_ANONYMOUS | system::MAP_FIXED_NOREPLACE;
+    let protection = system::PROT_READ | system::PROT_WRITE;
+    for place in TABLE_PLACES {
+        let args = [place, TABLE * 8, protection, flags, usize::MAX, 0];
+        // SAFETY: new memory, where there is nothing.
+        if unsafe { system::call6(system::MMAP, args) } == place as isize {
+            // SAFETY: it was just mapped.
+            let table = unsafe { &mut *(place as *mut [u64; TABLE]) };
+            table.fill(switch::gate_missing as *const () as u64);
+            return place;
+        }
+    }
+    fail("there is no room below two gigabytes")
+}
+
+/// What a thread does that has left the clone: see [`left`].
+extern "C" fn dispatch(thread: &mut Thread) {
+    let began = cycles();
+    let kind = thread.left;
+    let epoch = thread.epoch.load(Relaxed);
+    // SAFETY: a way out, as `translate` writes it; it stays until this thread says that it is out.
+    let exit = unsafe {
+        match kind {
+            left::EXIT => {
+                let stub = thread.exit - emit::LEAVE as u64;
+                let word = |offset: u64| *((stub + offset) as *const u64);
+                Exit { target: word(stub::TARGET), site: word(stub::SITE), stub, epoch }
+            }
+            left::INDIRECT => Exit { target: thread.next, site: 0, stub: 0, epoch },
+            _ => Exit { target: *(thread.exit as *const u64), site: 0, stub: 0, epoch },
+        }
+    };
+    thread.epoch.store(u64::MAX, Release);
+    {
+        let mut engine = engine();
+        engine.control.stats.agent_entries.fetch_add(1, Relaxed);
+        match kind {
+            left::EXIT => engine.exit(thread, &exit),
+            left::INDIRECT => engine.indirect(thread, exit.target),
+            left::CHECK => engine.check(thread, &exit),
+            _ => {
+                engine.control.stats.system_calls.fetch_add(1, Relaxed);
+                thread.pc = exit.target;
+            }
+        }
+        engine.control.stats.agent_cycles.fetch_add(cycles() - began, Relaxed);
+    }
+    if kind == left::SYSTEM_CALL {
+        calls::system_call(thread);
+        let mut engine = engine();
+        let pc = thread.pc;
+        engine.go(thread, pc);
+    }
+}
+
+/// By what a thread has left the clone.
+struct Exit {
+    /// Where the program goes on.
+    target: u64,
+    /// The branch that it left by, if that can be tied to its target; and its stub.
+    site: u64,
+    stub: u64,
+    /// Which clone that was.
+    epoch: u64,
+}
+
+fn cycles() -> u64 {
+    // SAFETY: reads a counter.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+impl Engine {
+    /// A thread's memory: that of one that has ended, or new.
+    pub fn thread(&mut self) -> Option<&'static mut Thread> {
+        let mut at = self.threads;
+        while at != 0 {
+            // SAFETY: the list holds threads that were mapped and stay so.
+            let thread = unsafe { &mut *(at as *mut Thread) };
+            if thread.is_used.compare_exchange(0, 1, Acquire, Relaxed).is_ok() {
+                thread.is_pending.store(0, Relaxed);
+                thread.hidden_mask = 0;
+                thread.altstack = [0, signals::SS_DISABLE, 0];
+                thread.epoch.store(u64::MAX, Relaxed);
+                return Some(thread);
+            }
+            at = thread.next_thread;
+        }
+        let thread = Thread::map()?;
+        thread.is_used.store(1, Relaxed);
+        thread.epoch.store(u64::MAX, Relaxed);
+        thread.next_thread = self.threads;
+        self.threads = thread.this;
+        Some(thread)
+    }
+
+    /// Has a thread go on at an address of the program.
+    pub fn go(&mut self, thread: &mut Thread, pc: u64) {
+        thread.pc = pc;
+        thread.target = self.find(pc).map_or(pc, |place| place.body);
+        thread.epoch.store(self.epoch, Relaxed);
+    }
+
+    /// A direct branch that is not tied to its target: ties it.
+    fn exit(&mut self, thread: &mut Thread, exit: &Exit) {
+        self.go(thread, exit.target);
+        // What is thrown away is not to be changed: somebody may find his way by it.
+        if exit.site == 0 || exit.epoch != self.epoch {
+            return;
+        }
+        let Some(&Place { body, block, .. }) = self.map.get(exit.target) else { return };
+        self.tie(exit.site, body, exit.stub);
+        let link = Link { site: exit.site, target: exit.target };
+        self.blocks[block as usize].incoming.push(link);
+        self.control.stats.links.fetch_add(1, Relaxed);
+    }
+
+    /// Has a branch lead to a block, by its distance or through its stub.
+    fn tie(&mut self, site: u64, body: u64, stub: u64) {
+        if translate::in_reach(site + 4, body) {
+            self.write_distance(site, body);
+        } else if let Some(arena) = self.arenas.iter().find(|arena| arena.contains(stub)) {
+            // SAFETY: a stub, aligned to sixteen. Its first eight bytes are written at once; whoever has
+            // executed the first instruction finds the rest as it was.
+            unsafe {
+                *arena.writable(stub + stub::FAR).cast::<u64>() = body;
+                let jump = [0xff, 0x25, stub::FAR as u8 - 6, 0, 0, 0, 0xcc, 0xcc];
+                let first = arena.writable(stub).cast::<u64>();
+                core::ptr::write_volatile(first, u64::from_le_bytes(jump));
+            }
+        }
+    }
+
+    fn write_distance(&self, site: u64, to: u64) {
+        if let Some(arena) = self.arenas.iter().find(|arena| arena.contains(site)) {
+            let distance = to.wrapping_sub(site + 4) as u32;
+            // SAFETY: the four bytes lie within one line of the cache, so that others see all or none.
+            unsafe { core::ptr::write_volatile(arena.writable(site).cast::<u32>(), distance) };
+        }
+    }
+
+    /// An indirect branch that the table does not know.
+    fn indirect(&mut self, thread: &mut Thread, target: u64) {
+        self.go(thread, target);
+        if let Some(entry) = self.entry(target) {
+            self.set_table(target, entry);
+        }
+    }
+
+    /// The start of a block whose original may have changed.
+    fn check(&mut self, thread: &mut Thread, exit: &Exit) {
+        let address = exit.target;
+        let is_current = exit.epoch == self.epoch;
+        let known = self.map.get(address).filter(|_| is_current).map(|place| place.block);
+        if let Some(number) = known {
+            let original = &self.blocks[number as usize].original;
+            // SAFETY: the program's own code; it was there when it was translated.
+            let now = unsafe { core::slice::from_raw_parts(address as *const u8, original.len()) };
+            if !original.is_empty() && self.pages.is_readable(address) && now == &original[..] {
+                thread.pc = address;
+                thread.target = thread.exit + 8;
+                thread.epoch.store(self.epoch, Relaxed);
+                return;
+            }
+            self.forget_block(number);
+        }
+        self.go(thread, address);
+    }
+
+    fn set_table(&mut self, address: u64, entry: u64) {
+        // SAFETY: the table lies there, and an entry is written at once.
+        unsafe {
+            let at = (self.table as usize + (address & 0xffff) as usize * 8) as *mut u64;
+            core::ptr::write_volatile(at, entry);
+        }
+    }
+
+    /// Where indirect branches enter the code of an address, which must be translated.
+    fn entry(&mut self, address: u64) -> Option<u64> {
+        let place = *self.map.get(address)?;
+        if place.entry != 0 {
+            return Some(place.entry);
+        }
+        let arena = self.arenas.iter_mut().find(|arena| arena.contains(place.body))?;
+        let wrong = arena.gates().wrong;
+        let mut out = arena.cold(emit::ENTRY + 5, Cold::Entry);
+        emit::entry(&mut out, address, wrong);
+        out.jump(place.body);
+        self.map.get_mut(address)?.entry = out.rx;
+        Some(out.rx)
+    }
+
+    /// Makes code for one instruction that is not kept, and says where it is.
+    pub fn single(&mut self, thread: &mut Thread, pc: u64) -> u64 {
+        thread.pc = pc;
+        let made = (|| {
+            let end = self.code_end(pc)?;
+            let arena = self.arena_for(pc)?;
+            self.check_room(arena);
+            let block = self.translate(pc, end, arena, Extent::Single)?;
+            let number = self.blocks.len() as u32;
+            self.arenas[arena].half.blocks.push(number);
+            let code = block.code;
+            self.blocks.push(BlockInfo {
+                start: block.start,
+                code,
+                records: block.records.into_boxed_slice(),
+                original: Box::default(),
+                starts: Vec::new(),
+                incoming: Vec::new(),
+                is_valid: false,
+            });
+            Some(code)
+        })();
+        thread.epoch.store(self.epoch, Relaxed);
+        made.unwrap_or(pc)
+    }
+
+    fn translate(
+        &mut self,
+        address: u64,
+        end: u64,
+        arena: usize,
+        extent: Extent,
+    ) -> Option<translate::Block> {
+        let length = (end - address).min(2048) as usize;
+        // SAFETY: the program's own code, which is mapped and may be read.
+        let bytes = unsafe { core::slice::from_raw_parts(address as *const u8, length) };
+        let source = Source { address, bytes };
+        translate(&source, &self.map, &mut self.arenas[arena], self.table, extent)
+    }
+
+    /// Finds the code of an address, or makes it; nothing if there can be none.
+    fn find(&mut self, address: u64) -> Option<Place> {
+        self.control.stats.lookups.fetch_add(1, Relaxed);
+        if let Some(place) = self.map.get(address) {
+            return Some(*place);
+        }
+        self.control.stats.misses.fetch_add(1, Relaxed);
+        let mut end = self.code_end(address)?;
+        let arena = self.arena_for(address)?;
+        self.check_room(arena);
+        let is_seeing = self.options & option::BLIND == 0;
+        let region = self.regions.at(address).copied();
+        let is_checked = is_seeing
+            && region.is_some_and(|region| region.is_shared || self.pages.is_restless(address));
+        let is_guarded =
+            is_seeing && !is_checked && region.is_some_and(|region| region.is_writable());
+        let extent = if is_checked { Extent::Checked } else { Extent::Block };
+        if is_guarded {
+            self.pages.guard(&self.regions, address);
+            // A block stays in its page, so that no page is guarded in vain.
+            end = end.min((address | (system::PAGE - 1)) + 1);
+        }
+        let before = self.arenas[arena].used();
+        let block = match self.translate(address, end, arena, extent) {
+            Some(block) => block,
+            None => {
+                // Its first instruction goes beyond the page.
+                let end = self.code_end(address)?;
+                if is_guarded {
+                    self.pages.guard(&self.regions, address + 15);
+                }
+                self.translate(address, end, arena, extent)?
+            }
+        };
+        let original: Box<[u8]> = if is_checked {
+            let length = (block.end - block.start) as usize;
+            // SAFETY: what has just been read.
+            unsafe { core::slice::from_raw_parts(address as *const u8, length) }.into()
+        } else {
+            Box::default()
+        };
+        let stats = &self.control.stats;
+        stats.blocks.fetch_add(1, Relaxed);
+        stats.bytes.fetch_add(self.arenas[arena].used() - before, Relaxed);
+        Some(self.keep(block, arena, original))
+    }
+
+    fn keep(&mut self, block: translate::Block, arena: usize, original: Box<[u8]>) -> Place {
+        let number = self.blocks.len() as u32;
+        for start in &block.starts {
+            // The first is what was asked for. Others may be known already; where calls return to, the place
+            // right behind the call is the best.
+            let known = self.map.get(start.address);
+            let is_better = known.is_none_or(|known| known.entry == 0 && start.entry != 0);
+            if is_better || start.address == block.start {
+                self.map.insert(Place {
+                    address: start.address,
+                    body: start.body,
+                    entry: start.entry,
+                    block: number,
+                });
+            }
+        }
+        self.arenas[arena].half.blocks.push(number);
+        if self.options & option::BLIND == 0 {
+            self.pages.add(block.start, block.end, number);
+        }
+        self.blocks.push(BlockInfo {
+            start: block.start,
+            code: block.code,
+            records: block.records.into_boxed_slice(),
+            original,
+            starts: block.starts.iter().map(|start| start.address).collect(),
+            incoming: Vec::new(),
+            is_valid: true,
+        });
+        for tied in &block.tied {
+            if let Some(&Place { block, .. }) = self.map.get(tied.target) {
+                let link = Link { site: tied.site, target: tied.target };
+                self.blocks[block as usize].incoming.push(link);
+            }
+        }
+        self.control.stats.links.fetch_add(block.tied.len() as u64, Relaxed);
+        match self.map.get(block.start) {
+            Some(place) => *place,
+            None => fail("a block was lost"),
+        }
+    }
+
+    fn used(&self) -> u64 {
+        self.arenas.iter().map(Arena::used).sum()
+    }
+
+    /// The arena for code at an address: one that is near enough to reach its data, too.
+    fn arena_for(&mut self, address: u64) -> Option<usize> {
+        const NEAR: u64 = 3 << 29;
+        let is_near = |arena: &Arena| arena.rx.abs_diff(address) < NEAR;
+        if let Some(index) = self.arenas.iter().position(is_near) {
+            return Some(index);
+        }
+        let exits: [extern "C" fn(); 4] =
+            [switch::gate_exit, switch::gate_system_call, switch::gate_wrong, switch::gate_check];
+        let exits = exits.map(|exit| exit as *const () as u64);
+        let arena = Arena::map(address, exits, self.epoch & 1)?;
+        let rx = arena.rx;
+        self.regions.insert(regions::Region {
+            start: rx,
+            end: rx + arena::SIZE,
+            protection: system::PROT_NONE,
+            is_shared: true,
+        });
+        self.arenas.push(arena);
+        Some(self.arenas.len() - 1)
+    }
+
+    /// What can be executed from an address on without a gap, and can be read: its end. At most two pages.
+    fn code_end(&mut self, address: u64) -> Option<u64> {
+        let end = self.regions.code_end(address).or_else(|| {
+            // A stack may have grown.
+            let mut now = Regions::default();
+            now.read();
+            let region = *now.at(address).filter(|region| region.is_code())?;
+            self.regions.insert(region);
+            Some(region.end)
+        })?;
+        // A file may be shorter than what is mapped of it.
+        let next = (address | (system::PAGE - 1)) + 1;
+        if !self.pages.is_readable(address) {
+            return None;
+        }
+        let is_longer = end > next && self.pages.is_readable(next);
+        Some(if is_longer { end.min(next + system::PAGE) } else { end.min(next) })
+    }
+
+    /// Remembers when there is no more room than for what is being done.
+    fn check_room(&mut self, arena: usize) {
+        if !self.arenas[arena].has_room() || self.used() > self.cache_size {
+            self.is_full = true;
+        }
+    }
+
+    /// Whether nobody is in what was thrown away last.
+    fn is_drained(&self) -> bool {
+        let mut at = self.threads;
+        while at != 0 {
+            // SAFETY: the list holds threads that were mapped and stay so.
+            let thread = unsafe { &*(at as *const Thread) };
+            let epoch = thread.epoch.load(Relaxed);
+            if thread.is_used.load(Relaxed) != 0 && epoch != u64::MAX && epoch != self.epoch {
+                return false;
+            }
+            at = thread.next_thread;
+        }
+        true
+    }
+
+    /// Throws the clone away.
+    fn flush(&mut self) {
+        self.epoch += 1;
+        for arena in &mut self.arenas {
+            arena.retire(self.epoch & 1);
+        }
+        self.retired = core::mem::take(&mut self.blocks);
+        self.map.clear();
+        self.pages.forget_blocks();
+        // SAFETY: the table lies there.
+        let table = unsafe { &mut *(self.table as usize as *mut [u64; TABLE]) };
+        table.fill(switch::gate_missing as *const () as u64);
+        self.is_full = false;
+        self.control.stats.flushes.fetch_add(1, Relaxed);
+    }
+
+    /// Whether a place is in what is not thrown away.
+    pub fn is_current(&self, address: u64) -> bool {
+        self.arenas.iter().any(|arena| arena.half.contains(address))
+    }
+
+    /// Whether a place is on the way from the clone to the agent.
+    pub fn is_gate(&self, address: u64) -> bool {
+        self.arenas.iter().any(|arena| arena.is_gate(address))
+    }
+
+    /// The half of an arena that holds a place in the clone, and its blocks.
+    pub fn half_of(&self, address: u64) -> Option<(&arena::Half, &[BlockInfo])> {
+        let arena = self.arenas.iter().find(|arena| arena.contains(address))?;
+        if arena.half.contains(address) {
+            Some((&arena.half, &self.blocks))
+        } else {
+            Some((&arena.retired, &self.retired))
+        }
+    }
+
+    /// Forgets the blocks of a range of the program's addresses.
+    pub fn forget(&mut self, start: u64, end: u64) {
+        for number in self.pages.take(start, end) {
+            self.forget_block(number);
+        }
+    }
+
+    fn forget_block(&mut self, number: u32) {
+        let index = number as usize;
+        if !core::mem::replace(&mut self.blocks[index].is_valid, false) {
+            return;
+        }
+        let missing = switch::gate_missing as *const () as u64;
+        for address in core::mem::take(&mut self.blocks[index].starts) {
+            let Some(&place) = self.map.get(address) else { continue };
+            if place.block != number {
+                continue;
+            }
+            self.map.remove(address);
+            self.set_table(address, missing);
+        }
+        for link in core::mem::take(&mut self.blocks[index].incoming) {
+            let found = self.arenas.iter_mut().find(|arena| arena.contains(link.site));
+            let Some(arena) = found else { continue };
+            let stub = translate::stub_for(arena, link.target, link.site);
+            self.write_distance(link.site, stub);
+        }
+    }
+}

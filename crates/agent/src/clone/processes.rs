@@ -1,0 +1,221 @@
+//! Threads and processes that the program starts, becomes and ends.
+
+use super::arena::Arena;
+use super::signals::Actions;
+use super::state::{RAX, RCX, RSP};
+use super::system::{self, EFAULT};
+use super::thread::Thread;
+use super::{calls, engine, fail, signals, switch};
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use weft_abi::{CloneControl, exec, option};
+
+const CLONE_VM: u64 = 0x100;
+const CLONE_SIGHAND: u64 = 0x800;
+const CLONE_VFORK: u64 = 0x4000;
+const SIGCHLD: u64 = 17;
+/// How long a host may take to answer before it is taken for gone.
+const PATIENCE: u64 = 5000;
+
+/// Makes the thread that runs this one that the engine knows.
+pub fn settle(thread: &mut Thread) {
+    // SAFETY: `gs` is the engine's, and the thread's memory stays until the thread has ended.
+    unsafe {
+        system::call3(system::ARCH_PRCTL, system::ARCH_SET_GS, thread.this as usize, 0);
+        thread.tid = system::call3(system::GETTID, 0, 0, 0) as u32;
+    }
+    signals::use_own_stack(thread);
+}
+
+/// `clone`, `clone3`, `fork`, `vfork`
+pub fn clone(thread: &mut Thread, number: usize) -> Option<isize> {
+    let [_, _, rdx, _, rsp, _, rsi, rdi, r8, r9, r10, ..] = thread.general;
+    let (flags, stack) = match number {
+        system::FORK => (SIGCHLD, 0),
+        system::VFORK => (CLONE_VM | CLONE_VFORK | SIGCHLD, 0),
+        system::CLONE => (rdi, rsi),
+        _ => {
+            let Some(words) = signals::read_program::<[u64; 8]>(rdi) else { return Some(EFAULT) };
+            (words[0], if words[5] == 0 { 0 } else { words[5] + words[6] })
+        }
+    };
+    let is_sharing = flags & CLONE_VM != 0;
+    if !is_sharing && stack == 0 {
+        return fork(thread);
+    }
+    let mask = signals::block_all();
+    if thread.is_pending.load(Relaxed) != 0 {
+        signals::set_mask(mask);
+        return None;
+    }
+    let child = {
+        let mut engine = engine();
+        let Some(child) = engine.thread() else { fail("no memory for a thread") };
+        child
+    };
+    child.general = thread.general;
+    child.general[RAX] = 0;
+    child.general[RCX] = thread.pc;
+    child.general[11] = thread.flags;
+    child.general[RSP] = if stack == 0 { rsp } else { stack };
+    child.flags = thread.flags;
+    child.vectors = thread.vectors;
+    child.pc = thread.pc;
+    child.hidden_mask = thread.hidden_mask;
+    child.pending_mask = mask;
+    child.gs_base = thread.gs_base;
+    let has_own_actions = is_sharing && flags & CLONE_SIGHAND == 0;
+    child.actions = if has_own_actions {
+        let _engine = engine();
+        Actions::copy(thread)
+    } else {
+        thread.actions
+    };
+    child.is_vforked = u32::from(flags & CLONE_VFORK != 0);
+    child.is_forked = u32::from(!is_sharing);
+    if flags & CLONE_VFORK != 0 {
+        child.altstack = thread.altstack;
+    }
+    let args = match number {
+        system::VFORK => [flags as usize, 0, 0, 0, 0, 0],
+        _ => [rdi, rsi, rdx, r10, r8, r9].map(|value| value as usize),
+    };
+    let call = if number == system::VFORK { system::CLONE } else { number };
+    let mut kept = (!is_sharing).then(|| {
+        // As for `fork`; the child lets the lock go for itself.
+        let mut engine = engine();
+        engine.arenas.iter_mut().for_each(Arena::copy_for_child);
+        engine
+    });
+    let result = switch::start_thread(child, call, &args);
+    if let Some(engine) = &mut kept {
+        engine.arenas.iter_mut().for_each(Arena::forget_copy);
+    }
+    drop(kept);
+    if has_own_actions && (result < 0 || child.is_vforked != 0) {
+        let _engine = engine();
+        Actions::forget(child.actions);
+    }
+    // A child that borrowed everything has given it back, and one that never was needs nothing.
+    if result < 0 || child.is_vforked != 0 || !is_sharing {
+        child.is_used.store(0, Release);
+    } else {
+        engine().control.stats.threads.fetch_add(1, Relaxed);
+    }
+    signals::set_mask(mask);
+    Some(result)
+}
+
+/// A process of its own, which goes on from here as the parent does.
+fn fork(thread: &mut Thread) -> Option<isize> {
+    // Nobody else may be in the middle of something that the child then finds half done.
+    let mut engine = engine();
+    engine.arenas.iter_mut().for_each(Arena::copy_for_child);
+    let result = calls::make(thread);
+    if result == Some(0) {
+        drop(engine);
+        become_process(thread);
+    } else {
+        engine.arenas.iter_mut().for_each(Arena::forget_copy);
+        engine.control.stats.forks.fetch_add(1, Relaxed);
+    }
+    result
+}
+
+/// What a forked child has to do before anything else.
+fn become_process(thread: &mut Thread) {
+    // SAFETY: a plain question.
+    thread.tid = unsafe { system::call3(system::GETTID, 0, 0, 0) as u32 };
+    let mut engine = engine();
+    engine.control.processes.fetch_add(1, Relaxed);
+    engine.arenas.iter_mut().for_each(Arena::part_from_parent);
+    let mut at = engine.threads;
+    while at != 0 {
+        // SAFETY: the list holds threads that were mapped and stay so; only this one is in the child.
+        let other = unsafe { &mut *(at as *mut Thread) };
+        if other.this != thread.this {
+            other.is_used.store(0, Relaxed);
+        }
+        at = other.next_thread;
+    }
+}
+
+/// The first thing that a new thread does, on its own stack in the agent.
+pub extern "C" fn begin_thread(thread: &mut Thread) {
+    settle(thread);
+    if thread.is_forked != 0 {
+        super::unlock();
+        become_process(thread);
+        thread.is_used.store(1, Relaxed);
+    }
+    {
+        let mut engine = engine();
+        let pc = thread.pc;
+        engine.go(thread, pc);
+    }
+    signals::set_mask(thread.pending_mask);
+}
+
+/// `exit`: the end of a thread.
+pub fn exit(thread: &mut Thread) -> ! {
+    let status = thread.general[7] as usize;
+    signals::block_all();
+    if thread.is_vforked != 0 {
+        // Its parent gives the memory back.
+        // SAFETY: ends the thread.
+        unsafe { system::call3(system::EXIT, status, 0, 0) };
+    }
+    switch::end_thread(thread, status)
+}
+
+/// `execve` and `execveat`: the host sees to it that the new program runs from a clone, too.
+pub fn execute(thread: &mut Thread) -> Option<isize> {
+    let control = engine().control;
+    let is_alone = control.is_host_gone.load(Relaxed) != 0;
+    if is_alone || engine().options & option::STAY != 0 {
+        return calls::pass(thread);
+    }
+    let Some(request) = ask(control, thread) else { return calls::pass(thread) };
+    let result = calls::pass(thread);
+    // Still here: it has failed.
+    request.store(exec::FAILED, Release);
+    ring(control);
+    wait_while(request, exec::FAILED);
+    request.store(exec::FREE, Release);
+    result
+}
+
+/// Asks to be followed, and waits until the host is ready.
+fn ask(control: &'static CloneControl, thread: &Thread) -> Option<&'static AtomicU32> {
+    let free = |request: &&weft_abi::ExecRequest| {
+        request.state.compare_exchange(exec::FREE, exec::CLAIMED, AcqRel, Relaxed).is_ok()
+    };
+    let request = control.requests.iter().find(free)?;
+    // SAFETY: plain questions.
+    let (pid, tid) =
+        unsafe { (system::call3(system::GETPID, 0, 0, 0), system::call3(system::GETTID, 0, 0, 0)) };
+    let _ = thread;
+    request.pid.store(pid as u32, Relaxed);
+    request.tid.store(tid as u32, Relaxed);
+    request.state.store(exec::ASKED, Release);
+    ring(control);
+    wait_while(&request.state, exec::ASKED);
+    if request.state.compare_exchange(exec::ASKED, exec::FREE, AcqRel, Acquire).is_ok() {
+        control.is_host_gone.store(1, Relaxed);
+        return None;
+    }
+    Some(&request.state)
+}
+
+fn ring(control: &CloneControl) {
+    control.doorbell.fetch_add(1, Release);
+    system::futex_wake(&control.doorbell);
+}
+
+fn wait_while(word: &AtomicU32, value: u32) {
+    let mut left = PATIENCE;
+    while left > 0 && word.load(Acquire) == value {
+        system::futex_wait(word, value, 100);
+        left -= 100;
+    }
+}

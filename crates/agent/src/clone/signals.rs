@@ -1,0 +1,709 @@
+//! Signals: the kernel tells the engine, and the engine tells the program, with the state that the program
+//! would have had.
+//!
+//! All handlers of the program are the engine's to the kernel. A signal that interrupts the clone is
+//! passed on at once: any place in the clone has a state of the program's. One that interrupts the agent
+//! waits, with all others blocked, until the thread goes back.
+
+use super::state::{self, RAX, RSP, State};
+use super::system::{self, EINVAL};
+use super::thread::Thread;
+use super::{Engine, Guard, engine, fail, locked, out_of_clone, pages, switch};
+use alloc::boxed::Box;
+use core::sync::atomic::Ordering::Relaxed;
+
+pub const SS_ONSTACK: u64 = 1;
+pub const SS_DISABLE: u64 = 2;
+const SS_AUTODISARM: u64 = 1 << 31;
+
+const SA_SIGINFO: u64 = 4;
+const SA_RESTORER: u64 = 0x0400_0000;
+const SA_ONSTACK: u64 = 0x0800_0000;
+const SA_NODEFER: u64 = 0x4000_0000;
+const SA_RESETHAND: u64 = 0x8000_0000;
+
+const SIG_DFL: u64 = 0;
+const SIG_IGN: u64 = 1;
+const SIGBUS: usize = 7;
+const SIGKILL: usize = 9;
+const SIGSEGV: usize = 11;
+const SIGSTOP: usize = 19;
+const SIG_UNBLOCK: usize = 1;
+const SIG_SETMASK: usize = 2;
+
+/// What the engine must see, whatever the program blocks: writes to guarded pages.
+const NEEDED: u64 = bit(SIGSEGV) | bit(SIGBUS);
+const ALL: u64 = !NEEDED;
+
+const EPERM: isize = -1;
+const ENOMEM: isize = -12;
+const MINSIGSTKSZ: u64 = 2048;
+
+const fn bit(signal: usize) -> u64 {
+    1 << (signal - 1)
+}
+
+/// What a program wants done with a signal, as the kernel lays it out.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+struct Action {
+    handler: u64,
+    flags: u64,
+    restorer: u64,
+    mask: u64,
+}
+
+/// What the program wants done with each.
+#[derive(Clone, Debug)]
+pub struct Actions([Action; 65]);
+
+/// The machine's registers in a frame, as the kernel lays them out.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Context {
+    flags: u64,
+    link: u64,
+    stack: [u64; 3],
+    /// `r8` to `r15`, `rdi`, `rsi`, `rbp`, `rbx`, `rdx`, `rax`, `rcx`, `rsp`.
+    registers: [u64; 16],
+    rip: u64,
+    rflags: u64,
+    segments: u64,
+    error: u64,
+    trap: u64,
+    old_mask: u64,
+    address: u64,
+    vectors: u64,
+    reserved: [u64; 8],
+    mask: u64,
+}
+
+/// Which register of the machine each of a frame's is.
+const ORDER: [usize; 16] = [8, 9, 10, 11, 12, 13, 14, 15, 7, 6, 5, 3, 2, 0, 1, 4];
+
+/// What lies on the stack when a handler begins.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+struct Frame {
+    restorer: u64,
+    context: Context,
+    info: [u64; 16],
+}
+
+const UC_FP_XSTATE: u64 = 1;
+const UC_SIGCONTEXT_SS: u64 = 2;
+const UC_STRICT_RESTORE_SS: u64 = 4;
+
+impl Context {
+    fn general(&self) -> [u64; 16] {
+        let mut general = [0; 16];
+        for (value, register) in self.registers.into_iter().zip(ORDER) {
+            general[register] = value;
+        }
+        general
+    }
+
+    fn set_general(&mut self, general: &[u64; 16]) {
+        self.registers = ORDER.map(|register| general[register]);
+    }
+}
+
+impl Actions {
+    /// Learns what the program begins with, and has the kernel tell the engine of what it must know.
+    /// Returns where that is.
+    pub fn own() -> u64 {
+        let mut actions = Box::new(Self([Action::default(); 65]));
+        for (signal, action) in actions.0.iter_mut().enumerate().skip(1) {
+            // SAFETY: the kernel writes to the action.
+            unsafe {
+                let at = &raw mut *action as usize;
+                system::call6(system::RT_SIGACTION, [signal, 0, at, 8, 0, 0]);
+            }
+        }
+        for signal in [SIGSEGV, SIGBUS] {
+            install(signal, &Action { handler: SIG_IGN + 1, ..Action::default() });
+        }
+        Box::into_raw(actions) as u64
+    }
+
+    /// A copy, for a child that shares memory but not this. The engine must be held, as for all here.
+    pub fn copy(thread: &Thread) -> u64 {
+        Box::into_raw(Box::new(Self::of(thread).clone())) as u64
+    }
+
+    /// Gives up a copy.
+    pub fn forget(at: u64) {
+        // SAFETY: `copy` has made it, and the child that used it is gone.
+        drop(unsafe { Box::from_raw(at as *mut Self) });
+    }
+
+    fn of(thread: &Thread) -> &'static mut Self {
+        // SAFETY: it lives as long as any thread that uses it; the engine's lock is held.
+        unsafe { &mut *(thread.actions as *mut Self) }
+    }
+
+    fn get(thread: &Thread, signal: usize) -> Action {
+        Self::of(thread).0[signal.min(64)]
+    }
+}
+
+/// Tells the kernel what to do: its own default, nothing, or the engine's handler.
+fn install(signal: usize, action: &Action) {
+    let kernel = if action.handler > SIG_IGN {
+        Action {
+            handler: switch::handle as *const () as u64,
+            // What concerns the kernel only stays as it is; what concerns the frame is ours.
+            flags: action.flags & !(SA_NODEFER | SA_RESETHAND)
+                | SA_SIGINFO
+                | SA_ONSTACK
+                | SA_RESTORER,
+            restorer: switch::restorer as *const () as u64,
+            mask: ALL,
+        }
+    } else {
+        *action
+    };
+    // SAFETY: the kernel reads the action.
+    unsafe {
+        let at = &raw const kernel as usize;
+        system::call6(system::RT_SIGACTION, [signal, at, 0, 8, 0, 0]);
+    }
+}
+
+/// Reads what the program points to; nothing if it points nowhere.
+pub fn read_program<T: Copy + Default>(address: u64) -> Option<T> {
+    let mut value = T::default();
+    let size = size_of::<T>();
+    let local = [&raw mut value as usize, size];
+    let remote = [address as usize, size];
+    (transfer(310, &local, &remote) == size as isize).then_some(value)
+}
+
+/// Writes what the program expects; says whether it could.
+pub fn write_program<T: Copy>(address: u64, value: T) -> bool {
+    let local = [&raw const value as usize, size_of::<T>()];
+    let remote = [address as usize, size_of::<T>()];
+    transfer(311, &local, &remote) == size_of::<T>() as isize
+}
+
+/// `process_vm_readv` or `process_vm_writev`, with the process itself.
+fn transfer(call: usize, local: &[usize; 2], remote: &[usize; 2]) -> isize {
+    // SAFETY: the kernel checks both; the local side is a value that outlives the call.
+    unsafe {
+        // By the thread: a process whose first thread has ended is nowhere to be found.
+        let tid = system::call3(system::GETTID, 0, 0, 0) as usize;
+        let args = [tid, local.as_ptr() as usize, 1, remote.as_ptr() as usize, 1, 0];
+        system::call6(call, args)
+    }
+}
+
+/// `rt_sigaction`
+pub fn action(thread: &Thread) -> isize {
+    let [_, _, old, _, _, _, new, signal, ..] = thread.general;
+    let size = thread.general[10];
+    let signal = signal as usize;
+    if size != 8 || !(1..=64).contains(&signal) {
+        return EINVAL;
+    }
+    let wanted = if new == 0 {
+        None
+    } else {
+        let Some(action) = read_program::<Action>(new) else { return system::EFAULT };
+        if matches!(signal, SIGKILL | SIGSTOP) {
+            return EINVAL;
+        }
+        Some(action)
+    };
+    let _engine = engine();
+    let before = Actions::get(thread, signal);
+    if let Some(mut action) = wanted {
+        action.mask &= !(bit(SIGKILL) | bit(SIGSTOP));
+        Actions::of(thread).0[signal] = action;
+        if NEEDED & bit(signal) == 0 {
+            install(signal, &action);
+        }
+    }
+    if old != 0 && !write_program(old, before) {
+        return system::EFAULT;
+    }
+    0
+}
+
+/// After `rt_sigprocmask` has been called: keeps what the engine needs unblocked, and the program
+/// believing what it asked for.
+pub fn after_mask_change(thread: &mut Thread) {
+    let [_, _, old, _, _, _, new, how, ..] = thread.general;
+    let hidden = thread.hidden_mask;
+    if new != 0 {
+        // SAFETY: the kernel has just read it.
+        let set = unsafe { *(new as *const u64) } & NEEDED;
+        thread.hidden_mask = match how as usize {
+            0 => hidden | set,
+            SIG_UNBLOCK => hidden & !set,
+            _ => set,
+        };
+        if set != 0 && how as usize != SIG_UNBLOCK {
+            let needed = NEEDED;
+            // SAFETY: the kernel reads the mask.
+            unsafe {
+                let at = &raw const needed as usize;
+                system::call6(system::RT_SIGPROCMASK, [SIG_UNBLOCK, at, 0, 8, 0, 0]);
+            }
+        }
+    }
+    if old != 0 && hidden != 0 {
+        // SAFETY: the kernel has just written it.
+        unsafe { *(old as *mut u64) |= hidden };
+    }
+}
+
+/// `sigaltstack`
+pub fn alternate_stack(thread: &mut Thread) -> isize {
+    let [_, _, _, _, rsp, _, old, new, ..] = thread.general;
+    let is_on = is_on_stack(&thread.altstack, rsp);
+    let mut before = thread.altstack;
+    before[1] = match (before[1] & SS_DISABLE != 0, is_on) {
+        (true, _) => SS_DISABLE,
+        (false, true) => before[1] | SS_ONSTACK,
+        (false, false) => before[1],
+    };
+    if new != 0 {
+        let Some(mut wanted) = read_program::<[u64; 3]>(new) else { return system::EFAULT };
+        wanted[1] &= 0xffff_ffff;
+        let mode = wanted[1] & !SS_AUTODISARM;
+        if is_on {
+            return EPERM;
+        }
+        if mode > SS_DISABLE {
+            return EINVAL;
+        }
+        if mode == SS_DISABLE {
+            thread.altstack = [0, SS_DISABLE, 0];
+        } else if wanted[2] < MINSIGSTKSZ {
+            return ENOMEM;
+        } else {
+            thread.altstack = [wanted[0], wanted[1] & SS_AUTODISARM, wanted[2]];
+        }
+    }
+    if old != 0 && !write_program(old, before) {
+        return system::EFAULT;
+    }
+    0
+}
+
+fn is_on_stack(stack: &[u64; 3], rsp: u64) -> bool {
+    let [start, flags, size] = *stack;
+    flags & (SS_DISABLE | SS_AUTODISARM) == 0 && rsp > start && rsp - start <= size
+}
+
+/// Gives the kernel the engine's own stack for the frames of this thread.
+pub fn use_own_stack(thread: &Thread) {
+    let (start, size) = thread.signal_stack();
+    let stack = [start, 0, size];
+    // SAFETY: the stack belongs to the thread for as long as it lives.
+    unsafe { system::call3(system::SIGALTSTACK, stack.as_ptr() as usize, 0, 0) };
+}
+
+/// Sets the kernel's mask of this thread, and returns the old one.
+pub fn set_mask(mask: u64) -> u64 {
+    let mut old = 0u64;
+    // SAFETY: the kernel reads one and writes the other.
+    unsafe {
+        let (new, old) = (&raw const mask as usize, &raw mut old as usize);
+        system::call6(system::RT_SIGPROCMASK, [SIG_SETMASK, new, old, 8, 0, 0]);
+    }
+    old
+}
+
+/// Blocks every signal, also the one that the engine needs: nothing is written to meanwhile.
+pub fn block_all() -> u64 {
+    set_mask(u64::MAX)
+}
+
+/// What the kernel calls, on the engine's own stack, with everything but the needed blocked.
+pub extern "C" fn handler(signal: usize, info: &mut [u64; 16], context: &mut Context) {
+    let thread = Thread::current();
+    let pc = context.rip;
+    if image().contains(&pc) {
+        interrupted_agent(thread, signal, info, context);
+        return;
+    }
+    let mut engine = locked();
+    if engine.is_gate(pc) {
+        drop(engine);
+        interrupted_agent(thread, signal, info, context);
+        return;
+    }
+    let mut state = State { general: context.general(), pc, stacked: None };
+    let is_fault = (info[1] as i32) > 0;
+    if signal == SIGSEGV
+        && is_fault
+        && let Some(page) = engine.pages.guarded(info[2])
+    {
+        written(engine, thread, context, state, page);
+        return;
+    }
+    let is_at_instruction = is_fault && info[2] == pc;
+    let is_retired = engine.half_of(pc).is_some() && !engine.is_current(pc);
+    state::restore(&mut engine, thread, &mut state);
+    let mut engine = out_of_clone(engine, thread);
+    context.set_general(&state.general);
+    context.rip = state.pc;
+    if is_retired && signal == SIGSEGV && is_at_instruction {
+        // Out of what was thrown away, and on where it would have gone.
+        engine.go(thread, state.pc);
+        context.rip = thread.target;
+        return;
+    }
+    if is_at_instruction {
+        info[2] = state.pc;
+    }
+    let action = Actions::get(thread, signal);
+    if action.handler <= SIG_IGN {
+        unhandled(signal, is_fault, &action, &mut engine, thread, context);
+        return;
+    }
+    // SAFETY: the kernel has written the vector state there.
+    unsafe { enter_handler(&mut engine, thread, signal, info, context) };
+    let pc = context.rip;
+    engine.go(thread, pc);
+    context.rip = thread.target;
+    engine.control.stats.signals.fetch_add(1, Relaxed);
+}
+
+/// The engine's own code.
+fn image() -> core::ops::Range<u64> {
+    let [start, end] = super::image();
+    start..end
+}
+
+/// A signal that the program does not handle; the engine is told only of those that it needs.
+fn unhandled(
+    signal: usize,
+    is_fault: bool,
+    action: &Action,
+    engine: &mut Engine,
+    thread: &mut Thread,
+    context: &mut Context,
+) {
+    if !is_fault && action.handler == SIG_IGN {
+        let pc = context.rip;
+        engine.go(thread, pc);
+        context.rip = thread.target;
+        return;
+    }
+    die(signal);
+}
+
+/// Ends the program as the signal would have.
+fn die(signal: usize) -> ! {
+    install(signal, &Action::default());
+    // SAFETY: plain numbers; the signal is blocked here until it is not.
+    unsafe {
+        let pid = system::call3(system::GETPID, 0, 0, 0) as usize;
+        let tid = system::call3(system::GETTID, 0, 0, 0) as usize;
+        system::call3(system::TGKILL, pid, tid, signal);
+    }
+    set_mask(!bit(signal));
+    fail("a deadly signal did not end the program")
+}
+
+/// A write to code that has been translated.
+fn written(
+    mut engine: Guard,
+    thread: &mut Thread,
+    context: &mut Context,
+    mut state: State,
+    page: u64,
+) {
+    engine.control.stats.protection_faults.fetch_add(1, Relaxed);
+    let is_in_clone = state::restore(&mut engine, thread, &mut state);
+    let ends = pages::release(&mut engine, page);
+    // Whoever writes to its own neighbourhood must not go on in code that is as it was: one instruction,
+    // the writer, and then anew.
+    if is_in_clone && ends.contains(&state.pc) {
+        let mut engine = out_of_clone(engine, thread);
+        context.set_general(&state.general);
+        context.rip = engine.single(thread, state.pc);
+    }
+}
+
+/// A signal while the thread is in the agent: it has to wait.
+fn interrupted_agent(thread: &mut Thread, signal: usize, info: &[u64; 16], context: &mut Context) {
+    if (info[1] as i32) > 0 && NEEDED & bit(signal) != 0 {
+        super::report::fail_with(format_args!(
+            "signal {signal} at {:#x} for address {:#x}, for the program's {:#x}",
+            context.rip - image().start,
+            info[2],
+            thread.pc
+        ));
+    }
+    thread.pending_info = *info;
+    thread.pending_mask = context.mask;
+    thread.is_pending.store(1, Relaxed);
+    context.mask = ALL;
+    let pc = context.rip;
+    let at = |label: &u8| core::ptr::from_ref(label) as u64;
+    // SAFETY: labels, whose addresses alone count.
+    unsafe {
+        let resume = switch::resume as *const () as u64;
+        if (resume..at(&switch::weft_resume_end)).contains(&pc) {
+            context.rip = resume;
+        } else if (at(&switch::weft_call_begin)..=at(&switch::weft_call_instruction)).contains(&pc)
+        {
+            context.rip = at(&switch::weft_call_abandoned);
+        } else if (at(&switch::weft_return_begin)..=at(&switch::weft_return_instruction))
+            .contains(&pc)
+        {
+            context.rip = at(&switch::weft_return_abandoned);
+        }
+    }
+}
+
+/// Passes on the signal that waits. The thread is on its way back to the clone.
+pub extern "C" fn deliver_pending(thread: &mut Thread) {
+    let info = thread.pending_info;
+    let signal = info[0] as u32 as usize;
+    let mut vectors = VectorState::save(&thread.vectors);
+    let mut context = Context {
+        flags: 0,
+        link: 0,
+        stack: [0; 3],
+        registers: [0; 16],
+        rip: thread.pc,
+        rflags: thread.flags,
+        // What every 64-bit program has: cs 0x33, ss 0x2b.
+        segments: 0x002b_0000_0000_0033,
+        error: 0,
+        trap: 0,
+        old_mask: 0,
+        address: 0,
+        vectors: vectors.at(),
+        reserved: [0; 8],
+        mask: thread.pending_mask,
+    };
+    context.flags = UC_FP_XSTATE | UC_SIGCONTEXT_SS | UC_STRICT_RESTORE_SS;
+    context.set_general(&thread.general);
+    thread.is_pending.store(0, Relaxed);
+    {
+        let mut engine = engine();
+        let action = Actions::get(thread, signal);
+        if action.handler > SIG_IGN {
+            // SAFETY: the vector state was just saved.
+            unsafe { enter_handler(&mut engine, thread, signal, &info, &mut context) };
+            engine.control.stats.signals.fetch_add(1, Relaxed);
+            vectors.clear();
+            thread.vectors = [0; 16];
+        } else if action.handler == SIG_DFL {
+            die(signal);
+        }
+        thread.general = context.general();
+        thread.flags = context.rflags;
+        let pc = context.rip;
+        engine.go(thread, pc);
+    }
+    set_mask(context.mask);
+}
+
+/// Has the program's handler begin: writes its frame, and makes the context that of the handler.
+///
+/// # Safety
+/// The context's vector state must be there.
+unsafe fn enter_handler(
+    engine: &mut Engine,
+    thread: &mut Thread,
+    signal: usize,
+    info: &[u64; 16],
+    context: &mut Context,
+) {
+    let action = Actions::get(thread, signal);
+    let mask = context.mask;
+    let rsp = context.general()[RSP];
+    let alternate = thread.altstack;
+    let is_on = is_on_stack(&alternate, rsp);
+    let uses = action.flags & SA_ONSTACK != 0 && alternate[1] & SS_DISABLE == 0 && !is_on;
+    // Below the red zone, unless the stack is a fresh one.
+    let mut sp = if uses { alternate[0] + alternate[2] } else { rsp - 128 };
+    let size = vector_size(context.vectors);
+    sp = (sp - size as u64) & !63;
+    let vectors = sp;
+    sp = ((sp - size_of::<Frame>() as u64) & !15) - 8;
+    // A native frame, but for what is the engine's.
+    let mut shown = *context;
+    shown.vectors = vectors;
+    shown.mask = mask & !NEEDED | thread.hidden_mask;
+    shown.old_mask = shown.mask;
+    shown.stack = alternate;
+    if is_on && alternate[1] & SS_DISABLE == 0 {
+        shown.stack[1] |= SS_ONSTACK;
+    }
+    let frame = Frame { restorer: action.restorer, context: shown, info: *info };
+    for page in engine.pages.guarded_after(sp, 3) {
+        pages::release(engine, page);
+    }
+    // SAFETY: the program's stack. Where there is none, the program dies of it, as it would natively.
+    unsafe {
+        *(sp as *mut Frame) = frame;
+        core::ptr::copy_nonoverlapping(context.vectors as *const u8, vectors as *mut u8, size);
+    }
+    if uses && alternate[1] & SS_AUTODISARM != 0 {
+        thread.altstack = [0, SS_DISABLE, 0];
+    }
+    let mut general = context.general();
+    general[RAX] = 0;
+    general[7] = signal as u64;
+    general[6] = sp + core::mem::offset_of!(Frame, info) as u64;
+    general[2] = sp + core::mem::offset_of!(Frame, context) as u64;
+    general[RSP] = sp;
+    context.set_general(&general);
+    context.rip = action.handler;
+    // No single steps, no backward copies, no resumption.
+    context.rflags &= !(0x100 | 0x400 | 0x1_0000);
+    // SAFETY: the caller vouches for it: the state is the kernel's copy, or ours.
+    unsafe { start_afresh(context.vectors) };
+    let mut blocked = mask | thread.hidden_mask | action.mask;
+    if action.flags & SA_NODEFER == 0 {
+        blocked |= bit(signal);
+    }
+    thread.hidden_mask = blocked & NEEDED;
+    context.mask = blocked & !NEEDED;
+    if action.flags & SA_RESETHAND != 0 {
+        Actions::of(thread).0[signal] = Action { handler: SIG_DFL, ..action };
+        if NEEDED & bit(signal) == 0 {
+            install(signal, &Action::default());
+        }
+    }
+}
+
+/// How large a saved vector state is, by what it says of itself.
+fn vector_size(vectors: u64) -> usize {
+    const LEGACY: usize = 512;
+    const MAGIC: u32 = 0x4650_5853;
+    if vectors == 0 {
+        return 0;
+    }
+    // SAFETY: the kernel, or we, have written the state there, with its size in what the processor leaves
+    // free.
+    unsafe {
+        let software = (vectors + 464) as *const u32;
+        if *software == MAGIC { *software.add(1) as usize } else { LEGACY }
+    }
+}
+
+/// A handler begins with vector registers as a program does.
+///
+/// # Safety
+/// A saved state must be there.
+unsafe fn start_afresh(vectors: u64) {
+    if vectors == 0 {
+        return;
+    }
+    // SAFETY: the caller vouches for it. Control words and the head that says what is in use.
+    unsafe {
+        *(vectors as *mut u16) = 0x37f;
+        *((vectors + 24) as *mut u32) = 0x1f80;
+        if vector_size(vectors) > 512 {
+            *((vectors + 512) as *mut u64) = 0;
+        }
+    }
+}
+
+/// Room for all vector registers.
+#[repr(align(64))]
+struct VectorState([u8; 16 << 10]);
+
+impl VectorState {
+    /// Saves what the program has, as the kernel would: the agent has changed xmm0-15 only, and keeps
+    /// theirs.
+    fn save(kept: &[u128; 16]) -> Self {
+        let mut state = Self([0; 16 << 10]);
+        let features = xgetbv();
+        let size = core::arch::x86_64::__cpuid_count(0xd, 0).ebx as usize;
+        if size + 4 > state.0.len() {
+            fail("the vector state is too large");
+        }
+        let at = state.at();
+        // SAFETY: there is room for it, aligned; the head is zero.
+        unsafe {
+            core::arch::asm!("xsave64 [{}]", in(reg) at, in("eax") u32::MAX, in("edx") u32::MAX);
+            *((at + 512) as *mut u64) |= 2;
+            *((at + 160) as *mut [u128; 16]) = *kept;
+            let software = (at + 464) as *mut u32;
+            *software = 0x4650_5853;
+            *software.add(1) = size as u32 + 4;
+            *(software.add(2) as *mut u64) = features;
+            *software.add(4) = size as u32;
+            *((at + size as u64) as *mut u32) = 0x4650_5845;
+        }
+        state
+    }
+
+    fn at(&mut self) -> u64 {
+        self.0.as_mut_ptr() as u64
+    }
+
+    /// Gives the thread the registers that a program begins with.
+    fn clear(&mut self) {
+        let at = self.at();
+        // SAFETY: `start_afresh` has made it an initial state.
+        unsafe {
+            core::arch::asm!("xrstor64 [{}]", in(reg) at, in("eax") u32::MAX, in("edx") u32::MAX);
+        }
+    }
+}
+
+fn xgetbv() -> u64 {
+    let (low, high): (u32, u32);
+    // SAFETY: every processor with `xsave` has it; the kernel has switched it on.
+    unsafe {
+        core::arch::asm!("xgetbv", in("ecx") 0, out("eax") low, out("edx") high,
+                         options(nomem, nostack));
+    }
+    u64::from(high) << 32 | u64::from(low)
+}
+
+/// `rt_sigreturn`: the program's handler has ended.
+pub fn return_from_handler(thread: &mut Thread) -> ! {
+    let at = thread.general[RSP] - 8;
+    // SAFETY: the program's stack; where it is none, the program dies of it.
+    let mut frame = unsafe { *(at as *const Frame) };
+    let context = &mut frame.context;
+    thread.hidden_mask = context.mask & NEEDED;
+    context.mask &= !NEEDED;
+    let [start, flags, size] = context.stack;
+    if flags & SS_DISABLE != 0 {
+        thread.altstack = [0, SS_DISABLE, 0];
+    } else {
+        thread.altstack = [start, flags & SS_AUTODISARM, size];
+    }
+    let (start, size) = thread.signal_stack();
+    context.stack = [start as u64, 0, size as u64];
+    {
+        let mut engine = engine();
+        let pc = context.rip;
+        engine.go(thread, pc);
+        context.rip = thread.target;
+    }
+    loop {
+        switch::return_from_signal(&raw const frame as u64 + 8);
+        // A signal came. It comes again when it is let in, as the frame's mask says.
+        requeue(thread);
+    }
+}
+
+/// Has the kernel send a waiting signal once more.
+fn requeue(thread: &mut Thread) {
+    let info = thread.pending_info;
+    thread.is_pending.store(0, Relaxed);
+    // SAFETY: the kernel reads the description. It refuses those that only it may make; then the bare
+    // signal has to do.
+    unsafe {
+        let pid = system::call3(system::GETPID, 0, 0, 0) as usize;
+        let tid = system::call3(system::GETTID, 0, 0, 0) as usize;
+        let signal = info[0] as u32 as usize;
+        let args = [pid, tid, signal, info.as_ptr() as usize, 0, 0];
+        if system::call6(system::RT_TGSIGQUEUEINFO, args) < 0 {
+            system::call3(system::TGKILL, pid, tid, signal);
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! From a place in the clone to the state that the program would have natively.
+
+use super::emit::{ENTRY, SAVE};
+use super::thread::Thread;
+use super::translate::{Cold, Kind, stub};
+use super::{BlockInfo, Engine, pages};
+
+pub const RAX: usize = 0;
+pub const RCX: usize = 1;
+pub const RSP: usize = 4;
+
+/// The registers of the program.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    pub general: [u64; 16],
+    pub pc: u64,
+    /// A return address that the clone has in place of the program's: where, and what it should be.
+    pub stacked: Option<(u64, u64)>,
+}
+
+/// What a thread has at a place in the clone becomes what the program would have. Says whether the place
+/// is in the clone at all.
+pub fn restore(engine: &mut Engine, thread: &Thread, state: &mut State) -> bool {
+    let is_in_clone = find(engine, thread, state);
+    if let Some((at, address)) = state.stacked.take() {
+        if let Some(page) = engine.pages.guarded(at) {
+            pages::release(engine, page);
+        }
+        // SAFETY: the program's stack, which the clone has just written.
+        unsafe { *(at as *mut u64) = address };
+    }
+    is_in_clone
+}
+
+fn find(engine: &Engine, thread: &Thread, state: &mut State) -> bool {
+    let Some((half, blocks)) = engine.half_of(state.pc) else { return false };
+    if let Some((start, kind)) = half.piece(state.pc) {
+        cold(thread, state, start, kind);
+        return true;
+    }
+    let position = half.blocks.partition_point(|&number| blocks[number as usize].code <= state.pc);
+    let Some(&number) = position.checked_sub(1).and_then(|index| half.blocks.get(index)) else {
+        return false;
+    };
+    hot(thread, state, &blocks[number as usize]);
+    true
+}
+
+/// The original address of a place in a block, and what is done there: kind, how far into it, and how
+/// long the original and the copy are.
+pub fn locate(block: &BlockInfo, pc: u64) -> (u64, Kind, u8, u8, u8) {
+    let (mut original, mut copy) = (block.start, block.code);
+    for record in block.records.chunks_exact(2) {
+        let (kind, length) = (Kind::from_number(record[0] >> 4), record[0] & 15);
+        if pc < copy + u64::from(record[1]) {
+            return (original, kind, (pc - copy) as u8, length, record[1]);
+        }
+        original += u64::from(length);
+        copy += u64::from(record[1]);
+    }
+    (original, Kind::Copied, 0, 0, 0)
+}
+
+fn hot(thread: &Thread, state: &mut State, block: &BlockInfo) {
+    let place = state.pc;
+    let (original, kind, offset, length, copied) = locate(block, place);
+    state.pc = original;
+    match kind {
+        Kind::Copied | Kind::Branch | Kind::Onward | Kind::Call => {}
+        Kind::Loop => {
+            // Padding, then nine bytes and a prefix: `loop taken`, `jmp next`, `taken: jmp target`.
+            let from_end = copied - offset;
+            if from_end == 7 {
+                state.pc = original + u64::from(length);
+            } else if from_end == 5 {
+                // SAFETY: the program's own code, which has just been executed.
+                let distance = unsafe { *((original + u64::from(length) - 1) as *const i8) };
+                state.pc = (original + u64::from(length)).wrapping_add(distance as i64 as u64);
+            }
+        }
+        Kind::Far => {
+            if offset >= SAVE {
+                // SAFETY: the first instruction of the piece, which names the register.
+                let register = unsafe { *((place - u64::from(offset) + 3) as *const u8) } >> 3 & 7;
+                state.general[register as usize] = thread.far;
+                if offset == copied - SAVE {
+                    state.pc = original + u64::from(length);
+                }
+            }
+        }
+        Kind::Segment => {
+            // SAFETY: the first two instructions of the piece, which name the registers.
+            let named = |at: u8| unsafe {
+                *((place - u64::from(offset) + u64::from(at) + 3) as *const u8) >> 3 & 7
+            };
+            if offset >= SAVE && offset <= copied - 2 * SAVE {
+                state.general[named(0) as usize] = thread.far;
+            }
+            if offset >= 2 * SAVE {
+                state.general[named(SAVE) as usize] = thread.far_too;
+            }
+            if offset >= copied - 2 * SAVE {
+                state.pc = original + u64::from(length);
+            }
+        }
+        Kind::Return => {
+            if offset > SAVE {
+                if offset >= 33 {
+                    state.stacked = Some((state.general[RSP], state.general[RCX]));
+                }
+                state.general[RCX] = thread.rcx;
+            }
+            if offset > 13 + SAVE {
+                state.general[RAX] = thread.rax;
+            }
+        }
+        Kind::Jump => spilled(thread, state, offset, copied - 10),
+        Kind::CallIndirect => spilled(thread, state, offset, copied - 5),
+        Kind::SystemCall => {
+            if offset > SAVE {
+                state.general[RCX] = thread.rcx;
+            }
+        }
+        Kind::Entry => entry(thread, state, offset, original),
+    }
+}
+
+/// In a piece that saves `rcx`, loads it with a target, and saves `rax` right before `end`.
+fn spilled(thread: &Thread, state: &mut State, offset: u8, end: u8) {
+    if offset > SAVE {
+        state.general[RCX] = thread.rcx;
+    }
+    if offset > end {
+        state.general[RAX] = thread.rax;
+    }
+}
+
+/// On the way into a block by an indirect branch.
+fn entry(thread: &Thread, state: &mut State, offset: u8, address: u64) {
+    state.pc = match offset {
+        0..=10 => state.general[RCX],
+        11..=20 => state.general[RCX].wrapping_sub(state.general[RAX]),
+        _ => address,
+    };
+    if offset <= 21 {
+        state.general[RAX] = thread.rax;
+    }
+    if (offset as usize) < ENTRY {
+        state.general[RCX] = thread.rcx;
+    }
+}
+
+fn cold(thread: &Thread, state: &mut State, start: u64, kind: Cold) {
+    let offset = (state.pc - start) as u8;
+    // SAFETY: the pieces are as `translate` writes them.
+    unsafe {
+        match kind {
+            Cold::Stub => {
+                if offset > SAVE {
+                    state.general[RCX] = thread.rcx;
+                }
+                state.pc = *((start + stub::TARGET) as *const u64);
+            }
+            Cold::CallThunk | Cold::CallIndirectThunk => {
+                let low = *((start + 3) as *const u32);
+                let high = *((start + 11) as *const u32);
+                let address = u64::from(high) << 32 | u64::from(low);
+                state.stacked = Some((state.general[RSP], address));
+                if kind == Cold::CallThunk {
+                    state.pc = called(start + 15);
+                } else {
+                    state.pc = state.general[RCX];
+                    state.general[RCX] = thread.rcx;
+                    state.general[RAX] = thread.rax;
+                }
+            }
+            Cold::Entry => {
+                let address = (*((start + 2) as *const u64)).wrapping_neg();
+                entry(thread, state, offset, address);
+            }
+        }
+    }
+}
+
+/// Where the jump at the end of a call's thunk leads in the program: it remembers that behind itself.
+unsafe fn called(end: u64) -> u64 {
+    // SAFETY: the thunk holds the target in its last eight bytes: see `translate`.
+    unsafe { *((end + 13) as *const u64) }
+}

@@ -1,0 +1,361 @@
+//! The ways between the clone and the agent.
+//!
+//! A thread that leaves the clone saves everything the program can see, and takes the agent's stack.
+//! The crate is compiled for baseline SSE2, so of the vector registers only xmm0-15 are its business.
+
+use super::thread::{Thread, at, left};
+use core::arch::naked_asm;
+use core::mem::offset_of;
+
+const GENERAL: usize = offset_of!(Thread, general);
+const VECTORS: usize = offset_of!(Thread, vectors);
+
+/// From a stub: `rcx` points to what it says.
+#[unsafe(naked)]
+pub extern "C" fn gate_exit() {
+    naked_asm!(
+        "mov gs:[{exit}], rcx",
+        "mov rcx, gs:[{rcx}]",
+        "mov dword ptr gs:[{left}], {kind}",
+        "jmp {save}",
+        exit = const at!(exit),
+        rcx = const at!(rcx),
+        left = const at!(left),
+        kind = const left::EXIT,
+        save = sym save,
+    )
+}
+
+/// From a system call: `rcx` points to where the program goes on.
+#[unsafe(naked)]
+pub extern "C" fn gate_system_call() {
+    naked_asm!(
+        "mov gs:[{exit}], rcx",
+        "mov rcx, gs:[{rcx}]",
+        "mov dword ptr gs:[{left}], {kind}",
+        "jmp {save}",
+        exit = const at!(exit),
+        rcx = const at!(rcx),
+        left = const at!(left),
+        kind = const left::SYSTEM_CALL,
+        save = sym save,
+    )
+}
+
+/// From the start of a block that has to be checked: `rcx` points to its address.
+#[unsafe(naked)]
+pub extern "C" fn gate_check() {
+    naked_asm!(
+        "mov gs:[{exit}], rcx",
+        "mov rcx, gs:[{rcx}]",
+        "mov dword ptr gs:[{left}], {kind}",
+        "jmp {save}",
+        exit = const at!(exit),
+        rcx = const at!(rcx),
+        left = const at!(left),
+        kind = const left::CHECK,
+        save = sym save,
+    )
+}
+
+/// From an indirect branch that the table does not know: `rcx` is where it goes.
+#[unsafe(naked)]
+pub extern "C" fn gate_missing() {
+    naked_asm!(
+        "mov gs:[{next}], rcx",
+        "mov rcx, gs:[{rcx}]",
+        "mov rax, gs:[{rax}]",
+        "mov dword ptr gs:[{left}], {kind}",
+        "jmp {save}",
+        next = const at!(next),
+        rcx = const at!(rcx),
+        rax = const at!(rax),
+        left = const at!(left),
+        kind = const left::INDIRECT,
+        save = sym save,
+    )
+}
+
+/// From the entry of a block that is not the one: `rcx - rax` is where the branch goes.
+#[unsafe(naked)]
+pub extern "C" fn gate_wrong() {
+    naked_asm!(
+        "not rax",
+        "lea rcx, [rcx + rax + 1]",
+        "jmp {missing}",
+        missing = sym gate_missing,
+    )
+}
+
+#[unsafe(naked)]
+extern "C" fn save() {
+    naked_asm!(
+        "mov gs:[{g} + 0x00], rax",
+        "mov gs:[{g} + 0x08], rcx",
+        "mov gs:[{g} + 0x10], rdx",
+        "mov gs:[{g} + 0x18], rbx",
+        "mov gs:[{g} + 0x20], rsp",
+        "mov gs:[{g} + 0x28], rbp",
+        "mov gs:[{g} + 0x30], rsi",
+        "mov gs:[{g} + 0x38], rdi",
+        "mov gs:[{g} + 0x40], r8",
+        "mov gs:[{g} + 0x48], r9",
+        "mov gs:[{g} + 0x50], r10",
+        "mov gs:[{g} + 0x58], r11",
+        "mov gs:[{g} + 0x60], r12",
+        "mov gs:[{g} + 0x68], r13",
+        "mov gs:[{g} + 0x70], r14",
+        "mov gs:[{g} + 0x78], r15",
+        "mov rsp, gs:[{stack}]",
+        "pushfq",
+        "pop qword ptr gs:[{flags}]",
+        "cld",
+        // A program that wants unaligned accesses to fault, or to be stepped through, wants its own.
+        "test dword ptr gs:[{flags}], 0x40100",
+        "jz 2f",
+        "push 2",
+        "popfq",
+        "2:",
+        "movups gs:[{v} + 0x00], xmm0",
+        "movups gs:[{v} + 0x10], xmm1",
+        "movups gs:[{v} + 0x20], xmm2",
+        "movups gs:[{v} + 0x30], xmm3",
+        "movups gs:[{v} + 0x40], xmm4",
+        "movups gs:[{v} + 0x50], xmm5",
+        "movups gs:[{v} + 0x60], xmm6",
+        "movups gs:[{v} + 0x70], xmm7",
+        "movups gs:[{v} + 0x80], xmm8",
+        "movups gs:[{v} + 0x90], xmm9",
+        "movups gs:[{v} + 0xa0], xmm10",
+        "movups gs:[{v} + 0xb0], xmm11",
+        "movups gs:[{v} + 0xc0], xmm12",
+        "movups gs:[{v} + 0xd0], xmm13",
+        "movups gs:[{v} + 0xe0], xmm14",
+        "movups gs:[{v} + 0xf0], xmm15",
+        "mov rdi, gs:[0]",
+        "call {dispatch}",
+        "jmp {resume}",
+        g = const GENERAL,
+        v = const VECTORS,
+        flags = const at!(flags),
+        stack = const at!(stack),
+        dispatch = sym super::dispatch,
+        resume = sym resume,
+    )
+}
+
+unsafe extern "C" {
+    /// Behind the last instruction of [`resume`].
+    pub static weft_resume_end: u8;
+    /// The first instruction of [`call`] from where it can be abandoned, and its `syscall`.
+    pub static weft_call_begin: u8;
+    pub static weft_call_instruction: u8;
+    /// Where it goes then.
+    pub static weft_call_abandoned: u8;
+    /// The same for [`return_from_signal`].
+    pub static weft_return_begin: u8;
+    pub static weft_return_instruction: u8;
+    pub static weft_return_abandoned: u8;
+}
+
+/// Back to the clone, with all that the program had. A thread that is interrupted in here starts it
+/// again: it changes nothing that it needs.
+#[unsafe(naked)]
+pub extern "C" fn resume() {
+    naked_asm!(
+        "mov rsp, gs:[{stack}]",
+        "cmp dword ptr gs:[{pending}], 0",
+        "je 2f",
+        "mov rdi, gs:[0]",
+        "call {deliver}",
+        "jmp {resume}",
+        "2:",
+        "movups xmm0, gs:[{v} + 0x00]",
+        "movups xmm1, gs:[{v} + 0x10]",
+        "movups xmm2, gs:[{v} + 0x20]",
+        "movups xmm3, gs:[{v} + 0x30]",
+        "movups xmm4, gs:[{v} + 0x40]",
+        "movups xmm5, gs:[{v} + 0x50]",
+        "movups xmm6, gs:[{v} + 0x60]",
+        "movups xmm7, gs:[{v} + 0x70]",
+        "movups xmm8, gs:[{v} + 0x80]",
+        "movups xmm9, gs:[{v} + 0x90]",
+        "movups xmm10, gs:[{v} + 0xa0]",
+        "movups xmm11, gs:[{v} + 0xb0]",
+        "movups xmm12, gs:[{v} + 0xc0]",
+        "movups xmm13, gs:[{v} + 0xd0]",
+        "movups xmm14, gs:[{v} + 0xe0]",
+        "movups xmm15, gs:[{v} + 0xf0]",
+        "push qword ptr gs:[{flags}]",
+        "popfq",
+        "mov rax, gs:[{g} + 0x00]",
+        "mov rcx, gs:[{g} + 0x08]",
+        "mov rdx, gs:[{g} + 0x10]",
+        "mov rbx, gs:[{g} + 0x18]",
+        "mov rbp, gs:[{g} + 0x28]",
+        "mov rsi, gs:[{g} + 0x30]",
+        "mov rdi, gs:[{g} + 0x38]",
+        "mov r8, gs:[{g} + 0x40]",
+        "mov r9, gs:[{g} + 0x48]",
+        "mov r10, gs:[{g} + 0x50]",
+        "mov r11, gs:[{g} + 0x58]",
+        "mov r12, gs:[{g} + 0x60]",
+        "mov r13, gs:[{g} + 0x68]",
+        "mov r14, gs:[{g} + 0x70]",
+        "mov r15, gs:[{g} + 0x78]",
+        "mov rsp, gs:[{g} + 0x20]",
+        "jmp qword ptr gs:[{target}]",
+        ".globl weft_resume_end",
+        ".hidden weft_resume_end",
+        "weft_resume_end:",
+        "ud2",
+        g = const GENERAL,
+        v = const VECTORS,
+        flags = const at!(flags),
+        stack = const at!(stack),
+        pending = const at!(is_pending),
+        target = const at!(target),
+        deliver = sym super::signals::deliver_pending,
+        resume = sym resume,
+    )
+}
+
+/// Makes the program's system call with its own registers, unless a signal has come: then it returns
+/// [`ABANDONED`] in place of a result, and nothing has happened.
+#[unsafe(naked)]
+pub extern "C" fn call(thread: &mut Thread) -> isize {
+    naked_asm!(
+        ".globl weft_call_begin",
+        ".hidden weft_call_begin",
+        "weft_call_begin:",
+        "cmp dword ptr gs:[{pending}], 0",
+        "jne weft_call_abandoned",
+        "mov rax, gs:[{g} + 0x00]",
+        "mov rdx, gs:[{g} + 0x10]",
+        "mov rsi, gs:[{g} + 0x30]",
+        "mov rdi, gs:[{g} + 0x38]",
+        "mov r8, gs:[{g} + 0x40]",
+        "mov r9, gs:[{g} + 0x48]",
+        "mov r10, gs:[{g} + 0x50]",
+        ".globl weft_call_instruction",
+        ".hidden weft_call_instruction",
+        "weft_call_instruction:",
+        "syscall",
+        "ret",
+        ".globl weft_call_abandoned",
+        ".hidden weft_call_abandoned",
+        "weft_call_abandoned:",
+        "mov rax, {abandoned}",
+        "ret",
+        g = const GENERAL,
+        pending = const at!(is_pending),
+        abandoned = const ABANDONED,
+    )
+}
+
+/// What no system call returns.
+pub const ABANDONED: isize = -0x10000;
+
+/// Starts a thread that shares this one's memory: makes the system call in the registers of `child`,
+/// which is where the new thread begins. Returns to the caller what the kernel returns.
+///
+/// All signals must be blocked: the new thread has its parent's `gs` for a moment.
+#[unsafe(naked)]
+pub extern "C" fn start_thread(child: &mut Thread, number: usize, args: &[usize; 6]) -> isize {
+    naked_asm!(
+        "push r12",
+        "mov r12, rdi",
+        "mov rax, rsi",
+        "mov r11, rdx",
+        "mov rdi, [r11]",
+        "mov rsi, [r11 + 8]",
+        "mov rdx, [r11 + 16]",
+        "mov r10, [r11 + 24]",
+        "mov r8, [r11 + 32]",
+        "mov r9, [r11 + 40]",
+        "syscall",
+        "test rax, rax",
+        "jz 2f",
+        "pop r12",
+        "ret",
+        "2:",
+        // The new thread.
+        "mov rsp, [r12 + {stack}]",
+        "mov rdi, r12",
+        "call {begin}",
+        "jmp {resume}",
+        stack = const at!(stack),
+        begin = sym super::processes::begin_thread,
+        resume = sym resume,
+    )
+}
+
+/// Ends a thread: says that nobody uses its memory any more, and then uses none. All signals must be
+/// blocked.
+#[unsafe(naked)]
+pub extern "C" fn end_thread(thread: &mut Thread, status: usize) -> ! {
+    naked_asm!(
+        "lea rdx, [rdi + {used}]",
+        "mov rdi, rsi",
+        "mov eax, {exit}",
+        "mov dword ptr [rdx], 0",
+        "syscall",
+        "ud2",
+        used = const at!(is_used),
+        exit = const super::system::EXIT,
+    )
+}
+
+/// Returns from a signal handler of the program's, through a frame of which the second word is at `frame`;
+/// or to the caller, if a signal came first.
+#[unsafe(naked)]
+pub extern "C" fn return_from_signal(frame: u64) {
+    naked_asm!(
+        "mov rcx, rsp",
+        ".globl weft_return_begin",
+        ".hidden weft_return_begin",
+        "weft_return_begin:",
+        "cmp dword ptr gs:[{pending}], 0",
+        "jne weft_return_abandoned",
+        "mov rsp, rdi",
+        "mov eax, {sigreturn}",
+        ".globl weft_return_instruction",
+        ".hidden weft_return_instruction",
+        "weft_return_instruction:",
+        "syscall",
+        ".globl weft_return_abandoned",
+        ".hidden weft_return_abandoned",
+        "weft_return_abandoned:",
+        "mov rsp, rcx",
+        "ret",
+        pending = const at!(is_pending),
+        sigreturn = const super::system::RT_SIGRETURN,
+    )
+}
+
+/// What the kernel calls for a signal: our handler, with flags that it can work with.
+#[unsafe(naked)]
+pub extern "C" fn handle() {
+    naked_asm!("push 2", "popfq", "jmp {handler}", handler = sym super::signals::handler)
+}
+
+/// What the kernel calls a handler's end by: our own handlers return here.
+#[unsafe(naked)]
+pub extern "C" fn restorer() {
+    naked_asm!("mov eax, {sigreturn}", "syscall", "ud2", sigreturn = const super::system::RT_SIGRETURN)
+}
+
+/// Where the host sends the first thread, with [`weft_abi::CloneStart`] in `rdi`.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+extern "C" fn weft_clone_start() {
+    naked_asm!(
+        "lea rsp, [rip + {stack} + {size}]",
+        "call {start}",
+        "jmp {resume}",
+        stack = sym super::FIRST_STACK,
+        size = const super::FIRST_STACK_SIZE,
+        start = sym super::start,
+        resume = sym resume,
+    )
+}

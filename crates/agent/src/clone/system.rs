@@ -1,0 +1,112 @@
+//! The kernel, without a libc.
+
+use core::arch::asm;
+
+pub const READ: usize = 0;
+pub const WRITE: usize = 1;
+pub const OPEN: usize = 2;
+pub const CLOSE: usize = 3;
+pub const MMAP: usize = 9;
+pub const MPROTECT: usize = 10;
+pub const MUNMAP: usize = 11;
+pub const RT_SIGACTION: usize = 13;
+pub const RT_SIGPROCMASK: usize = 14;
+pub const RT_SIGRETURN: usize = 15;
+pub const SCHED_YIELD: usize = 24;
+pub const MREMAP: usize = 25;
+pub const MADVISE: usize = 28;
+pub const SHMAT: usize = 30;
+pub const SHMDT: usize = 67;
+pub const GETPID: usize = 39;
+pub const CLONE: usize = 56;
+pub const FORK: usize = 57;
+pub const VFORK: usize = 58;
+pub const EXECVE: usize = 59;
+pub const EXIT: usize = 60;
+pub const SIGALTSTACK: usize = 131;
+pub const ARCH_PRCTL: usize = 158;
+pub const GETTID: usize = 186;
+pub const FUTEX: usize = 202;
+pub const EXIT_GROUP: usize = 231;
+pub const TGKILL: usize = 234;
+pub const RT_TGSIGQUEUEINFO: usize = 297;
+pub const EXECVEAT: usize = 322;
+pub const PKEY_MPROTECT: usize = 329;
+pub const RSEQ: usize = 334;
+pub const CLONE3: usize = 435;
+
+pub const PROT_NONE: usize = 0;
+pub const PROT_READ: usize = 1;
+pub const PROT_WRITE: usize = 2;
+pub const PROT_EXEC: usize = 4;
+
+pub const MAP_SHARED: usize = 1;
+pub const MAP_PRIVATE: usize = 2;
+pub const MAP_ANONYMOUS: usize = 0x20;
+pub const MAP_NORESERVE: usize = 0x4000;
+pub const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
+
+pub const MREMAP_MAYMOVE: usize = 1;
+pub const MREMAP_FIXED: usize = 2;
+
+pub const ARCH_SET_GS: usize = 0x1001;
+pub const ARCH_GET_GS: usize = 0x1004;
+
+pub const EFAULT: isize = -14;
+pub const EINVAL: isize = -22;
+pub const ENOSYS: isize = -38;
+
+pub const PAGE: u64 = 4096;
+
+/// Makes a system call.
+///
+/// # Safety
+/// As the call asks.
+pub unsafe fn call6(number: usize, args: [usize; 6]) -> isize {
+    let result: isize;
+    // SAFETY: the caller's business.
+    unsafe {
+        asm!("syscall", inlateout("rax") number => result,
+             in("rdi") args[0], in("rsi") args[1], in("rdx") args[2],
+             in("r10") args[3], in("r8") args[4], in("r9") args[5],
+             lateout("rcx") _, lateout("r11") _, options(nostack));
+    }
+    result
+}
+
+/// Makes a system call with at most three arguments.
+///
+/// # Safety
+/// As the call asks.
+pub unsafe fn call3(number: usize, a: usize, b: usize, c: usize) -> isize {
+    // SAFETY: the caller's business.
+    unsafe { call6(number, [a, b, c, 0, 0, 0]) }
+}
+
+/// Maps private memory, to be read and written; nothing if there is none.
+pub fn map_private(length: usize) -> Option<usize> {
+    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    // SAFETY: new memory, wherever the kernel has room.
+    let at = unsafe { call6(MMAP, [0, length, PROT_READ | PROT_WRITE, flags, usize::MAX, 0]) };
+    usize::try_from(at).ok()
+}
+
+/// Waits while a word has a value, for at most some milliseconds.
+pub fn futex_wait(word: &core::sync::atomic::AtomicU32, value: u32, milliseconds: u64) {
+    let time = [milliseconds / 1000, milliseconds % 1000 * 1_000_000];
+    let args = [word.as_ptr() as usize, 0, value as usize, time.as_ptr() as usize, 0, 0];
+    // SAFETY: the word and the time outlive the call.
+    unsafe { call6(FUTEX, args) };
+}
+
+/// Wakes those who wait for a word to change.
+pub fn futex_wake(word: &core::sync::atomic::AtomicU32) {
+    // SAFETY: the call takes an address, and reads nothing there.
+    unsafe { call6(FUTEX, [word.as_ptr() as usize, 1, i32::MAX as usize, 0, 0, 0]) };
+}
+
+/// Writes text to standard error, for the last words of an engine that fails.
+pub fn complain(text: &[u8]) {
+    // SAFETY: the kernel reads the text.
+    unsafe { call3(WRITE, 2, text.as_ptr() as usize, text.len()) };
+}

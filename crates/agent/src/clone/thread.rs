@@ -1,0 +1,122 @@
+//! What the engine keeps of a thread. The clone reaches it through `gs`.
+
+use super::system;
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+const STACK: usize = 128 << 10;
+/// For the frame that the kernel writes, which holds all vector registers, and for the handler.
+const SIGNAL_STACK: usize = 128 << 10;
+
+/// Why a thread has left the clone.
+pub mod left {
+    /// A direct branch to code that it is not tied to.
+    pub const EXIT: u32 = 0;
+    /// An indirect branch to code that is not in the thread's table.
+    pub const INDIRECT: u32 = 1;
+    /// A system call.
+    pub const SYSTEM_CALL: u32 = 2;
+    /// The start of a block whose original may have changed.
+    pub const CHECK: u32 = 3;
+}
+
+/// Where registers are kept for a moment by code in the clone.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Thread {
+    /// Where this is.
+    pub this: u64,
+    /// `rax` while the clone uses it.
+    pub rax: u64,
+    /// `rcx` while the clone uses it.
+    pub rcx: u64,
+    /// Any register, while the clone uses it for an address that is far away.
+    pub far: u64,
+    /// One more.
+    pub far_too: u64,
+    /// Where in the clone to go on.
+    pub target: u64,
+    /// Where an indirect branch goes in the program.
+    pub next: u64,
+    /// What the stub says that a thread left by.
+    pub exit: u64,
+    /// The end of the agent's stack.
+    pub stack: u64,
+    /// One of [`left`].
+    pub left: u32,
+    /// Whether a signal waits to be passed on.
+    pub is_pending: AtomicU32,
+    /// The program's registers while the thread is in the agent, numbered as instructions do.
+    pub general: [u64; 16],
+    /// The program's instruction pointer.
+    pub pc: u64,
+    /// The program's flags.
+    pub flags: u64,
+    /// xmm0 to xmm15.
+    pub vectors: [u128; 16],
+    /// What the kernel calls it.
+    pub tid: u32,
+    /// Which clone it has last been seen in; [`u64::MAX`] while it is in the agent.
+    pub epoch: AtomicU64,
+    /// The next thread that is known.
+    pub next_thread: u64,
+    /// Whether a thread uses this.
+    pub is_used: AtomicU32,
+    /// Signals that the program has blocked and the engine needs.
+    pub hidden_mask: u64,
+    /// The program's own alternate stack: address, flags, size.
+    pub altstack: [u64; 3],
+    /// The signal that waits, as the kernel described it.
+    pub pending_info: [u64; 16],
+    /// The mask that it interrupted.
+    pub pending_mask: u64,
+    /// The program's own `gs` base.
+    pub gs_base: u64,
+    /// What the program wants done with signals: [`super::signals::Actions`], shared with the threads that
+    /// share it natively.
+    pub actions: u64,
+    /// Whether it runs in its parent's place until it becomes another program.
+    pub is_vforked: u32,
+    /// Whether it begins a process of its own.
+    pub is_forked: u32,
+}
+
+const HEAD: usize = 4096;
+const SIZE: usize = HEAD + STACK + SIGNAL_STACK;
+
+const _: () = assert!(size_of::<Thread>() <= HEAD);
+
+/// Where a field is, seen from `gs`.
+macro_rules! at {
+    ($field:ident) => {
+        core::mem::offset_of!($crate::clone::thread::Thread, $field)
+    };
+}
+pub(crate) use at;
+
+impl Thread {
+    /// Makes room for a thread.
+    pub fn map() -> Option<&'static mut Self> {
+        let at = system::map_private(SIZE)?;
+        // SAFETY: fresh memory, zeroed, large enough and aligned to a page.
+        let thread = unsafe { &mut *(at as *mut Self) };
+        thread.this = at as u64;
+        thread.stack = (at + HEAD + STACK) as u64;
+        thread.altstack = [0, super::signals::SS_DISABLE, 0];
+        Some(thread)
+    }
+
+    /// The stack for the kernel's frames: where it is, and how large.
+    pub fn signal_stack(&self) -> (usize, usize) {
+        (self.stack as usize, SIGNAL_STACK)
+    }
+
+    /// The thread that asks.
+    pub fn current() -> &'static mut Self {
+        let this: u64;
+        // SAFETY: every thread that comes here has `gs` set to its own.
+        unsafe {
+            core::arch::asm!("mov {}, gs:[0]", out(reg) this, options(nostack, preserves_flags));
+            &mut *(this as *mut Self)
+        }
+    }
+}

@@ -1,0 +1,644 @@
+//! From the program's code to its clone, a block at a time: bytes in, bytes and their description out.
+//!
+//! A block is a run of instructions with one way in. Branches out of its middle leave it and calls
+//! come back to it; it ends where nothing falls through, where the next instruction has been
+//! translated already, or when it is long enough.
+
+use super::arena::Arena;
+use super::emit::{self, Out, RAX, RCX};
+use super::thread::at;
+use alloc::vec::Vec;
+use iced_x86::{
+    Code, Decoder, DecoderOptions, Encoder, FlowControl, Instruction, InstructionInfoFactory,
+    Register,
+};
+
+/// The most instructions of a block.
+const LONGEST: usize = 96;
+/// The most bytes that an instruction takes in the clone, and in its cold part.
+pub const MOST_HOT: usize = 128;
+pub const MOST_COLD: usize = 128;
+/// The most bytes that a block takes.
+pub const MOST: usize = LONGEST * MOST_HOT;
+
+/// What became of an instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// The same bytes, or the same but for a distance: Tdb's *identity*.
+    Copied,
+    /// Reaches far memory through a register: *insert*, identity and *move*.
+    Far,
+    /// A direct branch, with padding before it.
+    Branch,
+    /// `loop`, `jrcxz` and their like.
+    Loop,
+    Call,
+    CallIndirect,
+    Jump,
+    Return,
+    SystemCall,
+    /// Not of the program's: what indirect branches come in by. *Insert*.
+    Entry,
+    /// Not of the program's: goes on elsewhere. *Insert*.
+    Onward,
+    /// Reaches memory by the program's own `gs`, through two registers: *insert*, identity and *move*.
+    Segment,
+}
+
+impl Kind {
+    pub fn from_number(number: u8) -> Self {
+        const ALL: [Kind; 12] = [
+            Kind::Copied,
+            Kind::Far,
+            Kind::Branch,
+            Kind::Loop,
+            Kind::Call,
+            Kind::CallIndirect,
+            Kind::Jump,
+            Kind::Return,
+            Kind::SystemCall,
+            Kind::Entry,
+            Kind::Onward,
+            Kind::Segment,
+        ];
+        ALL[(number as usize).min(ALL.len() - 1)]
+    }
+}
+
+/// A piece of code in the cold part of the clone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Cold {
+    /// Leaves the clone for an address, until it is tied to its block: see [`stub`].
+    Stub,
+    /// Puts the return address of a direct call in its place.
+    CallThunk,
+    /// The same for an indirect call.
+    CallIndirectThunk,
+    /// The way in for indirect branches to a block that has none of its own.
+    Entry,
+}
+
+/// Where the parts of a stub are.
+pub mod stub {
+    pub const TARGET: u64 = 24;
+    pub const SITE: u64 = 32;
+    pub const FAR: u64 = 40;
+    pub const SIZE: usize = 48;
+}
+
+/// A place of the program that got code.
+#[derive(Clone, Copy, Debug)]
+pub struct Start {
+    pub address: u64,
+    /// Where its code is.
+    pub body: u64,
+    /// Where indirect branches enter it; 0 if they cannot.
+    pub entry: u64,
+}
+
+/// A branch that was tied to a block when it was written.
+#[derive(Clone, Copy, Debug)]
+pub struct Tied {
+    /// Where its distance is.
+    pub site: u64,
+    pub target: u64,
+}
+
+/// What was translated.
+#[derive(Debug, Default)]
+pub struct Block {
+    pub start: u64,
+    pub end: u64,
+    pub code: u64,
+    pub code_end: u64,
+    /// Two bytes each: kind and length of the original; length of the copy.
+    pub records: Vec<u8>,
+    pub starts: Vec<Start>,
+    pub tied: Vec<Tied>,
+}
+
+/// What the translator has to know of the rest of the world.
+pub trait World {
+    /// Where the code of an address is, if it is translated.
+    fn body(&self, address: u64) -> Option<u64>;
+}
+
+/// Where the program's bytes are, and what they are.
+pub struct Source<'a> {
+    pub address: u64,
+    pub bytes: &'a [u8],
+}
+
+struct Translator<'a, W: World> {
+    world: &'a W,
+    arena: &'a mut Arena,
+    out: Out,
+    block: Block,
+    /// Where each instruction so far went.
+    places: Vec<(u64, u64)>,
+    table: u32,
+}
+
+/// How much to translate at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// As far as it goes.
+    Block,
+    /// One instruction, which nothing is tied to.
+    Single,
+    /// Up to a branch, or to something that may change what follows; the block asks each time whether its
+    /// original is what it was.
+    Checked,
+}
+
+/// Translates the code at an address; nothing if there is no whole instruction.
+pub fn translate<W: World>(
+    source: &Source<'_>,
+    world: &W,
+    arena: &mut Arena,
+    table: u32,
+    extent: Extent,
+) -> Option<Block> {
+    let out = arena.hot();
+    let code = out.here();
+    let mut translator = Translator {
+        world,
+        arena,
+        out,
+        block: Block { start: source.address, code, ..Block::default() },
+        places: Vec::new(),
+        table,
+    };
+    translator.run(source, extent)?;
+    let Translator { out, mut block, arena, .. } = translator;
+    block.code_end = out.here();
+    arena.take_hot(out.length);
+    Some(block)
+}
+
+impl<W: World> Translator<'_, W> {
+    fn run(&mut self, source: &Source<'_>, extent: Extent) -> Option<()> {
+        let single = extent == Extent::Single;
+        let mut decoder = Decoder::with_ip(64, source.bytes, source.address, DecoderOptions::NONE);
+        let mut instruction = Instruction::default();
+        let mut address = source.address;
+        self.block.starts.push(Start { address, body: self.out.here(), entry: 0 });
+        if extent == Extent::Checked {
+            let before = self.out.here();
+            emit::leave(&mut self.out, self.arena.gates().check);
+            self.out.u64(address);
+            // As far as the program's state goes, it is a system call that was not made yet.
+            self.record(Kind::SystemCall, 0, before);
+        }
+        let most = if single { 1 } else { LONGEST };
+        let mut number = 0;
+        loop {
+            // What is known as code of its own must not be a jump to itself.
+            let is_start = self.is_start();
+            if number >= most && (single || !is_start) {
+                break;
+            }
+            if number > 0 && !is_start && self.world.body(address).is_some() {
+                break;
+            }
+            if !decoder.can_decode() {
+                if number == 0 {
+                    return None;
+                }
+                break;
+            }
+            let offset = (address - source.address) as usize;
+            decoder.decode_out(&mut instruction);
+            if instruction.is_invalid() {
+                if decoder.last_error() == iced_x86::DecoderError::NoMoreBytes {
+                    if number == 0 {
+                        return None;
+                    }
+                    break;
+                }
+                // Whatever it is, the processor shall say so, at this address.
+                let before = self.out.here();
+                self.out.bytes(&[0x0f, 0x0b]);
+                self.record(Kind::Copied, 1, before);
+                self.block.end = address + 1;
+                return Some(());
+            }
+            self.places.push((address, self.out.here()));
+            let displacement = decoder.get_constant_offsets(&instruction).displacement_offset();
+            let rest = &source.bytes[offset..];
+            let goes_on = self.instruction(&instruction, rest, displacement, single);
+            address = instruction.next_ip();
+            self.block.end = address;
+            if !goes_on {
+                return Some(());
+            }
+            if extent == Extent::Checked && may_change_code(&instruction) {
+                break;
+            }
+            number += 1;
+        }
+        if self.is_start() {
+            self.block.starts.pop();
+        }
+        let before = self.out.here();
+        self.branch(&[0xe9], address, single);
+        self.record(Kind::Onward, 0, before);
+        Some(())
+    }
+
+    /// Whether what comes next is known as code of its own.
+    fn is_start(&self) -> bool {
+        self.block.starts.iter().any(|start| start.body == self.out.here())
+    }
+
+    fn record(&mut self, kind: Kind, length: usize, before: u64) {
+        let copied = (self.out.here() - before) as u8;
+        self.block.records.extend_from_slice(&[(kind as u8) << 4 | length as u8, copied]);
+    }
+
+    /// Translates an instruction, the first one of `rest`; says whether the next one may be executed after it.
+    fn instruction(
+        &mut self,
+        instruction: &Instruction,
+        rest: &[u8],
+        displacement: usize,
+        single: bool,
+    ) -> bool {
+        let before = self.out.here();
+        let length = instruction.len();
+        let bytes = &rest[..length];
+        let next = instruction.next_ip();
+        match instruction.flow_control() {
+            FlowControl::Next | FlowControl::Interrupt | FlowControl::Exception => {
+                let kind = self.plain(instruction, rest, displacement);
+                self.record(kind, length, before);
+                true
+            }
+            FlowControl::ConditionalBranch if is_loop(instruction.code()) => {
+                // The same, to a jump of two: it reaches only 127 bytes.
+                let opcode = bytes[length - 2];
+                let prefix = &bytes[..length - 2];
+                while (self.out.here() + prefix.len() as u64 + 5) % 64 > 60 {
+                    self.out.byte(0x90);
+                }
+                let pads = (self.out.here() - before) as usize;
+                self.out.bytes(prefix);
+                self.out.bytes(&[opcode, 2, 0xeb, 5]);
+                self.branch_unaligned(&[0xe9], instruction.near_branch_target(), single);
+                debug_assert_eq!((self.out.here() - before) as usize, pads + prefix.len() + 9);
+                self.record(Kind::Loop, length, before);
+                true
+            }
+            FlowControl::ConditionalBranch => {
+                // iced counts them from one, in the processor's order.
+                let condition = instruction.condition_code() as u8 - 1;
+                let target = instruction.near_branch_target();
+                self.branch(&[0x0f, 0x80 | condition], target, single);
+                self.record(Kind::Branch, length, before);
+                true
+            }
+            FlowControl::XbeginXabortXend if is_xbegin(instruction.code()) => {
+                self.branch(&[0xc7, 0xf8], instruction.near_branch_target(), single);
+                self.record(Kind::Branch, length, before);
+                true
+            }
+            FlowControl::XbeginXabortXend => {
+                self.out.bytes(bytes);
+                self.record(Kind::Copied, length, before);
+                true
+            }
+            FlowControl::UnconditionalBranch if instruction.is_jmp_short_or_near() => {
+                self.branch(&[0xe9], instruction.near_branch_target(), single);
+                self.record(Kind::Branch, length, before);
+                false
+            }
+            FlowControl::Call if instruction.is_call_near() => {
+                self.call(instruction.near_branch_target(), next, single);
+                self.record(Kind::Call, length, before);
+                self.come_back(next)
+            }
+            FlowControl::Call if is_system_call(instruction.code()) => {
+                emit::leave(&mut self.out, self.arena.gates().system_call);
+                self.out.u64(next);
+                self.record(Kind::SystemCall, length, before);
+                self.block.starts.push(Start { address: next, body: self.out.here(), entry: 0 });
+                true
+            }
+            FlowControl::Return if is_near_return(instruction.code()) => {
+                let popped = if instruction.op_count() > 0 { instruction.immediate16() } else { 0 };
+                emit::ret(&mut self.out, self.table, popped);
+                self.record(Kind::Return, length, before);
+                false
+            }
+            FlowControl::IndirectBranch if is_near_indirect(instruction) => {
+                self.out.save(RCX, at!(rcx));
+                self.load_target(instruction, bytes, displacement);
+                self.out.save(RAX, at!(rax));
+                emit::through_table(&mut self.out, self.table);
+                self.record(Kind::Jump, length, before);
+                false
+            }
+            FlowControl::IndirectCall if is_near_indirect(instruction) => {
+                self.out.save(RCX, at!(rcx));
+                self.load_target(instruction, bytes, displacement);
+                self.out.save(RAX, at!(rax));
+                let mut thunk = self.arena.cold(emit::RETURN_ADDRESS + 10, Cold::CallIndirectThunk);
+                emit::return_address(&mut thunk, next);
+                emit::through_table(&mut thunk, self.table);
+                self.out.byte(0xe8);
+                self.out.distance(thunk.rx);
+                self.record(Kind::CallIndirect, length, before);
+                self.come_back(next)
+            }
+            // Far transfers and returns from interrupts: the processor decides, natively.
+            _ => {
+                self.out.bytes(bytes);
+                self.record(Kind::Copied, length, before);
+                true
+            }
+        }
+    }
+
+    /// Where a called function returns to: right behind the call in the clone, so that the processor
+    /// foresees it.
+    fn come_back(&mut self, address: u64) -> bool {
+        let entry = self.out.here();
+        emit::entry(&mut self.out, address, self.arena.gates().wrong);
+        self.record(Kind::Entry, 0, entry);
+        self.block.starts.push(Start { address, body: self.out.here(), entry });
+        true
+    }
+
+    fn call(&mut self, target: u64, next: u64, single: bool) {
+        let mut thunk = self.arena.cold(emit::RETURN_ADDRESS + 8 + 5 + 8, Cold::CallThunk);
+        emit::return_address(&mut thunk, next);
+        thunk.align_distance(1);
+        core::mem::swap(&mut self.out, &mut thunk);
+        self.branch_unaligned(&[0xe9], target, single);
+        core::mem::swap(&mut self.out, &mut thunk);
+        // For those who have to know where a thread is that is here.
+        while thunk.length < emit::RETURN_ADDRESS + 8 + 5 {
+            thunk.byte(0xcc);
+        }
+        thunk.u64(target);
+        self.out.byte(0xe8);
+        self.out.distance(thunk.rx);
+    }
+
+    /// A direct branch.
+    fn branch(&mut self, opcode: &[u8], target: u64, single: bool) {
+        self.out.align_distance(opcode.len() as u64);
+        self.branch_unaligned(opcode, target, single);
+    }
+
+    fn branch_unaligned(&mut self, opcode: &[u8], target: u64, single: bool) {
+        self.out.bytes(opcode);
+        let site = self.out.here();
+        let known = if single {
+            // What comes after is not to be tied to something that is thrown away.
+            None
+        } else {
+            self.inside(target).or_else(|| self.world.body(target))
+        };
+        match known.filter(|&body| in_reach(site + 4, body)) {
+            Some(body) => {
+                self.block.tied.push(Tied { site, target });
+                self.out.distance(body);
+            }
+            None => {
+                let stub = stub_for(self.arena, target, if single { 0 } else { site });
+                self.out.distance(stub);
+            }
+        }
+    }
+
+    /// Where an earlier instruction of this block went, which then becomes a way into it.
+    fn inside(&mut self, target: u64) -> Option<u64> {
+        let index = self.places.binary_search_by_key(&target, |place| place.0).ok()?;
+        let body = self.places[index].1;
+        if !self.block.starts.iter().any(|start| start.address == target) {
+            self.block.starts.push(Start { address: target, body, entry: 0 });
+        }
+        Some(body)
+    }
+
+    /// An instruction that does not branch.
+    fn plain(&mut self, instruction: &Instruction, rest: &[u8], displacement: usize) -> Kind {
+        let bytes = &rest[..instruction.len()];
+        if instruction.segment_prefix() == Register::GS || names_gs_base(instruction.code()) {
+            return self.by_gs(instruction, bytes);
+        }
+        if !instruction.is_ip_rel_memory_operand() {
+            match rest.first_chunk() {
+                Some(front) => self.out.front(front, bytes.len()),
+                None => self.out.bytes(bytes),
+            }
+            return Kind::Copied;
+        }
+        let address = instruction.ip_rel_memory_address();
+        let end = self.out.here() + bytes.len() as u64;
+        if instruction.memory_base() == Register::RIP && in_reach(end, address) {
+            self.out.bytes(&bytes[..displacement]);
+            self.out.u32(address.wrapping_sub(end) as u32);
+            self.out.bytes(&bytes[displacement + 4..]);
+            return Kind::Copied;
+        }
+        self.far(instruction, address);
+        Kind::Far
+    }
+
+    /// An instruction whose memory is out of reach.
+    fn far(&mut self, instruction: &Instruction, address: u64) {
+        let register = free_register(instruction, None);
+        let mut changed = *instruction;
+        point_to(&mut changed, register);
+        let mut encoder = Encoder::new(64);
+        self.out.save(register, at!(far));
+        self.out.constant(register, address);
+        if encoder.encode(&changed, self.out.here()).is_ok() {
+            let bytes = encoder.take_buffer();
+            self.out.bytes(&bytes);
+        } else {
+            self.out.bytes(&[0x0f, 0x0b]);
+        }
+        self.out.load(register, at!(far));
+    }
+
+    /// An instruction that uses the program's own `gs`, which is kept for it.
+    fn by_gs(&mut self, instruction: &Instruction, bytes: &[u8]) -> Kind {
+        let register = instruction.op0_register().number() as u8;
+        match instruction.code() {
+            Code::Rdgsbase_r64 => self.out.load(register, at!(gs_base)),
+            Code::Wrgsbase_r64 => self.out.save(register, at!(gs_base)),
+            _ => return self.through_gs(instruction, bytes),
+        }
+        Kind::Copied
+    }
+
+    fn through_gs(&mut self, instruction: &Instruction, bytes: &[u8]) -> Kind {
+        let is_written_out = (0..instruction.op_count())
+            .any(|operand| instruction.op_kind(operand) == iced_x86::OpKind::Memory);
+        let place = free_register(instruction, None);
+        let base = free_register(instruction, Some(place));
+        let mut address = *instruction;
+        address.set_code(Code::Lea_r64_m);
+        address.set_op0_kind(iced_x86::OpKind::Register);
+        address.set_op0_register(NAMES[place as usize]);
+        address.set_op1_kind(iced_x86::OpKind::Memory);
+        address.set_segment_prefix(Register::None);
+        let mut changed = *instruction;
+        changed.set_segment_prefix(Register::None);
+        point_to(&mut changed, place);
+        let mut encoder = Encoder::new(64);
+        // What names its memory only silently, or cannot be written anew, is rare enough to go wrong.
+        if !is_written_out || encoder.encode(&changed, 0).is_err() {
+            self.out.bytes(bytes);
+            return Kind::Copied;
+        }
+        let operation = encoder.take_buffer();
+        let _ = encoder.encode(&address, 0);
+        let lea = encoder.take_buffer();
+        self.out.save(place, at!(far));
+        self.out.save(base, at!(far_too));
+        if instruction.is_ip_rel_memory_operand() {
+            self.out.constant(place, instruction.ip_rel_memory_address());
+        } else {
+            self.out.bytes(&lea);
+        }
+        self.out.load(base, at!(gs_base));
+        self.out.bytes(&[0x48, 0x8d, 0x04 | place << 3, base << 3 | place]); // lea place, [place + base]
+        self.out.bytes(&operation);
+        self.out.load(place, at!(far));
+        self.out.load(base, at!(far_too));
+        Kind::Segment
+    }
+
+    /// Loads what an indirect branch reads into `rcx`.
+    fn load_target(&mut self, instruction: &Instruction, bytes: &[u8], displacement: usize) {
+        if instruction.is_ip_rel_memory_operand() {
+            let address = instruction.ip_rel_memory_address();
+            // mov rcx, [rip + distance], where that reaches.
+            if in_reach(self.out.here() + 7, address) {
+                self.out.bytes(&[0x48, 0x8b, 0x0d]);
+                self.out.distance(address);
+            } else {
+                self.out.constant(RCX, address);
+                self.out.bytes(&[0x48, 0x8b, 0x09]);
+            }
+            return;
+        }
+        // The same operand for `mov rcx, ...`: the opcode and one field differ.
+        let mut at = 0;
+        while matches!(
+            bytes[at],
+            0x26 | 0x2e | 0x36 | 0x3e | 0x64 | 0x65 | 0x66 | 0x67 | 0xf2 | 0xf3
+        ) {
+            if matches!(bytes[at], 0x64 | 0x65 | 0x67) {
+                self.out.byte(bytes[at]);
+            }
+            at += 1;
+        }
+        let mut rex = 0x48;
+        if bytes[at] & 0xf0 == 0x40 {
+            rex |= bytes[at] & 3;
+            at += 1;
+        }
+        debug_assert_eq!(bytes[at], 0xff);
+        let _ = displacement;
+        self.out.bytes(&[rex, 0x8b, bytes[at + 1] & 0xc7 | RCX << 3]);
+        self.out.bytes(&bytes[at + 2..]);
+    }
+}
+
+/// Whether what follows an instruction may be something else after it.
+fn may_change_code(instruction: &Instruction) -> bool {
+    use iced_x86::OpAccess::{CondWrite, ReadCondWrite, ReadWrite, Write};
+    let mut factory = InstructionInfoFactory::new();
+    let writes = |access| matches!(access, Write | CondWrite | ReadWrite | ReadCondWrite);
+    instruction.flow_control() != FlowControl::Next
+        || factory.info(instruction).used_memory().iter().any(|memory| writes(memory.access()))
+}
+
+/// Writes a stub that leaves the clone for an address.
+pub fn stub_for(arena: &mut Arena, target: u64, site: u64) -> u64 {
+    let gate = arena.gates().exit;
+    let mut out = arena.cold(stub::SIZE, Cold::Stub);
+    emit::leave(&mut out, gate);
+    out.bytes(&[0xcc; stub::TARGET as usize - emit::LEAVE]);
+    out.u64(target);
+    out.u64(site);
+    out.u64(0);
+    out.rx
+}
+
+/// Whether a distance from behind an instruction can be written in four bytes.
+pub fn in_reach(from: u64, to: u64) -> bool {
+    i32::try_from(to.wrapping_sub(from) as i64).is_ok()
+}
+
+const NAMES: [Register; 8] = [
+    Register::RAX,
+    Register::RCX,
+    Register::RDX,
+    Register::RBX,
+    Register::RSP,
+    Register::RBP,
+    Register::RSI,
+    Register::RDI,
+];
+
+/// Has an instruction's memory be where a register points.
+fn point_to(instruction: &mut Instruction, register: u8) {
+    instruction.set_memory_base(NAMES[register as usize]);
+    instruction.set_memory_index(Register::None);
+    instruction.set_memory_displacement64(0);
+    instruction.set_memory_displ_size(0);
+}
+
+fn names_gs_base(code: Code) -> bool {
+    matches!(code, Code::Rdgsbase_r64 | Code::Wrgsbase_r64)
+}
+
+/// A register without which the instruction can do, other than one that is taken: one that needs no prefix.
+fn free_register(instruction: &Instruction, taken: Option<u8>) -> u8 {
+    let mut factory = InstructionInfoFactory::new();
+    let used = factory.info(instruction).used_registers();
+    let is_free = |&number: &u8| {
+        let name = NAMES[number as usize];
+        taken != Some(number) && used.iter().all(|one| one.register().full_register() != name)
+    };
+    [0, 1, 2, 3, 6, 7, 5].into_iter().find(is_free).unwrap_or(0)
+}
+
+fn is_loop(code: Code) -> bool {
+    use Code::*;
+    matches!(
+        code,
+        Loop_rel8_64_RCX
+            | Loop_rel8_64_ECX
+            | Loope_rel8_64_RCX
+            | Loope_rel8_64_ECX
+            | Loopne_rel8_64_RCX
+            | Loopne_rel8_64_ECX
+            | Jrcxz_rel8_64
+            | Jecxz_rel8_64
+    )
+}
+
+fn is_xbegin(code: Code) -> bool {
+    matches!(code, Code::Xbegin_rel16 | Code::Xbegin_rel32)
+}
+
+fn is_system_call(code: Code) -> bool {
+    matches!(code, Code::Syscall)
+}
+
+fn is_near_return(code: Code) -> bool {
+    matches!(code, Code::Retnq | Code::Retnq_imm16)
+}
+
+fn is_near_indirect(instruction: &Instruction) -> bool {
+    matches!(instruction.code(), Code::Jmp_rm64 | Code::Call_rm64)
+}

@@ -1,0 +1,49 @@
+//! A program that weft has started, to be waited for.
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use std::process::Child;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+use weft_host::{ended, exit_code};
+
+/// How often a waiting call looks whether the user has pressed Ctrl-C.
+const SIGNAL_CHECK: Duration = Duration::from_millis(50);
+
+/// The program, for one who waits at a time.
+pub struct Waited(Mutex<Child>);
+
+impl Waited {
+    pub fn new(child: Child) -> Self {
+        Self(Mutex::new(child))
+    }
+
+    /// Waits until it has ended, for at most some seconds; returns its exit code.
+    pub fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<i32>> {
+        let deadline =
+            timeout.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds.max(0.0)));
+        loop {
+            let ended = py.detach(|| self.wait_a_little(deadline))?;
+            if ended.is_some() || deadline.is_some_and(|d| Instant::now() >= d) {
+                return Ok(ended);
+            }
+            py.check_signals()?;
+        }
+    }
+
+    fn wait_a_little(&self, deadline: Option<Instant>) -> PyResult<Option<i32>> {
+        let mut child =
+            self.0.lock().map_err(|_| PyRuntimeError::new_err("an earlier call has panicked"))?;
+        let until = Instant::now() + SIGNAL_CHECK;
+        let until = deadline.map_or(until, |d| until.min(d));
+        loop {
+            if let Some(status) = ended(&mut child)? {
+                return Ok(Some(exit_code(status)));
+            }
+            if Instant::now() >= until {
+                return Ok(None);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! `weft._native.Cloned`: a program that runs from a clone of its code.
+
+use crate::child::Waited;
+use crate::errors::to_python;
+use crate::target::{Environment, launch_of};
+use pyo3::prelude::*;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use weft_host::clone::{CloneOptions, Cloned as Host};
+
+#[pyclass(frozen, module = "weft._native")]
+pub struct Cloned {
+    host: Host,
+    child: Waited,
+}
+
+#[pymethods]
+impl Cloned {
+    #[staticmethod]
+    #[pyo3(signature = (command, environment, directory, streams, cache_size, sees_changes, follows))]
+    #[expect(clippy::too_many_arguments, reason = "Python names them")]
+    fn launch(
+        py: Python<'_>,
+        command: Vec<OsString>,
+        environment: Option<Environment>,
+        directory: Option<PathBuf>,
+        streams: [Option<i32>; 3],
+        cache_size: Option<u64>,
+        sees_changes: bool,
+        follows: bool,
+    ) -> PyResult<Self> {
+        let launch = launch_of(command, environment, directory, streams)?;
+        let default = CloneOptions::default();
+        let cache_size = cache_size.unwrap_or(default.cache_size);
+        let options = CloneOptions { cache_size, sees_changes, follows };
+        let (host, child) = py.detach(|| Host::launch(launch, options)).map_err(to_python)?;
+        Ok(Self { host, child: Waited::new(child) })
+    }
+
+    #[getter]
+    fn pid(&self) -> i32 {
+        self.host.pid()
+    }
+
+    #[pyo3(signature = (timeout))]
+    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<i32>> {
+        self.child.wait(py, timeout)
+    }
+
+    #[expect(clippy::unused_self, reason = "a method for Python")]
+    fn cycles(&self) -> u64 {
+        weft_host::clone::cycles()
+    }
+
+    fn leave(&self) {
+        self.host.leave();
+    }
+
+    fn stats(&self) -> Vec<(&'static str, u64)> {
+        self.host.stats()
+    }
+}

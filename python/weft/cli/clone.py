@@ -1,0 +1,95 @@
+"""Run a program from a clone of its code: what ``weft run --weaver clone`` does."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import weft
+from weft.cli.output import console, forward_signals, print_json
+from weft.errors import InvalidArgument
+
+__all__ = ["refuse", "run"]
+
+_OWN = {"cache_size": "--cache-size", "stats": "--stats", "stats_file": "--stats-file"}
+_SMALLEST = 256 << 10
+_FACTORS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def refuse(options: dict[str, Any]) -> None:
+    """Take out the options of the clone weaver, and fail if one was given without it."""
+    for name, shown in _OWN.items():
+        if options.pop(name):
+            raise InvalidArgument(
+                f"{shown} is for programs that run from a clone", advice="add --weaver clone"
+            )
+
+
+def run(program: tuple[str, ...], options: Mapping[str, Any]) -> int:
+    """Run the program to its end, and return its exit code."""
+    if options["metrics"] or options["one_liners"]:
+        raise InvalidArgument(
+            "the clone weaver does not measure metrics yet", advice="leave --weaver clone out"
+        )
+    size = options["cache_size"]
+    cache_size = None if size is None else _bytes(size)
+    with weft.run(program, weaver="clone", cache_size=cache_size) as cloned:
+        forward_signals(cloned.pid)
+        code = cloned.wait()
+        stats = cloned.stats()
+    document = {"schema": 1, **asdict(stats)}
+    if options["stats_file"]:
+        Path(options["stats_file"]).write_text(json.dumps(document) + "\n")
+    if options["stats"]:
+        if options["output_format"] == "json":
+            print_json(document, file=sys.stderr)
+        else:
+            _print(stats)
+    return code or 0
+
+
+def _bytes(text: str) -> int:
+    match = re.fullmatch(r"(\d+)([KMG]?)", text.strip().upper())
+    if not match:
+        raise InvalidArgument(f"{text} is no size", advice="write 1048576, 1024K or 1M")
+    size = int(match[1]) * _FACTORS[match[2]]
+    if size < _SMALLEST:
+        raise InvalidArgument(
+            f"a clone of {text} bytes is too small",
+            advice="give at least 256K: every block that is executed has to fit in",
+        )
+    return size
+
+
+def _print(stats: weft.CloneStats) -> None:
+    out = console(stderr=True)
+    seconds = max(stats.seconds, 1e-9)
+    rows: list[tuple[str, str, str]] = [
+        ("blocks", f"{stats.blocks:,}", "translated"),
+        ("bytes", f"{stats.bytes:,}", "of clone"),
+        ("links", f"{stats.links:,}", "branches tied to their blocks"),
+        ("look-ups", f"{stats.lookups:,}", f"{stats.lookups / seconds:,.0f} per second"),
+        ("misses", f"{stats.misses:,}", f"{stats.misses / seconds:,.0f} per second"),
+        (
+            "protection faults",
+            f"{stats.protection_faults:,}",
+            f"{stats.protection_faults / seconds:,.0f} per second",
+        ),
+        ("flushes", f"{stats.flushes:,}", "of the whole clone"),
+        ("agent entries", f"{stats.agent_entries:,}", ""),
+        ("system calls", f"{stats.system_calls:,}", ""),
+        ("signals", f"{stats.signals:,}", "passed on"),
+        ("threads, forks", f"{stats.threads:,}, {stats.forks:,}", ""),
+        (
+            "time in the agent",
+            f"{stats.agent_seconds:.3f} s",
+            f"of {stats.seconds:.3f} s",
+        ),
+    ]
+    for name, value, remark in rows:
+        out.print(f"{name:>18}  {value:>14}  {remark}".rstrip(), highlight=False)

@@ -1,0 +1,108 @@
+"""Programs that run from a clone of their code.
+
+Everything that such a program executes is a copy that weft makes as it goes, and changes as it
+likes; the program's own code, its stack and what it sees of itself stay as they are.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from weft import _native
+
+__all__ = ["CloneStats", "Cloned"]
+
+
+@dataclass(frozen=True)
+class CloneStats:
+    """What the engine has done, in all processes of a program."""
+
+    seconds: float
+    """Since the program was started."""
+    blocks: int
+    """Blocks of code that were translated."""
+    bytes: int
+    """Bytes of clone that were written for them."""
+    links: int
+    """Branches that were tied to the block that they lead to."""
+    lookups: int
+    """How often the agent was asked where code is."""
+    misses: int
+    """How often that code had not been translated yet."""
+    protection_faults: int
+    """Writes to pages from which code was translated."""
+    flushes: int
+    """How often the whole clone was thrown away."""
+    agent_entries: int
+    """How often a thread left the clone for the agent."""
+    signals: int
+    """Signals that were passed on to the program."""
+    system_calls: int
+    """System calls that the program made."""
+    agent_seconds: float
+    """Time that all threads spent in the agent, system calls left out."""
+    threads: int
+    """Threads that were started."""
+    forks: int
+    """Processes that were forked."""
+
+
+class Cloned:
+    """A program that runs from a clone of its code; made by :func:`weft.run`.
+
+    It is a context manager. Leaving it does not end the program, which goes on from its clone; but
+    other programs that it starts from then on run natively.
+
+    ```python
+    with weft.run(["ls", "-l"], weaver="clone") as program:
+        code = program.wait()
+        print(program.stats().blocks)
+    ```
+    """
+
+    def __init__(self, target: _native.Cloned) -> None:
+        self._target = target
+        self._began = time.monotonic()
+        self._cycles = target.cycles()
+
+    @property
+    def pid(self) -> int:
+        """The process id of the program."""
+        return self._target.pid
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        """Wait for the program's end, and return its exit code.
+
+        As in a shell, a program that a signal ended has the code 128 plus the signal's number.
+        Returns ``None`` when it still runs after ``timeout`` seconds.
+        """
+        return self._target.wait(timeout)
+
+    def stats(self) -> CloneStats:
+        """Return what the engine has done so far."""
+        counts = dict(self._target.stats())
+        seconds = time.monotonic() - self._began
+        cycles = counts.pop("agent_cycles")
+        # What a cycle takes is known from how many have passed.
+        passed = max(1, self._target.cycles() - self._cycles)
+        return CloneStats(seconds=seconds, agent_seconds=cycles * seconds / passed, **counts)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._target.leave()
+
+    def __repr__(self) -> str:
+        return f"<weft.Cloned pid={self.pid}>"

@@ -1,0 +1,42 @@
+"""Programs that change their code, alone and as clones, in all ways that there are to do so.
+
+Each says in its source what it would print if nobody noticed: that is not what it prints.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.clone import SMALL_CACHE, SOURCES, cloned, known, outcome
+
+Build = Callable[[str], Path]
+
+PROGRAMS = ["smc", "smc_memory", "smc_stack", "smc_threads"]
+
+SMC = re.compile(r'^SMC\((\w+),\s*"([^"]*)",\s*"([^"]*)"\)', flags=re.MULTILINE)
+
+CASES = [
+    pytest.param(
+        *(f"clone_{program}", name, seen, unseen.split(" | ")),
+        id=f"{program}-{name}",
+        marks=known(f"{program}-{name}"),
+    )
+    for program in PROGRAMS
+    for name, seen, unseen in SMC.findall((SOURCES / f"{program}.c").read_text())
+]
+
+
+@pytest.mark.parametrize("options", [(), SMALL_CACHE], ids=["usual", "small"])
+@pytest.mark.parametrize(("program", "name", "seen", "unseen"), CASES)
+def test_a_change_is_seen(
+    build: Build, program: str, name: str, seen: str, unseen: list[str], options: tuple[str, ...]
+) -> None:
+    assert seen not in unseen
+    command: list[str | Path] = [build(program), name]
+    alone = outcome(command)
+    assert (alone.status, alone.stdout) == (0, f"{seen}\n{name}: well\n"), alone
+    assert outcome([*cloned(*options), *command]) == alone

@@ -1,0 +1,82 @@
+"""Programs that check themselves, alone and as clones: nobody can tell one from the other.
+
+With ``WEFT_TORTURE=long`` in the environment there is more of everything that can be more.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.clone import KNOWN, SMALL_CACHE, cases, cloned, known, outcome
+
+Build = Callable[[str], Path]
+
+LINKS = ["static", "static_pie", "non_pie", "pie", "musl_static", "musl"]
+
+PROGRAMS = {
+    **{f"clone_plain_{link}": "plain.c" for link in LINKS},
+    "clone_flow": "flow.c",
+    "clone_state": "state.c",
+    "clone_vectors": "vectors.c",
+    "clone_faults": "faults.c",
+    "clone_throwing": "throwing.cpp",
+    "clone_actions": "actions.c",
+    "clone_contexts": "contexts.c",
+    "clone_threads": "threads.c",
+    "clone_processes": "processes.c",
+}
+"""The programs and their sources, in the order in which they ask more of a translator."""
+
+LONG = {
+    ("clone_contexts", "context_read"): 5_000,
+    ("clone_contexts", "context_changed"): 5_000,
+    ("clone_contexts", "preempted"): 5_000,
+    ("clone_contexts", "left_by_siglongjmp"): 5_000,
+    ("clone_contexts", "every_instruction_read"): 50_000,
+    ("clone_contexts", "every_instruction_changed"): 50_000,
+    ("clone_contexts", "storm"): 20_000,
+    ("clone_contexts", "timer_storm"): 200_000,
+    ("clone_contexts", "nested"): 20_000,
+    ("clone_contexts", "busy"): 5_000,
+    ("clone_threads", "joined"): 10_000,
+    ("clone_threads", "joined_together"): 10_000,
+    ("clone_processes", "forks"): 2_000,
+}
+"""How much there is to do of a case in the long form."""
+
+IS_LONG = os.environ.get("WEFT_TORTURE") == "long"
+
+CASES = [(program, case) for program, source in PROGRAMS.items() for case in cases(source)]
+
+
+def name(program: str, case: str) -> str:
+    return f"{program}-{case}".removeprefix("clone_")
+
+
+def test_without_a_library(build: Build) -> None:
+    alone = outcome([build("clone_bare")])
+    assert (alone.status, alone.stdout) == (0, "11385274\n")
+    assert outcome([*cloned(), build("clone_bare")]) == alone
+
+
+@pytest.mark.parametrize("options", [(), SMALL_CACHE], ids=["usual", "small"])
+@pytest.mark.parametrize(
+    ("program", "case"),
+    [pytest.param(*one, id=name(*one), marks=known(name(*one))) for one in CASES],
+)
+@pytest.mark.watchdog(1200 if IS_LONG else 120)
+def test_a_clone_does_as_the_program(
+    build: Build, program: str, case: str, options: tuple[str, ...]
+) -> None:
+    amount = LONG.get((program, case))
+    command: list[str | Path] = [build(program), case]
+    if IS_LONG and amount:
+        command.append(str(amount))
+    patience = 5.0 if name(program, case) in KNOWN else 500.0 if IS_LONG else 50.0
+    alone = outcome(command, patience)
+    assert alone.stdout and not alone.stderr, alone
+    assert outcome([*cloned(*options), *command], patience) == alone

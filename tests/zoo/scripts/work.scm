@@ -1,0 +1,12 @@
+;; Recursion, lists, continuations and big numbers.
+(define (fib n) (if (< n 2) n (+ (fib (- n 1)) (fib (- n 2)))))
+(display (fib 22)) (newline)
+(define (found-first test list)
+  (call/cc (lambda (return) (for-each (lambda (x) (if (test x) (return x))) list) #f)))
+(display (found-first (lambda (x) (> (* x x) 5000)) (iota 1000))) (newline)
+(display (apply * (map 1+ (iota 60)))) (newline)
+(define table (make-hash-table))
+(do ((i 0 (1+ i))) ((= i 50000)) (hash-set! table (modulo (* i 7919) 1009) i))
+(display (hash-count (const #t) table)) (newline)
+(display (catch 'division (lambda () (throw 'division 1)) (lambda (key . rest) (list key rest)))) (newline)
+(display (let loop ((i 0) (x 0.5)) (if (= i 1000000) x (loop (1+ i) (* 3.5 x (- 1 x)))))) (newline)
