@@ -2,7 +2,7 @@
 
 use super::emit::{ENTRY, SAVE};
 use super::thread::Thread;
-use super::translate::{Cold, Kind, stub};
+use super::translate::{Cold, INDIRECT_ADDRESS, Kind, stub, thunk};
 use super::{BlockInfo, Engine, pages};
 
 pub const RAX: usize = 0;
@@ -161,18 +161,20 @@ fn cold(thread: &Thread, state: &mut State, start: u64, kind: Cold) {
                 }
                 state.pc = *((start + stub::TARGET) as *const u64);
             }
-            Cold::CallThunk | Cold::CallIndirectThunk => {
-                let low = *((start + 3) as *const u32);
-                let high = *((start + 11) as *const u32);
-                let address = u64::from(high) << 32 | u64::from(low);
+            Cold::CallThunk => {
+                let address = ((start + thunk::ADDRESS) as *const u64).read_unaligned();
                 state.stacked = Some((state.general[RSP], address));
-                if kind == Cold::CallThunk {
-                    state.pc = called(start + 15);
-                } else {
-                    state.pc = state.general[RCX];
-                    state.general[RCX] = thread.rcx;
-                    state.general[RAX] = thread.rax;
+                if (thunk::TAKEN..=thunk::GIVEN).contains(&(state.pc - start)) {
+                    state.general[RAX] = thread.far;
                 }
+                state.pc = ((start + thunk::TARGET) as *const u64).read_unaligned();
+            }
+            Cold::CallIndirectThunk => {
+                let address = ((start + INDIRECT_ADDRESS) as *const u64).read_unaligned();
+                state.stacked = Some((state.general[RSP], address));
+                state.pc = state.general[RCX];
+                state.general[RCX] = thread.rcx;
+                state.general[RAX] = thread.rax;
             }
             Cold::Entry => {
                 let address = (*((start + 2) as *const u64)).wrapping_neg();
@@ -180,10 +182,4 @@ fn cold(thread: &Thread, state: &mut State, start: u64, kind: Cold) {
             }
         }
     }
-}
-
-/// Where the jump at the end of a call's thunk leads in the program: it remembers that behind itself.
-unsafe fn called(end: u64) -> u64 {
-    // SAFETY: the thunk holds the target in its last eight bytes: see `translate`.
-    unsafe { *((end + 13) as *const u64) }
 }

@@ -88,6 +88,22 @@ pub mod stub {
     pub const SIZE: usize = 48;
 }
 
+/// Where the parts of a direct call's thunk are.
+pub mod thunk {
+    use super::emit::{RETURN_ADDRESS, SAVE};
+    /// The return address.
+    pub const ADDRESS: u64 = SAVE as u64 + 2;
+    /// From where `rax` is not the program's, and until where.
+    pub const TAKEN: u64 = SAVE as u64 + 10;
+    pub const GIVEN: u64 = SAVE as u64 + RETURN_ADDRESS as u64;
+    /// Where the call goes: behind a jump that may have been moved.
+    pub const TARGET: u64 = GIVEN + SAVE as u64 + 8 + 5;
+    pub const SIZE: usize = TARGET as usize + 8;
+}
+
+/// Where an indirect call's thunk has the return address.
+pub const INDIRECT_ADDRESS: u64 = 2;
+
 /// A place of the program that got code.
 #[derive(Clone, Copy, Debug)]
 pub struct Start {
@@ -372,14 +388,16 @@ impl<W: World> Translator<'_, W> {
     }
 
     fn call(&mut self, target: u64, next: u64, single: bool) {
-        let mut thunk = self.arena.cold(emit::RETURN_ADDRESS + 8 + 5 + 8, Cold::CallThunk);
+        let mut thunk = self.arena.cold(thunk::SIZE, Cold::CallThunk);
+        thunk.save(RAX, at!(far));
         emit::return_address(&mut thunk, next);
+        thunk.load(RAX, at!(far));
         thunk.align_distance(1);
         core::mem::swap(&mut self.out, &mut thunk);
         self.branch_unaligned(&[0xe9], target, single);
         core::mem::swap(&mut self.out, &mut thunk);
         // For those who have to know where a thread is that is here.
-        while thunk.length < emit::RETURN_ADDRESS + 8 + 5 {
+        while thunk.length < thunk::TARGET as usize {
             thunk.byte(0xcc);
         }
         thunk.u64(target);
