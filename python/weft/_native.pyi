@@ -156,6 +156,8 @@ class Cloned:
         """Wait for its end; its exit code, or nothing when the time is over."""
     def stats(self) -> list[tuple[str, int]]:
         """What the engine has counted, by name."""
+    def reports(self) -> list[str]:
+        """What went wrong in the engine, a text for each process that it failed in."""
     def cycles(self) -> int:
         """The processor's counter of cycles, now."""
     def leave(self) -> None:

@@ -6,17 +6,35 @@ likes; the program's own code, its stack and what it sees of itself stay as they
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from weft import _native
+
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from weft import _native
+__all__ = ["CloneStats", "Cloned", "launch"]
 
-__all__ = ["CloneStats", "Cloned"]
+
+def launch(
+    command: Sequence[str | os.PathLike[str]],
+    *,
+    environment: list[tuple[str, str]] | None = None,
+    directory: str | None = None,
+    streams: tuple[int | None, int | None, int | None] = (None, None, None),
+    cache_size: int | None = None,
+    sees_changes: bool = True,
+    follows: bool = True,
+) -> Cloned:
+    """Start a program that runs from a clone of its code: see :func:`weft.run`."""
+    words = [os.fspath(word) for word in command]
+    options = (cache_size, sees_changes, follows)
+    return Cloned(_native.Cloned.launch(words, environment, directory, streams, *options))
 
 
 @dataclass(frozen=True)
@@ -92,6 +110,13 @@ class Cloned:
         # What a cycle takes is known from how many have passed.
         passed = max(1, self._target.cycles() - self._cycles)
         return CloneStats(seconds=seconds, agent_seconds=cycles * seconds / passed, **counts)
+
+    def reports(self) -> list[str]:
+        """Return what went wrong in the engine, a text for each process that it failed in.
+
+        A text says where the program was, what its registers held and what code was there.
+        """
+        return self._target.reports()
 
     def __enter__(self) -> Self:
         return self

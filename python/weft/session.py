@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Literal, TypeAlias, overload
 
-from weft import _native
+from weft import _native, clone
 from weft._live_modules import live_modules
 from weft.clone import Cloned
 from weft.errors import BadFile, InvalidArgument, TargetGone
@@ -111,10 +111,17 @@ def run(
     environment = None if env is None else [(str(key), str(value)) for key, value in env.items()]
     directory = None if cwd is None else os.fspath(cwd)
     streams = (_descriptor(stdin), _descriptor(stdout), _descriptor(stderr))
-    words = [os.fspath(word) for word in command]
     if weaver == "clone":
-        options = (cache_size, sees_changes, follows)
-        return Cloned(_native.Cloned.launch(words, environment, directory, streams, *options))
+        return clone.launch(
+            command,
+            environment=environment,
+            directory=directory,
+            streams=streams,
+            cache_size=cache_size,
+            sees_changes=sees_changes,
+            follows=follows,
+        )
+    words = [os.fspath(word) for word in command]
     return Session(_native.Target.launch(words, environment, directory, streams))
 
 

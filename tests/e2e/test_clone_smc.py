@@ -6,6 +6,8 @@ Each says in its source what it would print if nobody noticed: that is not what 
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -40,3 +42,22 @@ def test_a_change_is_seen(
     alone = outcome(command)
     assert (alone.status, alone.stdout) == (0, f"{seen}\n{name}: well\n"), alone
     assert outcome([*cloned(*options), *command]) == alone
+
+
+BLIND = """
+import sys, weft
+with weft.run(sys.argv[1:], weaver="clone", sees_changes=False) as program:
+    sys.exit(program.wait())
+"""
+
+
+@pytest.mark.parametrize(("program", "name", "seen", "unseen"), CASES)
+def test_a_change_goes_unseen_where_nobody_looks(
+    build: Build, program: str, name: str, seen: str, unseen: list[str]
+) -> None:
+    command: list[str | Path] = [sys.executable, "-c", BLIND, build(program), name]
+    try:
+        blind = outcome(command, patience=10.0)
+    except subprocess.TimeoutExpired:
+        return
+    assert (blind.status, blind.stdout) != (0, f"{seen}\n{name}: well\n")

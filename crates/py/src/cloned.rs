@@ -56,6 +56,10 @@ impl Cloned {
         self.host.leave();
     }
 
+    fn reports(&self) -> Vec<String> {
+        self.host.reports()
+    }
+
     fn stats(&self) -> Vec<(&'static str, u64)> {
         self.host.stats()
     }

@@ -10,8 +10,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import weft
 from weft.cli.output import console, forward_signals, print_json
+from weft.clone import CloneStats, launch
 from weft.errors import InvalidArgument
 
 __all__ = ["refuse", "run"]
@@ -38,10 +38,14 @@ def run(program: tuple[str, ...], options: Mapping[str, Any]) -> int:
         )
     size = options["cache_size"]
     cache_size = None if size is None else _bytes(size)
-    with weft.run(program, weaver="clone", cache_size=cache_size) as cloned:
+    with launch(program, cache_size=cache_size) as cloned:
         forward_signals(cloned.pid)
         code = cloned.wait()
-        stats = cloned.stats()
+        stats, reports = cloned.stats(), cloned.reports()
+    if reports:
+        file = Path(f"weft-report-{cloned.pid}.txt")
+        file.write_text("\n".join(reports))
+        console(stderr=True).print(f"weft: what is known of it is in {file}", highlight=False)
     document = {"schema": 1, **asdict(stats)}
     if options["stats_file"]:
         Path(options["stats_file"]).write_text(json.dumps(document) + "\n")
@@ -66,7 +70,7 @@ def _bytes(text: str) -> int:
     return size
 
 
-def _print(stats: weft.CloneStats) -> None:
+def _print(stats: CloneStats) -> None:
     out = console(stderr=True)
     seconds = max(stats.seconds, 1e-9)
     rows: list[tuple[str, str, str]] = [

@@ -18,11 +18,11 @@ import click
 
 from weft.cli.output import console, file_option, format_option_of
 from weft.errors import InvalidArgument, TargetGone
-from weft.metrics.model import TargetFacts
 
 if TYPE_CHECKING:
     from weft.mdl import ast
     from weft.metrics.metric import Metric
+    from weft.metrics.model import TargetFacts
     from weft.session import Session
 
 FORMATS = ("text", "json", "csv", "parquet")

@@ -13,7 +13,6 @@ import weft
 from weft import errors
 from weft.cli import clone, measure
 from weft.cli.output import forward_signals, print_json
-from weft.metrics.model import TargetFacts
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -85,6 +84,8 @@ def command(ctx: click.Context, /, program: tuple[str, ...], **options: Any) -> 
 
 def _measure(session: weft.Session, wanted: measure.Wish, program: tuple[str, ...]) -> int:
     """Measure the program from its first instruction to its end, and return its exit code."""
+    from weft.metrics.model import TargetFacts
+
     facts = TargetFacts(session.pid, session.program(), program)
     try:
         # Only now are its libraries there.

@@ -19,6 +19,7 @@ mod signals;
 mod state;
 mod switch;
 mod system;
+mod tables;
 mod thread;
 mod translate;
 
@@ -31,6 +32,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use map::{Map, Place};
 use pages::Pages;
 use regions::Regions;
+use tables::Tables;
 use thread::{Thread, left};
 use translate::{Cold, Extent, Source, stub, translate};
 use weft_abi::{CloneControl, CloneStart, option};
@@ -50,12 +52,6 @@ pub struct FirstStack(
     #[expect(dead_code, reason = "only its memory counts")] [u8; FIRST_STACK_SIZE],
 );
 pub static mut FIRST_STACK: FirstStack = FirstStack([0; FIRST_STACK_SIZE]);
-
-/// How many entries the table of indirect branches has: one for each value of the lowest sixteen bits
-/// of an address.
-const TABLE: usize = 1 << 16;
-/// Where the table may be: its address is part of instructions, which have four bytes for it.
-const TABLE_PLACES: [usize; 4] = [0x10_0000, 0x18_0000, 0x6000_0000, 0x7f00_0000];
 
 /// A block that was translated.
 #[derive(Debug)]
@@ -87,7 +83,7 @@ pub struct Engine {
     map: Map,
     regions: Regions,
     pages: Pages,
-    table: u32,
+    tables: Tables,
     /// Blocks of the clone that was thrown away last.
     retired: Vec<BlockInfo>,
     /// Whether the clone has to be thrown away before more is added.
@@ -195,14 +191,13 @@ pub fn image() -> [u64; 2] {
 extern "C" fn start(start: &CloneStart) {
     // SAFETY: the host has mapped the control block, and leaves it there.
     let control = unsafe { &*(start.control as *const CloneControl) };
-    let table = map_table();
     let mut engine = Engine {
         arenas: Vec::new(),
         blocks: Vec::new(),
         map: Map::new(),
         regions: Regions::default(),
         pages: Pages::default(),
-        table: table as u32,
+        tables: Tables::map(),
         retired: Vec::new(),
         is_full: false,
         threads: 0,
@@ -222,27 +217,11 @@ extern "C" fn start(start: &CloneStart) {
     // SAFETY: nobody else is here yet.
     unsafe { *SHARED.engine.get() = Some(engine) };
     processes::settle(thread);
+    report::write_to(control);
     let mut engine = crate::clone::engine();
     thread.actions = signals::Actions::own();
     let pc = thread.pc;
     engine.go(thread, pc);
-}
-
-/// Maps the table of indirect branches, which knows nothing yet.
-fn map_table() -> usize {
-    let flags = system::MAP_PRIVATE | system::MAP_ANONYMOUS | system::MAP_FIXED_NOREPLACE;
-    let protection = system::PROT_READ | system::PROT_WRITE;
-    for place in TABLE_PLACES {
-        let args = [place, TABLE * 8, protection, flags, usize::MAX, 0];
-        // SAFETY: new memory, where there is nothing.
-        if unsafe { system::call6(system::MMAP, args) } == place as isize {
-            // SAFETY: it was just mapped.
-            let table = unsafe { &mut *(place as *mut [u64; TABLE]) };
-            table.fill(switch::gate_missing as *const () as u64);
-            return place;
-        }
-    }
-    fail("there is no room below two gigabytes")
 }
 
 /// What a thread does that has left the clone: see [`left`].
@@ -318,6 +297,7 @@ impl Engine {
             at = thread.next_thread;
         }
         let thread = Thread::map()?;
+        thread.second = self.tables.second();
         thread.is_used.store(1, Relaxed);
         thread.epoch.store(u64::MAX, Relaxed);
         thread.next_thread = self.threads;
@@ -374,7 +354,7 @@ impl Engine {
     fn indirect(&mut self, thread: &mut Thread, target: u64) {
         self.go(thread, target);
         if let Some(entry) = self.entry(target) {
-            self.set_table(target, entry);
+            self.tables.set(target, entry);
         }
     }
 
@@ -396,14 +376,6 @@ impl Engine {
             self.forget_block(number);
         }
         self.go(thread, address);
-    }
-
-    fn set_table(&mut self, address: u64, entry: u64) {
-        // SAFETY: the table lies there, and an entry is written at once.
-        unsafe {
-            let at = (self.table as usize + (address & 0xffff) as usize * 8) as *mut u64;
-            core::ptr::write_volatile(at, entry);
-        }
     }
 
     /// Where indirect branches enter the code of an address, which must be translated.
@@ -458,7 +430,7 @@ impl Engine {
         // SAFETY: the program's own code, which is mapped and may be read.
         let bytes = unsafe { core::slice::from_raw_parts(address as *const u8, length) };
         let source = Source { address, bytes };
-        translate(&source, &self.map, &mut self.arenas[arena], self.table, extent)
+        translate(&source, &self.map, &mut self.arenas[arena], self.tables.first(), extent)
     }
 
     /// Finds the code of an address, or makes it; nothing if there can be none.
@@ -626,9 +598,7 @@ impl Engine {
         self.retired = core::mem::take(&mut self.blocks);
         self.map.clear();
         self.pages.forget_blocks();
-        // SAFETY: the table lies there.
-        let table = unsafe { &mut *(self.table as usize as *mut [u64; TABLE]) };
-        table.fill(switch::gate_missing as *const () as u64);
+        self.tables.clear();
         self.is_full = false;
         self.control.stats.flushes.fetch_add(1, Relaxed);
     }
@@ -665,14 +635,13 @@ impl Engine {
         if !core::mem::replace(&mut self.blocks[index].is_valid, false) {
             return;
         }
-        let missing = switch::gate_missing as *const () as u64;
         for address in core::mem::take(&mut self.blocks[index].starts) {
             let Some(&place) = self.map.get(address) else { continue };
             if place.block != number {
                 continue;
             }
             self.map.remove(address);
-            self.set_table(address, missing);
+            self.tables.forget(address);
         }
         for link in core::mem::take(&mut self.blocks[index].incoming) {
             let found = self.arenas.iter_mut().find(|arena| arena.contains(link.site));

@@ -10,63 +10,78 @@ use core::mem::offset_of;
 const GENERAL: usize = offset_of!(Thread, general);
 const VECTORS: usize = offset_of!(Thread, vectors);
 
-/// From a stub: `rcx` points to what it says.
-#[unsafe(naked)]
-pub extern "C" fn gate_exit() {
-    naked_asm!(
-        "mov gs:[{exit}], rcx",
-        "mov rcx, gs:[{rcx}]",
-        "mov dword ptr gs:[{left}], {kind}",
-        "jmp {save}",
-        exit = const at!(exit),
-        rcx = const at!(rcx),
-        left = const at!(left),
-        kind = const left::EXIT,
-        save = sym save,
-    )
+/// A way out of the clone by which `rcx` points to what is to be known of it.
+macro_rules! gate {
+    ($(#[$text:meta])* $name:ident, $kind:expr) => {
+        $(#[$text])*
+        #[unsafe(naked)]
+        pub extern "C" fn $name() {
+            naked_asm!(
+                "mov gs:[{exit}], rcx",
+                "mov rcx, gs:[{rcx}]",
+                "mov dword ptr gs:[{left}], {kind}",
+                "jmp {save}",
+                exit = const at!(exit),
+                rcx = const at!(rcx),
+                left = const at!(left),
+                kind = const $kind,
+                save = sym save,
+            )
+        }
+    };
 }
 
-/// From a system call: `rcx` points to where the program goes on.
-#[unsafe(naked)]
-pub extern "C" fn gate_system_call() {
-    naked_asm!(
-        "mov gs:[{exit}], rcx",
-        "mov rcx, gs:[{rcx}]",
-        "mov dword ptr gs:[{left}], {kind}",
-        "jmp {save}",
-        exit = const at!(exit),
-        rcx = const at!(rcx),
-        left = const at!(left),
-        kind = const left::SYSTEM_CALL,
-        save = sym save,
-    )
-}
+gate!(
+    /// From a stub, which `rcx` points into.
+    gate_exit,
+    left::EXIT
+);
+gate!(
+    /// From a system call: `rcx` points to where the program goes on.
+    gate_system_call,
+    left::SYSTEM_CALL
+);
+gate!(
+    /// From the start of a block that has to be checked: `rcx` points to its address.
+    gate_check,
+    left::CHECK
+);
 
-/// From the start of a block that has to be checked: `rcx` points to its address.
-#[unsafe(naked)]
-pub extern "C" fn gate_check() {
-    naked_asm!(
-        "mov gs:[{exit}], rcx",
-        "mov rcx, gs:[{rcx}]",
-        "mov dword ptr gs:[{left}], {kind}",
-        "jmp {save}",
-        exit = const at!(exit),
-        rcx = const at!(rcx),
-        left = const at!(left),
-        kind = const left::CHECK,
-        save = sym save,
-    )
-}
-
-/// From an indirect branch that the table does not know: `rcx` is where it goes.
+/// From an indirect branch that the first table does not know: `rcx` is where it goes. The second one may;
+/// without it the thread leaves the clone.
 #[unsafe(naked)]
 pub extern "C" fn gate_missing() {
     naked_asm!(
+        "mov gs:[{far}], rdx",
+        // The flags, where `rax` was.
+        "lahf",
+        "seto al",
+        "imul edx, ecx, {factor}",
+        "shr edx, {shift}",
+        "shl edx, 4",
+        "add rdx, gs:[{second}]",
+        "cmp rcx, [rdx]",
+        "jne 2f",
+        "mov rdx, [rdx + 8]",
+        "mov gs:[{target}], rdx",
+        "add al, 127",
+        "sahf",
+        "mov rdx, gs:[{far}]",
+        "jmp qword ptr gs:[{target}]",
+        "2:",
+        "add al, 127",
+        "sahf",
+        "mov rdx, gs:[{far}]",
         "mov gs:[{next}], rcx",
         "mov rcx, gs:[{rcx}]",
         "mov rax, gs:[{rax}]",
         "mov dword ptr gs:[{left}], {kind}",
         "jmp {save}",
+        far = const at!(far),
+        second = const at!(second),
+        target = const at!(target),
+        factor = const super::tables::FACTOR,
+        shift = const 32 - super::tables::SECOND_BITS,
         next = const at!(next),
         rcx = const at!(rcx),
         rax = const at!(rax),

@@ -33,6 +33,8 @@ pub struct Thread {
     pub far: u64,
     /// One more.
     pub far_too: u64,
+    /// Where the second table for indirect branches is.
+    pub second: u64,
     /// Where in the clone to go on.
     pub target: u64,
     /// Where an indirect branch goes in the program.

@@ -15,7 +15,7 @@ use crate::{Error, ErrorKind, Result};
 use attend::Family;
 use std::process::Child;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use weft_abi::CloneStats;
 
 /// How a program is cloned.
@@ -76,6 +76,19 @@ impl Cloned {
     /// Answers its processes no more: what they execute from now on runs natively.
     pub fn leave(&self) {
         self.family.leave();
+    }
+
+    /// What went wrong in the engine, in the words of each process that it failed in.
+    pub fn reports(&self) -> Vec<String> {
+        let mut reports = Vec::new();
+        self.family.each(|control| {
+            let length = control.report_length.load(Acquire) as usize;
+            let text = &control.report[..length.min(control.report.len())];
+            if !text.is_empty() {
+                reports.push(String::from_utf8_lossy(text).into_owned());
+            }
+        });
+        reports
     }
 
     /// What the engine has counted so far, in all processes that it is in, each with its name.

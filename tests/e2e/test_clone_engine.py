@@ -1,0 +1,80 @@
+"""The clone engine as a user meets it: options, figures, and what it says when it fails."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import weft
+from tests.clone import cloned
+from weft.errors import LaunchFailed
+
+Build = Callable[[str], Path]
+
+
+def weft_run(*options: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "weft", "run", *map(str, options)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=cwd)
+
+
+def test_figures_are_written_where_they_are_wanted(tmp_path: Path) -> None:
+    file = tmp_path / "stats.json"
+    done = weft_run("--weaver", "clone", "--stats", "--stats-file", file, "--", "echo", "hello")
+    assert (done.returncode, done.stdout) == (0, "hello\n")
+    figures = json.loads(file.read_text())
+    assert figures["schema"] == 1
+    assert figures["blocks"] > 100 and figures["bytes"] > figures["blocks"]
+    assert figures["lookups"] >= figures["misses"] == figures["blocks"]
+    assert f"{figures['blocks']:,}" in done.stderr
+
+
+def test_a_small_clone_is_thrown_away_now_and_then() -> None:
+    command = [sys.executable, "-c", "import json; json.dumps([1])"]
+    with weft.run(command, weaver="clone", cache_size=1 << 20) as program:
+        assert program.wait(60) == 0
+        assert program.stats().flushes > 0
+
+
+def test_other_programs_are_followed_unless_one_does_not_want_it() -> None:
+    command = ["sh", "-c", "true; ls / > /dev/null; exit 5"]
+    blocks = []
+    for follows in (True, False):
+        with weft.run(command, weaver="clone", follows=follows) as program:
+            assert program.wait(60) == 5
+            blocks.append(program.stats().blocks)
+    assert blocks[0] > 1.3 * blocks[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--stats"], "add --weaver clone"),
+        (["--weaver", "clone", "--cache-size", "much"], "write 1048576, 1024K or 1M"),
+        (["--weaver", "clone", "--cache-size", "1K"], "at least 256K"),
+        (["--weaver", "clone", "-m", "calls"], "leave --weaver clone out"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(options: list[str], says: str) -> None:
+    done = weft_run(*options, "--", "true")
+    assert done.returncode == 2 and says in done.stderr
+
+
+def test_a_program_that_is_not_there() -> None:
+    with pytest.raises(LaunchFailed):
+        weft.run(["/no/such/program"], weaver="clone")
+
+
+def test_a_failure_of_the_engine_leaves_a_report(build: Build, tmp_path: Path) -> None:
+    # A jump to what can be no address is made by the engine itself, so far.
+    command = [*cloned(), str(build("clone_faults")), "code_beyond_addresses"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert done.returncode == 128 + 6
+    [report] = tmp_path.glob("weft-report-*.txt")
+    assert report.name in done.stderr
+    text = report.read_text()
+    assert "0x1234567812345678" in text and "rsp" in text and "code" in text
