@@ -6,7 +6,7 @@ import os
 import platform
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Mapping as MappingType
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -31,7 +31,11 @@ _WORD = (1 << 64) - 1
 #: Results below zero and above this are errors.
 _LARGEST_ERRNO = 4095
 
-#: What can be a program's standard stream: a file, a descriptor, or nothing for weft's own.
+#: What ``subprocess.DEVNULL`` is; importing that module takes longer than starting a program.
+_DEVNULL = -3
+
+#: What can be a program's standard stream: a file, a descriptor, ``subprocess.DEVNULL``, or nothing
+#: for weft's own.
 Stream: TypeAlias = "IO[bytes] | IO[str] | int | None"
 
 
@@ -110,19 +114,24 @@ def run(
     """
     environment = None if env is None else [(str(key), str(value)) for key, value in env.items()]
     directory = None if cwd is None else os.fspath(cwd)
-    streams = (_descriptor(stdin), _descriptor(stdout), _descriptor(stderr))
-    if weaver == "clone":
-        return clone.launch(
-            command,
-            environment=environment,
-            directory=directory,
-            streams=streams,
-            cache_size=cache_size,
-            sees_changes=sees_changes,
-            follows=follows,
-        )
-    words = [os.fspath(word) for word in command]
-    return Session(_native.Target.launch(words, environment, directory, streams))
+    with ExitStack() as opened:
+
+        def found(stream: Stream) -> int | None:
+            return _descriptor(stream, opened)
+
+        streams = (found(stdin), found(stdout), found(stderr))
+        if weaver == "clone":
+            return clone.launch(
+                command,
+                environment=environment,
+                directory=directory,
+                streams=streams,
+                cache_size=cache_size,
+                sees_changes=sees_changes,
+                follows=follows,
+            )
+        words = [os.fspath(word) for word in command]
+        return Session(_native.Target.launch(words, environment, directory, streams))
 
 
 @dataclass
@@ -513,7 +522,11 @@ class Session:
         return f"<weft.Session pid={self.pid} {state}>"
 
 
-def _descriptor(stream: Stream) -> int | None:
+def _descriptor(stream: Stream, opened: ExitStack) -> int | None:
+    if stream == _DEVNULL:
+        descriptor = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        opened.callback(os.close, descriptor)
+        return descriptor
     if stream is None or isinstance(stream, int):
         return stream
     return stream.fileno()

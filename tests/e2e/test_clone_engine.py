@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -38,6 +39,12 @@ def test_a_small_clone_is_thrown_away_now_and_then() -> None:
     with weft.run(command, weaver="clone", cache_size=1 << 20) as program:
         assert program.wait(60) == 0
         assert program.stats().flushes > 0
+
+
+@pytest.mark.parametrize("weaver", ["patch", "clone"])
+def test_output_that_nobody_wants(weaver: Literal["patch", "clone"]) -> None:
+    with weft.run(["echo", "unwanted"], weaver=weaver, stdout=subprocess.DEVNULL) as program:
+        assert program.wait(60) == 0
 
 
 def test_other_programs_are_followed_unless_one_does_not_want_it() -> None:

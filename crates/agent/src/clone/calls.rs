@@ -5,7 +5,7 @@ use super::regions::{Region, Regions};
 use super::state::{RAX, RCX};
 use super::system::{self, EFAULT, ENOSYS, PAGE};
 use super::thread::Thread;
-use super::{engine, pages, processes, signals, switch};
+use super::{engine, pages, processes, program, signals, switch};
 
 const R11: usize = 11;
 const MAP_TYPE: usize = 0xf;
@@ -16,7 +16,6 @@ const MADV_REMOVE: u64 = 9;
 const READV: usize = 19;
 const RECVMSG: usize = 47;
 const PREADV: usize = 295;
-const PROCESS_VM_READV: usize = 310;
 const PREADV2: usize = 327;
 /// As many as the kernel takes.
 const MOST_BUFFERS: u64 = 1024;
@@ -108,8 +107,8 @@ fn free_buffers(thread: &Thread) {
     [rdi, rsi, rdx, r10, r8, r9].into_iter().for_each(&mut free);
     // Some are told by a list.
     let (list, count) = match number as usize {
-        READV | PREADV | PREADV2 | PROCESS_VM_READV => (rsi, rdx),
-        RECVMSG => match signals::read_program::<[u64; 4]>(rsi) {
+        READV | PREADV | PREADV2 | system::PROCESS_VM_READV => (rsi, rdx),
+        RECVMSG => match program::read::<[u64; 4]>(rsi) {
             Some([name, _, list, count]) => {
                 free(name);
                 (list, count)
@@ -119,7 +118,7 @@ fn free_buffers(thread: &Thread) {
         _ => return,
     };
     for index in 0..count.min(MOST_BUFFERS) {
-        if let Some([address, _]) = signals::read_program::<[u64; 2]>(list + 16 * index) {
+        if let Some([address, _]) = program::read::<[u64; 2]>(list + 16 * index) {
             free(address);
         }
     }
@@ -213,7 +212,7 @@ fn gs_base(thread: &mut Thread) -> Option<isize> {
             Some(0)
         }
         system::ARCH_GET_GS => {
-            let is_written = signals::write_program(value, thread.gs_base);
+            let is_written = program::write(value, thread.gs_base);
             Some(if is_written { 0 } else { EFAULT })
         }
         _ => pass(thread),

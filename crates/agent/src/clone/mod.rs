@@ -13,6 +13,7 @@ mod heap;
 mod map;
 mod pages;
 mod processes;
+mod program;
 mod regions;
 mod report;
 mod signals;

@@ -3,8 +3,8 @@
 //! be written until code from it is wanted again.
 
 use super::Engine;
+use super::program;
 use super::regions::Regions;
-use super::signals::read_program;
 use super::system::{self, PAGE, PROT_WRITE};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -49,7 +49,7 @@ impl Pages {
     pub fn is_readable(&mut self, address: u64) -> bool {
         let number = address / PAGE;
         let is_known = self.pages.contains_key(&number);
-        if !is_known && read_program::<u8>(address).is_some() {
+        if !is_known && program::read::<u8>(address).is_some() {
             self.pages.insert(number, Page::default());
             return true;
         }

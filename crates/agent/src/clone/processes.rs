@@ -5,7 +5,7 @@ use super::signals::Actions;
 use super::state::{RAX, RCX, RSP};
 use super::system::{self, EFAULT};
 use super::thread::Thread;
-use super::{calls, engine, fail, signals, switch};
+use super::{calls, engine, fail, program, signals, switch};
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use weft_abi::{CloneControl, exec, option};
@@ -35,7 +35,7 @@ pub fn clone(thread: &mut Thread, number: usize) -> Option<isize> {
         system::VFORK => (CLONE_VM | CLONE_VFORK | SIGCHLD, 0),
         system::CLONE => (rdi, rsi),
         _ => {
-            let Some(words) = signals::read_program::<[u64; 8]>(rdi) else { return Some(EFAULT) };
+            let Some(words) = program::read::<[u64; 8]>(rdi) else { return Some(EFAULT) };
             (words[0], if words[5] == 0 { 0 } else { words[5] + words[6] })
         }
     };

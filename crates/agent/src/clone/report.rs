@@ -1,6 +1,6 @@
 //! The last words of an engine that cannot go on.
 
-use super::signals::read_program;
+use super::program;
 use super::system;
 use super::thread::Thread;
 use core::fmt::{self, Write};
@@ -88,7 +88,7 @@ fn describe(out: &mut impl Write, what: fmt::Arguments<'_>) -> fmt::Result {
     }
     writeln!(out, "flags {:#x}", thread.flags)?;
     write!(out, "code ")?;
-    match read_program::<[u8; 32]>(thread.pc) {
+    match program::read::<[u8; 32]>(thread.pc) {
         Some(bytes) => bytes.iter().try_for_each(|byte| write!(out, " {byte:02x}"))?,
         None => write!(out, " cannot be read")?,
     }

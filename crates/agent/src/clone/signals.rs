@@ -8,7 +8,7 @@
 use super::state::{self, RAX, RSP, State};
 use super::system::{self, EINVAL};
 use super::thread::Thread;
-use super::{Engine, Guard, engine, fail, locked, out_of_clone, pages, switch};
+use super::{Engine, Guard, engine, fail, locked, out_of_clone, pages, program, switch};
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -170,33 +170,6 @@ fn install(signal: usize, action: &Action) {
     }
 }
 
-/// Reads what the program points to; nothing if it points nowhere.
-pub fn read_program<T: Copy + Default>(address: u64) -> Option<T> {
-    let mut value = T::default();
-    let size = size_of::<T>();
-    let local = [&raw mut value as usize, size];
-    let remote = [address as usize, size];
-    (transfer(310, &local, &remote) == size as isize).then_some(value)
-}
-
-/// Writes what the program expects; says whether it could.
-pub fn write_program<T: Copy>(address: u64, value: T) -> bool {
-    let local = [&raw const value as usize, size_of::<T>()];
-    let remote = [address as usize, size_of::<T>()];
-    transfer(311, &local, &remote) == size_of::<T>() as isize
-}
-
-/// `process_vm_readv` or `process_vm_writev`, with the process itself.
-fn transfer(call: usize, local: &[usize; 2], remote: &[usize; 2]) -> isize {
-    // SAFETY: the kernel checks both; the local side is a value that outlives the call.
-    unsafe {
-        // By the thread: a process whose first thread has ended is nowhere to be found.
-        let tid = system::call3(system::GETTID, 0, 0, 0) as usize;
-        let args = [tid, local.as_ptr() as usize, 1, remote.as_ptr() as usize, 1, 0];
-        system::call6(call, args)
-    }
-}
-
 /// `rt_sigaction`
 pub fn action(thread: &Thread) -> isize {
     let [_, _, old, _, _, _, new, signal, ..] = thread.general;
@@ -208,7 +181,7 @@ pub fn action(thread: &Thread) -> isize {
     let wanted = if new == 0 {
         None
     } else {
-        let Some(action) = read_program::<Action>(new) else { return system::EFAULT };
+        let Some(action) = program::read::<Action>(new) else { return system::EFAULT };
         if matches!(signal, SIGKILL | SIGSTOP) {
             return EINVAL;
         }
@@ -223,7 +196,7 @@ pub fn action(thread: &Thread) -> isize {
             install(signal, &action);
         }
     }
-    if old != 0 && !write_program(old, before) {
+    if old != 0 && !program::write(old, before) {
         return system::EFAULT;
     }
     0
@@ -268,7 +241,7 @@ pub fn alternate_stack(thread: &mut Thread) -> isize {
         (false, false) => before[1],
     };
     if new != 0 {
-        let Some(mut wanted) = read_program::<[u64; 3]>(new) else { return system::EFAULT };
+        let Some(mut wanted) = program::read::<[u64; 3]>(new) else { return system::EFAULT };
         wanted[1] &= 0xffff_ffff;
         let mode = wanted[1] & !SS_AUTODISARM;
         if is_on {
@@ -285,7 +258,7 @@ pub fn alternate_stack(thread: &mut Thread) -> isize {
             thread.altstack = [wanted[0], wanted[1] & SS_AUTODISARM, wanted[2]];
         }
     }
-    if old != 0 && !write_program(old, before) {
+    if old != 0 && !program::write(old, before) {
         return system::EFAULT;
     }
     0
