@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,14 +69,19 @@ class Outcome:
 
 def outcome(command: Sequence[str | Path], patience: float = 30.0) -> Outcome:
     """Run a command to its end, and kill it with all its children if that does not come."""
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
+    # What a failing engine writes shall not stay.
+    with (
+        tempfile.TemporaryDirectory(prefix="weft-") as folder,
+        subprocess.Popen(
+            command,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        ) as process,
+    ):
         try:
             stdout, stderr = process.communicate(timeout=patience)
         except BaseException:
