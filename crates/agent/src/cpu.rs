@@ -29,9 +29,10 @@ pub fn report(cpu: &CpuReport) {
     }
 }
 
-fn xgetbv() -> u64 {
+/// The state components that the kernel has enabled. Only where it has enabled `xsave`.
+pub fn xgetbv() -> u64 {
     let (low, high): (u32, u32);
-    // SAFETY: the caller saw OSXSAVE; the instruction reads a register and writes two.
+    // SAFETY: the caller knows of OSXSAVE; the instruction reads a register and writes two.
     unsafe {
         asm!("xgetbv", in("ecx") 0, out("eax") low, out("edx") high, options(nomem, nostack));
     }

@@ -1,5 +1,6 @@
 //! Starting a program and holding it before its first instruction.
 
+use crate::arch::Registers;
 use crate::proc::Tid;
 use crate::ptrace::{self, Event};
 use crate::stopped::{Caution, Stopped, before_breakpoint, settle_stop};
@@ -127,24 +128,32 @@ pub fn ended(child: &mut Child) -> io::Result<Option<ExitStatus>> {
 /// Waits until the seized child has become the program; nothing when it ends instead.
 fn hold_at_start(pid: Tid) -> Result<Option<Stopped>> {
     let failed = |e: io::Error| ptrace::failed("start", pid, &e);
-    let mut started = false;
     loop {
         match ptrace::poll(pid).map_err(failed)? {
             None => std::thread::sleep(Duration::from_micros(100)),
             Some(Event::Gone) => return Ok(None),
-            // The kernel has set the program up. One stop further, on its way out to user space, it is
-            // where every other stopped thread is.
             Some(Event::Exec) => {
-                started = true;
                 ptrace::set_options(pid, libc::PTRACE_O_TRACESYSGOOD).map_err(failed)?;
-                ptrace::interrupt(pid).map_err(failed)?;
-                ptrace::resume(pid, 0).map_err(failed)?;
-            }
-            Some(Event::Stop(_)) if started => {
-                return Ok(settle_stop(pid).map(|registers| Stopped::adopt(pid, registers)));
+                let registers = leave_exec(pid).map_err(failed)?;
+                return Ok(registers.map(|registers| Stopped::adopt(pid, registers)));
             }
             Some(Event::Signal(signal)) => ptrace::resume(pid, signal).map_err(failed)?,
             Some(_) => ptrace::resume(pid, 0).map_err(failed)?,
+        }
+    }
+}
+
+/// From the stop at which the kernel has set a program up, one stop further: on its way out to user space
+/// it is where every other stopped thread is. Nothing when it ends instead.
+pub(crate) fn leave_exec(pid: Tid) -> io::Result<Option<Registers>> {
+    ptrace::interrupt(pid)?;
+    ptrace::resume(pid, 0)?;
+    loop {
+        match ptrace::wait(pid)? {
+            Event::Stop(_) => return Ok(settle_stop(pid)),
+            Event::Gone => return Ok(None),
+            Event::Signal(signal) => ptrace::resume(pid, signal)?,
+            _ => ptrace::resume(pid, 0)?,
         }
     }
 }

@@ -72,20 +72,12 @@ pub struct Arena {
 impl Arena {
     /// Maps an arena near an address.
     pub fn map(near: u64, exits: [u64; 4], half: u64) -> Option<Self> {
-        let protection = system::PROT_READ | system::PROT_WRITE;
-        let flags = system::MAP_SHARED | system::MAP_ANONYMOUS | system::MAP_NORESERVE;
-        let size = SIZE as usize;
-        // SAFETY: new memory. Mapping it a second time takes a shared mapping and no length.
-        let (rw, rx) = unsafe {
-            let rw = system::call6(system::MMAP, [0, size, protection, flags, usize::MAX, 0]);
-            let rw = usize::try_from(rw).ok()?;
-            // What is the engine's own is in the way, too.
-            let mut regions = Regions::default();
-            regions.read();
-            let rx = regions.room(near, SIZE)?;
-            second_view(rw, rx as usize)?;
-            (rw as u64, rx)
-        };
+        let rw = system::map_shared(SIZE as usize)?;
+        // What is the engine's own is in the way, too.
+        let rx = Regions::read().room(near, SIZE)?;
+        // SAFETY: nothing is there.
+        unsafe { second_view(rw, rx as usize)? };
+        let rw = rw as u64;
         let gate = |number: u64| rx + number * 16;
         let gates = Gates { exit: gate(0), system_call: gate(1), wrong: gate(2), check: gate(3) };
         let mut head = Out { rw: rw as *mut u8, rx, length: 0 };
@@ -175,24 +167,21 @@ impl Arena {
     /// Makes a copy for a child that is about to be forked: what it inherits is its parent's, who goes on
     /// changing it.
     pub fn copy_for_child(&mut self) {
-        let protection = system::PROT_READ | system::PROT_WRITE;
-        let flags = system::MAP_SHARED | system::MAP_ANONYMOUS | system::MAP_NORESERVE;
-        // SAFETY: new memory, as large as what is copied to it.
-        unsafe {
-            let args = [0, SIZE as usize, protection, flags, usize::MAX, 0];
-            let Ok(copy) = usize::try_from(system::call6(system::MMAP, args)) else {
-                super::fail("no memory for a child")
-            };
-            let offset = |address: u64| (address - self.rx) as usize;
-            let Half { start, end, hot, cold, .. } = self.half;
-            let [begin, end, hot, cold] = [start, end, hot, cold].map(offset);
-            for (from, to) in [(0, HEAD as usize), (begin, hot), (cold, end)] {
-                let target = (copy + from) as *mut u8;
+        let Some(copy) = system::map_shared(SIZE as usize) else {
+            super::fail("no memory for a child")
+        };
+        let offset = |address: u64| (address - self.rx) as usize;
+        let Half { start, end, hot, cold, .. } = self.half;
+        let [begin, end, hot, cold] = [start, end, hot, cold].map(offset);
+        for (from, to) in [(0, HEAD as usize), (begin, hot), (cold, end)] {
+            let target = (copy + from) as *mut u8;
+            // SAFETY: new memory, as large as what is copied to it.
+            unsafe {
                 let source = (self.rw as *const u8).add(from);
                 core::ptr::copy_nonoverlapping(source, target, to - from);
             }
-            self.copy = copy;
         }
+        self.copy = copy;
     }
 
     /// In the child: takes the copy.
@@ -217,7 +206,7 @@ impl Arena {
     }
 }
 
-/// Maps shared memory a second time, to be executed, at an address.
+/// Maps shared memory a second time, to be executed, at an address. That takes no length.
 ///
 /// # Safety
 /// Whatever is at the address is replaced.

@@ -144,15 +144,12 @@ fn memory(thread: &mut Thread, number: usize) -> Option<isize> {
         system::MMAP => {
             let start = result as u64;
             let end = start + whole(rsi);
-            engine.forget(start, end);
-            engine.pages.remove(start, end);
+            engine.unmapped(start, end);
             let is_shared = r10 as usize & MAP_TYPE != system::MAP_PRIVATE;
             engine.regions.insert(Region { start, end, protection: rdx as usize & 7, is_shared });
         }
         system::MUNMAP => {
-            engine.forget(rdi, rdi + whole(rsi));
-            engine.pages.remove(rdi, rdi + whole(rsi));
-            engine.regions.remove(rdi, rdi + whole(rsi));
+            engine.unmapped(rdi, rdi + whole(rsi));
         }
         system::MPROTECT | system::PKEY_MPROTECT => {
             engine.forget(rdi, rdi + whole(rsi));
@@ -182,19 +179,14 @@ fn memory(thread: &mut Thread, number: usize) -> Option<isize> {
         }
         system::SHMAT => {
             // How large it is, the kernel knows.
-            let mut now = Regions::default();
-            now.read();
-            if let Some(&region) = now.at(result as u64) {
-                engine.forget(region.start, region.end);
-                engine.pages.remove(region.start, region.end);
+            if let Some(&region) = Regions::read().at(result as u64) {
+                engine.unmapped(region.start, region.end);
                 engine.regions.insert(region);
             }
         }
         system::SHMDT => {
             if let Some(&region) = engine.regions.at(rdi) {
-                engine.forget(region.start, region.end);
-                engine.pages.remove(region.start, region.end);
-                engine.regions.remove(region.start, region.end);
+                engine.unmapped(region.start, region.end);
             }
         }
         _ => {}

@@ -1,6 +1,5 @@
 //! From addresses of the program to its clone.
 
-use super::translate::World;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -94,11 +93,5 @@ impl Map {
             bigger.insert(*place);
         }
         *self = bigger;
-    }
-}
-
-impl World for Map {
-    fn body(&self, address: u64) -> Option<u64> {
-        self.get(address).map(|place| place.body)
     }
 }

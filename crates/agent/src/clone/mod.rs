@@ -28,14 +28,15 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use arena::Arena;
 use core::cell::UnsafeCell;
-use core::sync::atomic::AtomicU32;
+use core::ops::Range;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicU32, AtomicU64};
 use map::{Map, Place};
 use pages::Pages;
 use regions::Regions;
 use tables::Tables;
 use thread::{Thread, left};
-use translate::{Cold, Extent, Source, stub, translate};
+use translate::{Cold, Extent, Link, Source, stub, translate};
 use weft_abi::{CloneControl, CloneStart, option};
 
 pub(crate) use report::fail;
@@ -67,13 +68,6 @@ pub struct BlockInfo {
     /// Branches that are tied to it.
     incoming: Vec<Link>,
     is_valid: bool,
-}
-
-/// A branch that is tied to a block.
-#[derive(Clone, Copy, Debug)]
-struct Link {
-    site: u64,
-    target: u64,
 }
 
 /// Everything that all threads share.
@@ -180,25 +174,25 @@ fn unlock() {
     }
 }
 
-static IMAGE: [core::sync::atomic::AtomicU64; 2] =
-    [const { core::sync::atomic::AtomicU64::new(0) }; 2];
+static IMAGE: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
-/// Where the engine's own code and data begin and end.
-pub fn image() -> [u64; 2] {
-    [IMAGE[0].load(Relaxed), IMAGE[1].load(Relaxed)]
+/// Where the engine's own code and data are.
+pub fn image() -> Range<u64> {
+    IMAGE[0].load(Relaxed)..IMAGE[1].load(Relaxed)
 }
 
 /// Builds the engine, and leaves the first thread ready to resume.
 extern "C" fn start(start: &CloneStart) {
     // SAFETY: the host has mapped the control block, and leaves it there.
     let control = unsafe { &*(start.control as *const CloneControl) };
+    let tables = Tables::map();
     let mut engine = Engine {
         arenas: Vec::new(),
         blocks: Vec::new(),
         map: Map::new(),
-        regions: Regions::default(),
+        regions: Regions::read(),
         pages: Pages::default(),
-        tables: Tables::map(),
+        tables,
         retired: Vec::new(),
         is_full: false,
         threads: 0,
@@ -210,7 +204,6 @@ extern "C" fn start(start: &CloneStart) {
     for (kept, end) in IMAGE.iter().zip(start.image) {
         kept.store(end, Relaxed);
     }
-    engine.regions.read();
     let Some(thread) = engine.thread() else { fail("no memory for a thread") };
     thread.general = start.registers.general;
     thread.flags = start.registers.rflags;
@@ -259,9 +252,8 @@ extern "C" fn dispatch(thread: &mut Thread) {
     }
     if kind == left::SYSTEM_CALL {
         calls::system_call(thread);
-        let mut engine = engine();
         let pc = thread.pc;
-        engine.go(thread, pc);
+        engine().go(thread, pc);
     }
 }
 
@@ -284,18 +276,14 @@ fn cycles() -> u64 {
 impl Engine {
     /// A thread's memory: that of one that has ended, or new.
     pub fn thread(&mut self) -> Option<&'static mut Thread> {
-        let mut at = self.threads;
-        while at != 0 {
-            // SAFETY: the list holds threads that were mapped and stay so.
-            let thread = unsafe { &mut *(at as *mut Thread) };
-            if thread.is_used.compare_exchange(0, 1, Acquire, Relaxed).is_ok() {
-                thread.is_pending.store(0, Relaxed);
-                thread.hidden_mask = 0;
-                thread.altstack = [0, signals::SS_DISABLE, 0];
-                thread.epoch.store(u64::MAX, Relaxed);
-                return Some(thread);
-            }
-            at = thread.next_thread;
+        let is_free =
+            |thread: &&mut Thread| thread.is_used.compare_exchange(0, 1, Acquire, Relaxed).is_ok();
+        if let Some(thread) = self.threads().find(is_free) {
+            thread.is_pending.store(0, Relaxed);
+            thread.hidden_mask = 0;
+            thread.altstack = [0, signals::SS_DISABLE, 0];
+            thread.epoch.store(u64::MAX, Relaxed);
+            return Some(thread);
         }
         let thread = Thread::map()?;
         thread.second = self.tables.second();
@@ -306,11 +294,32 @@ impl Engine {
         Some(thread)
     }
 
-    /// Has a thread go on at an address of the program.
-    pub fn go(&mut self, thread: &mut Thread, pc: u64) {
+    /// All threads that ever were.
+    pub fn threads(&self) -> impl Iterator<Item = &'static mut Thread> + use<> {
+        let mut next = self.threads;
+        core::iter::from_fn(move || {
+            // SAFETY: the list holds threads that were mapped and stay so; the engine is held.
+            let thread = unsafe { (next as *mut Thread).as_mut()? };
+            next = thread.next_thread;
+            Some(thread)
+        })
+    }
+
+    /// Has a thread go on at an address of the program; returns where that is in the clone.
+    pub fn go(&mut self, thread: &mut Thread, pc: u64) -> u64 {
         thread.pc = pc;
         thread.target = self.find(pc).map_or(pc, |place| place.body);
         thread.epoch.store(self.epoch, Relaxed);
+        thread.target
+    }
+
+    /// The arena that holds a place in the clone.
+    fn arena_of(&self, address: u64) -> Option<&Arena> {
+        self.arenas.iter().find(|arena| arena.contains(address))
+    }
+
+    fn arena_of_mut(&mut self, address: u64) -> Option<&mut Arena> {
+        self.arenas.iter_mut().find(|arena| arena.contains(address))
     }
 
     /// A direct branch that is not tied to its target: ties it.
@@ -331,7 +340,7 @@ impl Engine {
     fn tie(&mut self, site: u64, body: u64, stub: u64) {
         if translate::in_reach(site + 4, body) {
             self.write_distance(site, body);
-        } else if let Some(arena) = self.arenas.iter().find(|arena| arena.contains(stub)) {
+        } else if let Some(arena) = self.arena_of(stub) {
             // SAFETY: a stub, aligned to sixteen. Its first eight bytes are written at once; whoever has
             // executed the first instruction finds the rest as it was.
             unsafe {
@@ -344,7 +353,7 @@ impl Engine {
     }
 
     fn write_distance(&self, site: u64, to: u64) {
-        if let Some(arena) = self.arenas.iter().find(|arena| arena.contains(site)) {
+        if let Some(arena) = self.arena_of(site) {
             let distance = to.wrapping_sub(site + 4) as u32;
             // SAFETY: the four bytes lie within one line of the cache, so that others see all or none.
             unsafe { core::ptr::write_volatile(arena.writable(site).cast::<u32>(), distance) };
@@ -385,7 +394,7 @@ impl Engine {
         if place.entry != 0 {
             return Some(place.entry);
         }
-        let arena = self.arenas.iter_mut().find(|arena| arena.contains(place.body))?;
+        let arena = self.arena_of_mut(place.body)?;
         let wrong = arena.gates().wrong;
         let mut out = arena.cold(emit::ENTRY + 5, Cold::Entry);
         emit::entry(&mut out, address, wrong);
@@ -402,18 +411,11 @@ impl Engine {
             let arena = self.arena_for(pc)?;
             self.check_room(arena);
             let block = self.translate(pc, end, arena, Extent::Single)?;
-            let number = self.blocks.len() as u32;
-            self.arenas[arena].half.blocks.push(number);
             let code = block.code;
-            self.blocks.push(BlockInfo {
-                start: block.start,
-                code,
-                records: block.records.into_boxed_slice(),
-                original: Box::default(),
-                starts: Vec::new(),
-                incoming: Vec::new(),
-                is_valid: false,
-            });
+            let number = self.add(arena, block, Box::default());
+            // Nobody finds it but the thread that is sent there.
+            let added = &mut self.blocks[number as usize];
+            (added.is_valid, added.starts) = (false, Vec::new());
             Some(code)
         })();
         thread.epoch.store(self.epoch, Relaxed);
@@ -481,7 +483,24 @@ impl Engine {
         Some(self.keep(block, arena, original))
     }
 
-    fn keep(&mut self, block: translate::Block, arena: usize, original: Box<[u8]>) -> Place {
+    /// Remembers where a block is and how it came about; returns its number.
+    fn add(&mut self, arena: usize, block: translate::Block, original: Box<[u8]>) -> u32 {
+        let number = self.blocks.len() as u32;
+        self.arenas[arena].half.blocks.push(number);
+        self.blocks.push(BlockInfo {
+            start: block.start,
+            code: block.code,
+            records: block.records.into_boxed_slice(),
+            original,
+            starts: block.starts.iter().map(|start| start.address).collect(),
+            incoming: Vec::new(),
+            is_valid: true,
+        });
+        number
+    }
+
+    /// Keeps a block that was translated for its first address.
+    fn keep(&mut self, mut block: translate::Block, arena: usize, original: Box<[u8]>) -> Place {
         let number = self.blocks.len() as u32;
         for start in &block.starts {
             // The first is what was asked for. Others may be known already; where calls return to, the place
@@ -497,27 +516,18 @@ impl Engine {
                 });
             }
         }
-        self.arenas[arena].half.blocks.push(number);
         if self.options & option::BLIND == 0 {
             self.pages.add(block.start, block.end, number);
         }
-        self.blocks.push(BlockInfo {
-            start: block.start,
-            code: block.code,
-            records: block.records.into_boxed_slice(),
-            original,
-            starts: block.starts.iter().map(|start| start.address).collect(),
-            incoming: Vec::new(),
-            is_valid: true,
-        });
-        for tied in &block.tied {
-            if let Some(&Place { block, .. }) = self.map.get(tied.target) {
-                let link = Link { site: tied.site, target: tied.target };
+        let (start, links) = (block.start, core::mem::take(&mut block.links));
+        self.add(arena, block, original);
+        self.control.stats.links.fetch_add(links.len() as u64, Relaxed);
+        for link in links {
+            if let Some(&Place { block, .. }) = self.map.get(link.target) {
                 self.blocks[block as usize].incoming.push(link);
             }
         }
-        self.control.stats.links.fetch_add(block.tied.len() as u64, Relaxed);
-        match self.map.get(block.start) {
+        match self.map.get(start) {
             Some(place) => *place,
             None => fail("a block was lost"),
         }
@@ -553,9 +563,7 @@ impl Engine {
     fn code_end(&mut self, address: u64) -> Option<u64> {
         let end = self.regions.code_end(address).or_else(|| {
             // A stack may have grown.
-            let mut now = Regions::default();
-            now.read();
-            let region = *now.at(address).filter(|region| region.is_code())?;
+            let region = *Regions::read().at(address).filter(|region| region.is_code())?;
             self.regions.insert(region);
             Some(region.end)
         })?;
@@ -577,17 +585,10 @@ impl Engine {
 
     /// Whether nobody is in what was thrown away last.
     fn is_drained(&self) -> bool {
-        let mut at = self.threads;
-        while at != 0 {
-            // SAFETY: the list holds threads that were mapped and stay so.
-            let thread = unsafe { &*(at as *const Thread) };
+        self.threads().all(|thread| {
             let epoch = thread.epoch.load(Relaxed);
-            if thread.is_used.load(Relaxed) != 0 && epoch != u64::MAX && epoch != self.epoch {
-                return false;
-            }
-            at = thread.next_thread;
-        }
-        true
+            thread.is_used.load(Relaxed) == 0 || epoch == u64::MAX || epoch == self.epoch
+        })
     }
 
     /// Throws the clone away.
@@ -616,12 +617,19 @@ impl Engine {
 
     /// The half of an arena that holds a place in the clone, and its blocks.
     pub fn half_of(&self, address: u64) -> Option<(&arena::Half, &[BlockInfo])> {
-        let arena = self.arenas.iter().find(|arena| arena.contains(address))?;
+        let arena = self.arena_of(address)?;
         if arena.half.contains(address) {
             Some((&arena.half, &self.blocks))
         } else {
             Some((&arena.retired, &self.retired))
         }
+    }
+
+    /// Forgets a range of the program's addresses that is not mapped any more, or newly.
+    pub fn unmapped(&mut self, start: u64, end: u64) {
+        self.forget(start, end);
+        self.pages.remove(start, end);
+        self.regions.remove(start, end);
     }
 
     /// Forgets the blocks of a range of the program's addresses.
@@ -645,8 +653,7 @@ impl Engine {
             self.tables.forget(address);
         }
         for link in core::mem::take(&mut self.blocks[index].incoming) {
-            let found = self.arenas.iter_mut().find(|arena| arena.contains(link.site));
-            let Some(arena) = found else { continue };
+            let Some(arena) = self.arena_of_mut(link.site) else { continue };
             let stub = translate::stub_for(arena, link.target, link.site);
             self.write_distance(link.site, stub);
         }

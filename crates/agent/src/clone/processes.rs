@@ -20,10 +20,8 @@ const PATIENCE: u64 = 5000;
 /// Makes the thread that runs this one that the engine knows.
 pub fn settle(thread: &mut Thread) {
     // SAFETY: `gs` is the engine's, and the thread's memory stays until the thread has ended.
-    unsafe {
-        system::call3(system::ARCH_PRCTL, system::ARCH_SET_GS, thread.this as usize, 0);
-        thread.tid = system::call3(system::GETTID, 0, 0, 0) as u32;
-    }
+    unsafe { system::call3(system::ARCH_PRCTL, system::ARCH_SET_GS, thread.this as usize, 0) };
+    thread.tid = system::tid() as u32;
     signals::use_own_stack(thread);
 }
 
@@ -124,19 +122,13 @@ fn fork(thread: &mut Thread) -> Option<isize> {
 
 /// What a forked child has to do before anything else.
 fn become_process(thread: &mut Thread) {
-    // SAFETY: a plain question.
-    thread.tid = unsafe { system::call3(system::GETTID, 0, 0, 0) as u32 };
+    thread.tid = system::tid() as u32;
     let mut engine = engine();
     engine.control.processes.fetch_add(1, Relaxed);
     engine.arenas.iter_mut().for_each(Arena::part_from_parent);
-    let mut at = engine.threads;
-    while at != 0 {
-        // SAFETY: the list holds threads that were mapped and stay so; only this one is in the child.
-        let other = unsafe { &mut *(at as *mut Thread) };
-        if other.this != thread.this {
-            other.is_used.store(0, Relaxed);
-        }
-        at = other.next_thread;
+    // Of all threads only this one is in the child.
+    for other in engine.threads().filter(|other| other.this != thread.this) {
+        other.is_used.store(0, Relaxed);
     }
 }
 
@@ -148,11 +140,8 @@ pub extern "C" fn begin_thread(thread: &mut Thread) {
         become_process(thread);
         thread.is_used.store(1, Relaxed);
     }
-    {
-        let mut engine = engine();
-        let pc = thread.pc;
-        engine.go(thread, pc);
-    }
+    let pc = thread.pc;
+    engine().go(thread, pc);
     signals::set_mask(thread.pending_mask);
 }
 
@@ -170,12 +159,14 @@ pub fn exit(thread: &mut Thread) -> ! {
 
 /// `execve` and `execveat`: the host sees to it that the new program runs from a clone, too.
 pub fn execute(thread: &mut Thread) -> Option<isize> {
-    let control = engine().control;
-    let is_alone = control.is_host_gone.load(Relaxed) != 0;
-    if is_alone || engine().options & option::STAY != 0 {
+    let (control, options) = {
+        let engine = engine();
+        (engine.control, engine.options)
+    };
+    if control.is_host_gone.load(Relaxed) != 0 || options & option::STAY != 0 {
         return calls::pass(thread);
     }
-    let Some(request) = ask(control, thread) else { return calls::pass(thread) };
+    let Some(request) = ask(control) else { return calls::pass(thread) };
     let result = calls::pass(thread);
     // Still here: it has failed.
     request.store(exec::FAILED, Release);
@@ -186,17 +177,13 @@ pub fn execute(thread: &mut Thread) -> Option<isize> {
 }
 
 /// Asks to be followed, and waits until the host is ready.
-fn ask(control: &'static CloneControl, thread: &Thread) -> Option<&'static AtomicU32> {
+fn ask(control: &'static CloneControl) -> Option<&'static AtomicU32> {
     let free = |request: &&weft_abi::ExecRequest| {
         request.state.compare_exchange(exec::FREE, exec::CLAIMED, AcqRel, Relaxed).is_ok()
     };
     let request = control.requests.iter().find(free)?;
-    // SAFETY: plain questions.
-    let (pid, tid) =
-        unsafe { (system::call3(system::GETPID, 0, 0, 0), system::call3(system::GETTID, 0, 0, 0)) };
-    let _ = thread;
-    request.pid.store(pid as u32, Relaxed);
-    request.tid.store(tid as u32, Relaxed);
+    request.pid.store(system::pid() as u32, Relaxed);
+    request.tid.store(system::tid() as u32, Relaxed);
     request.state.store(exec::ASKED, Release);
     ring(control);
     wait_while(&request.state, exec::ASKED);

@@ -32,11 +32,8 @@ pub fn write<T: Copy>(address: u64, value: T) -> bool {
 /// Has the kernel, who checks, copy within this process.
 fn transfer(call: usize, local: [usize; 2], address: u64) -> isize {
     let remote = [address as usize, local[1]];
+    // By the thread: a process whose first thread has ended is nowhere to be found.
+    let args = [system::tid(), local.as_ptr() as usize, 1, remote.as_ptr() as usize, 1, 0];
     // SAFETY: the kernel checks both sides; the local one is a value that outlives the call.
-    unsafe {
-        // By the thread: a process whose first thread has ended is nowhere to be found.
-        let tid = system::call3(system::GETTID, 0, 0, 0) as usize;
-        let args = [tid, local.as_ptr() as usize, 1, remote.as_ptr() as usize, 1, 0];
-        system::call6(call, args)
-    }
+    unsafe { system::call6(call, args) }
 }

@@ -31,13 +31,13 @@ pub struct Regions(Vec<Region>);
 
 impl Regions {
     /// Reads what the kernel says. The engine's own is among it.
-    pub fn read(&mut self) {
-        self.0.clear();
+    pub fn read() -> Self {
+        let mut regions = Self::default();
         // SAFETY: the path is a text that ends with a zero; the buffer outlives the call.
         unsafe {
             let path = c"/proc/self/maps".as_ptr() as usize;
             let file = system::call3(system::OPEN, path, 0x8_0000, 0);
-            let Ok(file) = usize::try_from(file) else { return };
+            let Ok(file) = usize::try_from(file) else { return regions };
             let mut text = Vec::new();
             let mut buffer = [0u8; 4096];
             loop {
@@ -48,10 +48,11 @@ impl Regions {
             system::call3(system::CLOSE, file, 0, 0);
             for line in text.split(|&byte| byte == b'\n') {
                 if let Some(region) = parse(line) {
-                    self.0.push(region);
+                    regions.0.push(region);
                 }
             }
         }
+        regions
     }
 
     pub fn at(&self, address: u64) -> Option<&Region> {
@@ -162,8 +163,7 @@ mod tests {
 
     #[test]
     fn there_is_room_near_any_code() {
-        let mut regions = Regions::default();
-        regions.read();
+        let regions = Regions::read();
         for region in regions.0.iter().filter(|region| region.is_code()) {
             let end = regions.code_end(region.start);
             if region.start < 1 << 47 {

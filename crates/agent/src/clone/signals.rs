@@ -8,7 +8,8 @@
 use super::state::{self, RAX, RSP, State};
 use super::system::{self, EINVAL};
 use super::thread::Thread;
-use super::{Engine, Guard, engine, fail, locked, out_of_clone, pages, program, switch};
+use super::{Engine, Guard, engine, fail, image, locked, out_of_clone, pages, program, switch};
+use crate::cpu;
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -324,8 +325,7 @@ pub extern "C" fn handler(signal: usize, info: &mut [u64; 16], context: &mut Con
     context.rip = state.pc;
     if is_retired && signal == SIGSEGV && is_at_instruction {
         // Out of what was thrown away, and on where it would have gone.
-        engine.go(thread, state.pc);
-        context.rip = thread.target;
+        context.rip = engine.go(thread, state.pc);
         return;
     }
     if is_at_instruction {
@@ -338,16 +338,8 @@ pub extern "C" fn handler(signal: usize, info: &mut [u64; 16], context: &mut Con
     }
     // SAFETY: the kernel has written the vector state there.
     unsafe { enter_handler(&mut engine, thread, signal, info, context) };
-    let pc = context.rip;
-    engine.go(thread, pc);
-    context.rip = thread.target;
+    context.rip = engine.go(thread, context.rip);
     engine.control.stats.signals.fetch_add(1, Relaxed);
-}
-
-/// The engine's own code.
-fn image() -> core::ops::Range<u64> {
-    let [start, end] = super::image();
-    start..end
 }
 
 /// A signal that the program does not handle; the engine is told only of those that it needs.
@@ -360,9 +352,7 @@ fn unhandled(
     context: &mut Context,
 ) {
     if !is_fault && action.handler == SIG_IGN {
-        let pc = context.rip;
-        engine.go(thread, pc);
-        context.rip = thread.target;
+        context.rip = engine.go(thread, context.rip);
         return;
     }
     die(signal);
@@ -371,12 +361,8 @@ fn unhandled(
 /// Ends the program as the signal would have.
 fn die(signal: usize) -> ! {
     install(signal, &Action::default());
-    // SAFETY: plain numbers; the signal is blocked here until it is not.
-    unsafe {
-        let pid = system::call3(system::GETPID, 0, 0, 0) as usize;
-        let tid = system::call3(system::GETTID, 0, 0, 0) as usize;
-        system::call3(system::TGKILL, pid, tid, signal);
-    }
+    // It is blocked here until it is not.
+    system::raise(signal);
     set_mask(!bit(signal));
     fail("a deadly signal did not end the program")
 }
@@ -439,23 +425,15 @@ pub extern "C" fn deliver_pending(thread: &mut Thread) {
     let signal = info[0] as u32 as usize;
     let mut vectors = VectorState::save(&thread.vectors);
     let mut context = Context {
-        flags: 0,
-        link: 0,
-        stack: [0; 3],
-        registers: [0; 16],
+        flags: UC_FP_XSTATE | UC_SIGCONTEXT_SS | UC_STRICT_RESTORE_SS,
         rip: thread.pc,
         rflags: thread.flags,
         // What every 64-bit program has: cs 0x33, ss 0x2b.
         segments: 0x002b_0000_0000_0033,
-        error: 0,
-        trap: 0,
-        old_mask: 0,
-        address: 0,
         vectors: vectors.at(),
-        reserved: [0; 8],
         mask: thread.pending_mask,
+        ..Context::default()
     };
-    context.flags = UC_FP_XSTATE | UC_SIGCONTEXT_SS | UC_STRICT_RESTORE_SS;
     context.set_general(&thread.general);
     thread.is_pending.store(0, Relaxed);
     {
@@ -472,8 +450,7 @@ pub extern "C" fn deliver_pending(thread: &mut Thread) {
         }
         thread.general = context.general();
         thread.flags = context.rflags;
-        let pc = context.rip;
-        engine.go(thread, pc);
+        engine.go(thread, context.rip);
     }
     set_mask(context.mask);
 }
@@ -548,17 +525,23 @@ unsafe fn enter_handler(
     }
 }
 
+/// What `fxsave` writes; the head of what `xsave` writes beyond it follows.
+const LEGACY: usize = 512;
+/// Where, in what the processor leaves free, the kernel describes a saved state, and how that begins.
+const DESCRIBED: u64 = 464;
+const MAGIC: u32 = 0x4650_5853;
+/// How it says that all of a state is there: behind the end.
+const END_MAGIC: u32 = 0x4650_5845;
+
 /// How large a saved vector state is, by what it says of itself.
 fn vector_size(vectors: u64) -> usize {
-    const LEGACY: usize = 512;
-    const MAGIC: u32 = 0x4650_5853;
     if vectors == 0 {
         return 0;
     }
     // SAFETY: the kernel, or we, have written the state there, with its size in what the processor leaves
     // free.
     unsafe {
-        let software = (vectors + 464) as *const u32;
+        let software = (vectors + DESCRIBED) as *const u32;
         if *software == MAGIC { *software.add(1) as usize } else { LEGACY }
     }
 }
@@ -575,8 +558,8 @@ unsafe fn start_afresh(vectors: u64) {
     unsafe {
         *(vectors as *mut u16) = 0x37f;
         *((vectors + 24) as *mut u32) = 0x1f80;
-        if vector_size(vectors) > 512 {
-            *((vectors + 512) as *mut u64) = 0;
+        if vector_size(vectors) > LEGACY {
+            *((vectors + LEGACY as u64) as *mut u64) = 0;
         }
     }
 }
@@ -590,7 +573,7 @@ impl VectorState {
     /// theirs.
     fn save(kept: &[u128; 16]) -> Self {
         let mut state = Self([0; 16 << 10]);
-        let features = xgetbv();
+        let features = cpu::xgetbv();
         let size = core::arch::x86_64::__cpuid_count(0xd, 0).ebx as usize;
         if size + 4 > state.0.len() {
             fail("the vector state is too large");
@@ -599,14 +582,14 @@ impl VectorState {
         // SAFETY: there is room for it, aligned; the head is zero.
         unsafe {
             core::arch::asm!("xsave64 [{}]", in(reg) at, in("eax") u32::MAX, in("edx") u32::MAX);
-            *((at + 512) as *mut u64) |= 2;
+            *((at + LEGACY as u64) as *mut u64) |= 2;
             *((at + 160) as *mut [u128; 16]) = *kept;
-            let software = (at + 464) as *mut u32;
-            *software = 0x4650_5853;
+            let software = (at + DESCRIBED) as *mut u32;
+            *software = MAGIC;
             *software.add(1) = size as u32 + 4;
             *(software.add(2) as *mut u64) = features;
             *software.add(4) = size as u32;
-            *((at + size as u64) as *mut u32) = 0x4650_5845;
+            *((at + size as u64) as *mut u32) = END_MAGIC;
         }
         state
     }
@@ -625,16 +608,6 @@ impl VectorState {
     }
 }
 
-fn xgetbv() -> u64 {
-    let (low, high): (u32, u32);
-    // SAFETY: every processor with `xsave` has it; the kernel has switched it on.
-    unsafe {
-        core::arch::asm!("xgetbv", in("ecx") 0, out("eax") low, out("edx") high,
-                         options(nomem, nostack));
-    }
-    u64::from(high) << 32 | u64::from(low)
-}
-
 /// `rt_sigreturn`: the program's handler has ended.
 pub fn return_from_handler(thread: &mut Thread) -> ! {
     let at = thread.general[RSP] - 8;
@@ -651,12 +624,7 @@ pub fn return_from_handler(thread: &mut Thread) -> ! {
     }
     let (start, size) = thread.signal_stack();
     context.stack = [start as u64, 0, size as u64];
-    {
-        let mut engine = engine();
-        let pc = context.rip;
-        engine.go(thread, pc);
-        context.rip = thread.target;
-    }
+    context.rip = engine().go(thread, context.rip);
     loop {
         switch::return_from_signal(&raw const frame as u64 + 8);
         // A signal came. It comes again when it is let in, as the frame's mask says.
@@ -668,15 +636,11 @@ pub fn return_from_handler(thread: &mut Thread) -> ! {
 fn requeue(thread: &mut Thread) {
     let info = thread.pending_info;
     thread.is_pending.store(0, Relaxed);
+    let signal = info[0] as u32 as usize;
+    let args = [system::pid(), system::tid(), signal, info.as_ptr() as usize, 0, 0];
     // SAFETY: the kernel reads the description. It refuses those that only it may make; then the bare
     // signal has to do.
-    unsafe {
-        let pid = system::call3(system::GETPID, 0, 0, 0) as usize;
-        let tid = system::call3(system::GETTID, 0, 0, 0) as usize;
-        let signal = info[0] as u32 as usize;
-        let args = [pid, tid, signal, info.as_ptr() as usize, 0, 0];
-        if system::call6(system::RT_TGSIGQUEUEINFO, args) < 0 {
-            system::call3(system::TGKILL, pid, tid, signal);
-        }
+    if unsafe { system::call6(system::RT_TGSIGQUEUEINFO, args) } < 0 {
+        system::raise(signal);
     }
 }

@@ -87,10 +87,37 @@ pub unsafe fn call3(number: usize, a: usize, b: usize, c: usize) -> isize {
 
 /// Maps private memory, to be read and written; nothing if there is none.
 pub fn map_private(length: usize) -> Option<usize> {
-    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    map(length, MAP_PRIVATE)
+}
+
+/// Maps memory that can be mapped once more and that children share; nothing if there is none.
+pub fn map_shared(length: usize) -> Option<usize> {
+    map(length, MAP_SHARED)
+}
+
+fn map(length: usize, sharing: usize) -> Option<usize> {
+    let flags = sharing | MAP_ANONYMOUS | MAP_NORESERVE;
     // SAFETY: new memory, wherever the kernel has room.
     let at = unsafe { call6(MMAP, [0, length, PROT_READ | PROT_WRITE, flags, usize::MAX, 0]) };
     usize::try_from(at).ok()
+}
+
+/// The process.
+pub fn pid() -> usize {
+    // SAFETY: a plain question.
+    unsafe { call3(GETPID, 0, 0, 0) as usize }
+}
+
+/// The thread that asks.
+pub fn tid() -> usize {
+    // SAFETY: a plain question.
+    unsafe { call3(GETTID, 0, 0, 0) as usize }
+}
+
+/// Sends a signal to the thread that asks for it.
+pub fn raise(signal: usize) {
+    // SAFETY: plain numbers.
+    unsafe { call3(TGKILL, pid(), tid(), signal) };
 }
 
 /// Waits while a word has a value, for at most some milliseconds.

@@ -6,6 +6,7 @@
 
 use super::arena::Arena;
 use super::emit::{self, Out, RAX, RCX};
+use super::map::Map;
 use super::thread::at;
 use alloc::vec::Vec;
 use iced_x86::{
@@ -114,11 +115,12 @@ pub struct Start {
     pub entry: u64,
 }
 
-/// A branch that was tied to a block when it was written.
+/// A branch that is tied to a block.
 #[derive(Clone, Copy, Debug)]
-pub struct Tied {
+pub struct Link {
     /// Where its distance is.
     pub site: u64,
+    /// Where it leads in the program.
     pub target: u64,
 }
 
@@ -128,17 +130,11 @@ pub struct Block {
     pub start: u64,
     pub end: u64,
     pub code: u64,
-    pub code_end: u64,
     /// Two bytes each: kind and length of the original; length of the copy.
     pub records: Vec<u8>,
     pub starts: Vec<Start>,
-    pub tied: Vec<Tied>,
-}
-
-/// What the translator has to know of the rest of the world.
-pub trait World {
-    /// Where the code of an address is, if it is translated.
-    fn body(&self, address: u64) -> Option<u64>;
+    /// Branches that were tied when they were written.
+    pub links: Vec<Link>,
 }
 
 /// Where the program's bytes are, and what they are.
@@ -147,14 +143,15 @@ pub struct Source<'a> {
     pub bytes: &'a [u8],
 }
 
-struct Translator<'a, W: World> {
-    world: &'a W,
+struct Translator<'a> {
+    map: &'a Map,
     arena: &'a mut Arena,
     out: Out,
     block: Block,
     /// Where each instruction so far went.
     places: Vec<(u64, u64)>,
     table: u32,
+    extent: Extent,
 }
 
 /// How much to translate at once.
@@ -170,9 +167,9 @@ pub enum Extent {
 }
 
 /// Translates the code at an address; nothing if there is no whole instruction.
-pub fn translate<W: World>(
+pub fn translate(
     source: &Source<'_>,
-    world: &W,
+    map: &Map,
     arena: &mut Arena,
     table: u32,
     extent: Extent,
@@ -180,28 +177,28 @@ pub fn translate<W: World>(
     let out = arena.hot();
     let code = out.here();
     let mut translator = Translator {
-        world,
+        map,
         arena,
         out,
         block: Block { start: source.address, code, ..Block::default() },
         places: Vec::new(),
         table,
+        extent,
     };
-    translator.run(source, extent)?;
-    let Translator { out, mut block, arena, .. } = translator;
-    block.code_end = out.here();
+    translator.run(source)?;
+    let Translator { out, block, arena, .. } = translator;
     arena.take_hot(out.length);
     Some(block)
 }
 
-impl<W: World> Translator<'_, W> {
-    fn run(&mut self, source: &Source<'_>, extent: Extent) -> Option<()> {
-        let single = extent == Extent::Single;
+impl Translator<'_> {
+    fn run(&mut self, source: &Source<'_>) -> Option<()> {
+        let single = self.extent == Extent::Single;
         let mut decoder = Decoder::with_ip(64, source.bytes, source.address, DecoderOptions::NONE);
         let mut instruction = Instruction::default();
         let mut address = source.address;
         self.block.starts.push(Start { address, body: self.out.here(), entry: 0 });
-        if extent == Extent::Checked {
+        if self.extent == Extent::Checked {
             let before = self.out.here();
             emit::leave(&mut self.out, self.arena.gates().check);
             self.out.u64(address);
@@ -216,7 +213,7 @@ impl<W: World> Translator<'_, W> {
             if number >= most && (single || !is_start) {
                 break;
             }
-            if number > 0 && !is_start && self.world.body(address).is_some() {
+            if number > 0 && !is_start && self.map.get(address).is_some() {
                 break;
             }
             if !decoder.can_decode() {
@@ -244,13 +241,13 @@ impl<W: World> Translator<'_, W> {
             self.places.push((address, self.out.here()));
             let displacement = decoder.get_constant_offsets(&instruction).displacement_offset();
             let rest = &source.bytes[offset..];
-            let goes_on = self.instruction(&instruction, rest, displacement, single);
+            let goes_on = self.instruction(&instruction, rest, displacement);
             address = instruction.next_ip();
             self.block.end = address;
             if !goes_on {
                 return Some(());
             }
-            if extent == Extent::Checked && may_change_code(&instruction) {
+            if self.extent == Extent::Checked && may_change_code(&instruction) {
                 break;
             }
             number += 1;
@@ -259,7 +256,7 @@ impl<W: World> Translator<'_, W> {
             self.block.starts.pop();
         }
         let before = self.out.here();
-        self.branch(&[0xe9], address, single);
+        self.branch(&[0xe9], address);
         self.record(Kind::Onward, 0, before);
         Some(())
     }
@@ -275,13 +272,7 @@ impl<W: World> Translator<'_, W> {
     }
 
     /// Translates an instruction, the first one of `rest`; says whether the next one may be executed after it.
-    fn instruction(
-        &mut self,
-        instruction: &Instruction,
-        rest: &[u8],
-        displacement: usize,
-        single: bool,
-    ) -> bool {
+    fn instruction(&mut self, instruction: &Instruction, rest: &[u8], displacement: usize) -> bool {
         let before = self.out.here();
         let length = instruction.len();
         let bytes = &rest[..length];
@@ -302,7 +293,7 @@ impl<W: World> Translator<'_, W> {
                 let pads = (self.out.here() - before) as usize;
                 self.out.bytes(prefix);
                 self.out.bytes(&[opcode, 2, 0xeb, 5]);
-                self.branch_unaligned(&[0xe9], instruction.near_branch_target(), single);
+                self.branch_unaligned(&[0xe9], instruction.near_branch_target());
                 debug_assert_eq!((self.out.here() - before) as usize, pads + prefix.len() + 9);
                 self.record(Kind::Loop, length, before);
                 true
@@ -311,12 +302,12 @@ impl<W: World> Translator<'_, W> {
                 // iced counts them from one, in the processor's order.
                 let condition = instruction.condition_code() as u8 - 1;
                 let target = instruction.near_branch_target();
-                self.branch(&[0x0f, 0x80 | condition], target, single);
+                self.branch(&[0x0f, 0x80 | condition], target);
                 self.record(Kind::Branch, length, before);
                 true
             }
             FlowControl::XbeginXabortXend if is_xbegin(instruction.code()) => {
-                self.branch(&[0xc7, 0xf8], instruction.near_branch_target(), single);
+                self.branch(&[0xc7, 0xf8], instruction.near_branch_target());
                 self.record(Kind::Branch, length, before);
                 true
             }
@@ -326,12 +317,12 @@ impl<W: World> Translator<'_, W> {
                 true
             }
             FlowControl::UnconditionalBranch if instruction.is_jmp_short_or_near() => {
-                self.branch(&[0xe9], instruction.near_branch_target(), single);
+                self.branch(&[0xe9], instruction.near_branch_target());
                 self.record(Kind::Branch, length, before);
                 false
             }
             FlowControl::Call if instruction.is_call_near() => {
-                self.call(instruction.near_branch_target(), next, single);
+                self.call(instruction.near_branch_target(), next);
                 self.record(Kind::Call, length, before);
                 self.come_back(next)
             }
@@ -350,7 +341,7 @@ impl<W: World> Translator<'_, W> {
             }
             FlowControl::IndirectBranch if is_near_indirect(instruction) => {
                 self.out.save(RCX, at!(rcx));
-                self.load_target(instruction, bytes, displacement);
+                self.load_target(instruction, bytes);
                 self.out.save(RAX, at!(rax));
                 emit::through_table(&mut self.out, self.table);
                 self.record(Kind::Jump, length, before);
@@ -358,7 +349,7 @@ impl<W: World> Translator<'_, W> {
             }
             FlowControl::IndirectCall if is_near_indirect(instruction) => {
                 self.out.save(RCX, at!(rcx));
-                self.load_target(instruction, bytes, displacement);
+                self.load_target(instruction, bytes);
                 self.out.save(RAX, at!(rax));
                 let mut thunk = self.arena.cold(emit::RETURN_ADDRESS + 10, Cold::CallIndirectThunk);
                 emit::return_address(&mut thunk, next);
@@ -387,14 +378,14 @@ impl<W: World> Translator<'_, W> {
         true
     }
 
-    fn call(&mut self, target: u64, next: u64, single: bool) {
+    fn call(&mut self, target: u64, next: u64) {
         let mut thunk = self.arena.cold(thunk::SIZE, Cold::CallThunk);
         thunk.save(RAX, at!(far));
         emit::return_address(&mut thunk, next);
         thunk.load(RAX, at!(far));
         thunk.align_distance(1);
         core::mem::swap(&mut self.out, &mut thunk);
-        self.branch_unaligned(&[0xe9], target, single);
+        self.branch_unaligned(&[0xe9], target);
         core::mem::swap(&mut self.out, &mut thunk);
         // For those who have to know where a thread is that is here.
         while thunk.length < thunk::TARGET as usize {
@@ -406,23 +397,24 @@ impl<W: World> Translator<'_, W> {
     }
 
     /// A direct branch.
-    fn branch(&mut self, opcode: &[u8], target: u64, single: bool) {
+    fn branch(&mut self, opcode: &[u8], target: u64) {
         self.out.align_distance(opcode.len() as u64);
-        self.branch_unaligned(opcode, target, single);
+        self.branch_unaligned(opcode, target);
     }
 
-    fn branch_unaligned(&mut self, opcode: &[u8], target: u64, single: bool) {
+    fn branch_unaligned(&mut self, opcode: &[u8], target: u64) {
         self.out.bytes(opcode);
         let site = self.out.here();
+        let single = self.extent == Extent::Single;
         let known = if single {
             // What comes after is not to be tied to something that is thrown away.
             None
         } else {
-            self.inside(target).or_else(|| self.world.body(target))
+            self.inside(target).or_else(|| self.map.get(target).map(|place| place.body))
         };
         match known.filter(|&body| in_reach(site + 4, body)) {
             Some(body) => {
-                self.block.tied.push(Tied { site, target });
+                self.block.links.push(Link { site, target });
                 self.out.distance(body);
             }
             None => {
@@ -534,7 +526,7 @@ impl<W: World> Translator<'_, W> {
     }
 
     /// Loads what an indirect branch reads into `rcx`.
-    fn load_target(&mut self, instruction: &Instruction, bytes: &[u8], displacement: usize) {
+    fn load_target(&mut self, instruction: &Instruction, bytes: &[u8]) {
         if instruction.is_ip_rel_memory_operand() {
             let address = instruction.ip_rel_memory_address();
             // mov rcx, [rip + distance], where that reaches.
@@ -564,7 +556,6 @@ impl<W: World> Translator<'_, W> {
             at += 1;
         }
         debug_assert_eq!(bytes[at], 0xff);
-        let _ = displacement;
         self.out.bytes(&[rex, 0x8b, bytes[at + 1] & 0xc7 | RCX << 3]);
         self.out.bytes(&bytes[at + 2..]);
     }

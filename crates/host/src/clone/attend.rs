@@ -7,9 +7,9 @@
 use super::CloneOptions;
 use super::inject::{Control, inject};
 use crate::Result;
+use crate::launch::leave_exec;
 use crate::proc::{self, Tid};
 use crate::ptrace::{self, Event};
-use crate::stopped::settle_stop;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -142,25 +142,10 @@ fn follow(
 
 /// Brings the engine into a program that was just executed. What cannot have it runs natively.
 fn settle_and_bring_in(family: &Arc<Family>, pid: Tid) {
-    // As when a program is started: one stop further the thread is on its way to user space.
-    let settled = ptrace::interrupt(pid).is_ok() && ptrace::resume(pid, 0).is_ok();
-    if settled {
-        loop {
-            match ptrace::wait(pid) {
-                Ok(Event::Stop(_)) => break,
-                Ok(Event::Gone) | Err(_) => return,
-                Ok(Event::Signal(signal)) => drop(ptrace::resume(pid, signal)),
-                Ok(_) => drop(ptrace::resume(pid, 0)),
-            }
-        }
-        if settle_stop(pid).is_some() {
-            let home = ptrace::registers(pid);
-            if family.bring_in(pid).is_err()
-                && let Ok(home) = home
-            {
-                let _ = ptrace::set_registers(pid, &home);
-            }
-        }
+    if let Ok(Some(home)) = leave_exec(pid)
+        && family.bring_in(pid).is_err()
+    {
+        let _ = ptrace::set_registers(pid, &home);
     }
     let _ = ptrace::detach(pid);
 }
