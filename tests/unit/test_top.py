@@ -13,7 +13,8 @@ from textual.widgets import DataTable, Static
 from tests.watched import GivenSource, under_load
 from weft.cli import main
 from weft.errors import InvalidArgument, TargetGone
-from weft.ui.source import CALLERS, LATENCY, Request
+from weft.ui.board import Board
+from weft.ui.source import CALLERS, LATENCY, Reading, Request
 from weft.ui.top import Top
 
 SMALL, LARGE = (80, 24), (120, 40)
@@ -383,3 +384,11 @@ def test_the_command_needs_a_terminal() -> None:
     assert "needs a terminal" in result.output
     result = CliRunner().invoke(main, ["top", "1", "--budget", "much"])
     assert "is no budget" in result.output
+
+
+def test_a_second_reading_of_the_same_moment_leaves_the_rates() -> None:
+    board = Board()
+    before, now, again = Reading(1.0), Reading(2.0), Reading(2.0)
+    for reading in (before, now, again):
+        board.note(reading)
+    assert board.readings == (before, again)

@@ -168,8 +168,11 @@ class Board:
     def note(self, reading: Reading, *, is_early: bool = False) -> None:
         """Take a reading; what grows per second is what has grown since the one before.
 
-        One that was made early, for something new, comes too soon after the last to tell rates.
+        One that was made early, for something new, comes too soon after the last to tell rates;
+        so does one of the same moment.
         """
+        if self.reading is not None and reading.time <= self.reading.time:
+            is_early = True
         self.readings = (self.readings[0] if is_early else self.readings[1], reading)
 
     # What it comes to.
