@@ -30,8 +30,6 @@ KNOWN = {
     "faults-code_beyond_addresses": "the jump to such an address is the agent's",
     "processes-killed_by_a_filter": "the agent makes system calls of its own",
     "processes-without_rights": "the agent makes system calls of its own",
-    "threads-much_code": "crashes now and then on a busy machine; not understood yet",
-    "smc_threads-operand_while_it_runs": "fails now and then on a busy machine; not understood yet",
     "smc_memory-by_a_ring": "the kernel writes to guarded pages later, and fails",
     "smc_memory-by_another_process": "another process cannot write to guarded pages",
     "smc_memory-by_proc_mem": "such writes do not ask for rights",

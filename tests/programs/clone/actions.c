@@ -596,6 +596,33 @@ CASE(deadly_faults) {
         }
     puts("");
 }
+/* The new mask and the old one in the same place. */
+CASE(mask_in_one_place) {
+    sigset_t set = only(SIGSEGV), now;
+    syscall(SYS_rt_sigprocmask, SIG_SETMASK, &set, &set, 8);
+    CHECK(!sigismember(&set, SIGSEGV));
+    sigprocmask(SIG_SETMASK, NULL, &now);
+    CHECK(sigismember(&now, SIGSEGV));
+    syscall(SYS_rt_sigprocmask, SIG_SETMASK, &set, &set, 8);
+    CHECK(sigismember(&set, SIGSEGV));
+    sigprocmask(SIG_SETMASK, NULL, &now);
+    CHECK(!sigismember(&now, SIGSEGV));
+    puts("as asked");
+}
+/* Signals to a loop that never makes a system call, of calls to addresses that end in the same digits. */
+CASE(calls_to_the_like) {
+    enum { ALIKE = 1 << 16, COUNT = 3 };
+    unsigned char *made = mmap(NULL, COUNT * ALIKE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(made != MAP_FAILED);
+    for (int i = 0; i < COUNT; i++) made[i * ALIKE] = 0xc3;
+    CHECK(mprotect(made, COUNT * ALIKE, PROT_READ | PROT_EXEC) == 0);
+    install(SIGALRM, count, 0);
+    struct itimerval often = {{0, 1000}, {0, 1000}};
+    setitimer(ITIMER_REAL, &often, NULL);
+    while (handled < 500)
+        for (int i = 0; i < COUNT; i++) ((void (*)(void))(made + i * ALIKE))();
+    puts("all came");
+}
 CASE(death_by_term) {
     puts("before");
     raise(SIGTERM);

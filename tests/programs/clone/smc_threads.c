@@ -198,6 +198,42 @@ SMC(operand_while_it_runs, "200", "0") {
     say("%ld", patched);
 }
 
+/* Two change the same page in the same moment: both are denied it, and only one of them is the first. */
+enum { ROUNDS = 100, PAGES = 30 };
+static atomic_int arrived[2];
+static void meet(int me, int round) {
+    arrived[me] = round;
+    while (arrived[!me] < round) __builtin_ia32_pause();
+}
+static void *changes_the_second(void *unused) {
+    for (int round = 0; round < ROUNDS * PAGES; round++) {
+        uint8_t *page = code + (size_t)(round / ROUNDS) * PAGE;
+        meet(1, 2 * round + 1);
+        put_constant(page + 64, (uint32_t)round);
+        meet(1, 2 * round + 2);
+    }
+    return unused;
+}
+SMC(two_at_once, "3000", "0") {
+    code = pages(PAGES, RWX);
+    for (int i = 0; i < PAGES; i++)
+        for (size_t place = 0; place < 128; place += 64) put_constant(code + (size_t)i * PAGE + place, 7777);
+    pthread_t thread;
+    pthread_create(&thread, NULL, changes_the_second, NULL);
+    long right = 0;
+    for (int round = 0; round < ROUNDS * PAGES; round++) {
+        uint8_t *page = code + (size_t)(round / ROUNDS) * PAGE;
+        call(page);
+        meet(0, 2 * round + 1);
+        put_constant(page, (uint32_t)round);
+        meet(0, 2 * round + 2);
+        serialize();
+        right += call(page) == round && call(page + 64) == round;
+    }
+    pthread_join(thread, NULL);
+    say("%ld", right);
+}
+
 /* A place where something is called by its kind, as compilers have it: when the kind is not the one that
  * the code knows, it is a miss. The one who changes it makes it miss, waits until nobody can be on the way
  * to the old target any more, and then changes the target. */

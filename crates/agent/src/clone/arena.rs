@@ -93,17 +93,17 @@ impl Arena {
 
     /// Begins anew in one half of the memory.
     fn use_half(&mut self, half: u64) {
-        let start = self.rx + half * (SIZE / 2);
-        let end = start + SIZE / 2;
-        let first = start.max(self.rx + HEAD);
-        self.half = Half { start, end, hot: first, cold: end, ..Half::default() };
+        // The ways out have a page of their own: it stays executable.
+        let start = (self.rx + half * (SIZE / 2)).max(self.rx + PAGE);
+        let end = self.rx + (half + 1) * (SIZE / 2);
+        self.half = Half { start, end, hot: start, cold: end, ..Half::default() };
     }
 
     /// Throws everything away and goes on in the other half, where nobody may be any more. Whoever is
     /// still in this one finds it not executable, and is led on from there.
     pub fn retire(&mut self, half: u64) {
         let protect = |half: &Half, protection: usize| {
-            let (start, end) = (half.start.max(self.rx + PAGE) as usize, half.end as usize);
+            let (start, end) = (half.start as usize, half.end as usize);
             // SAFETY: this arena's own memory, never to be written here.
             unsafe { system::call3(system::MPROTECT, start, end - start, protection) };
         };

@@ -33,11 +33,7 @@ pub fn system_call(thread: &mut Thread) {
         system::RT_SIGRETURN => signals::return_from_handler(thread),
         system::RT_SIGACTION => Some(signals::action(thread)),
         system::SIGALTSTACK => Some(signals::alternate_stack(thread)),
-        system::RT_SIGPROCMASK => pass(thread).inspect(|&result| {
-            if result == 0 {
-                signals::after_mask_change(thread);
-            }
-        }),
+        system::RT_SIGPROCMASK => signals::change_mask(thread),
         system::MMAP
         | system::MUNMAP
         | system::MPROTECT
@@ -80,15 +76,9 @@ pub fn pass(thread: &mut Thread) -> Option<isize> {
         return Some(result);
     }
     // The kernel does not ask before it fails to write to a guarded page.
-    let mut engine = engine();
-    let guarded = engine.pages.all_guarded();
-    if guarded.is_empty() {
+    if !pages::release_all(&mut engine()) {
         return Some(result);
     }
-    for page in guarded {
-        pages::release(&mut engine, page);
-    }
-    drop(engine);
     make(thread)
 }
 
@@ -133,13 +123,17 @@ pub fn make(thread: &mut Thread) -> Option<isize> {
 /// Calls that change what is mapped.
 fn memory(thread: &mut Thread, number: usize) -> Option<isize> {
     let [_, _, rdx, _, _, _, rsi, rdi, _, _, r10, ..] = thread.general;
-    let result = pass(thread)?;
+    let mut engine = engine();
+    let engine = &mut *engine;
+    // Others who map, or guard what is mapped, come before or after: not between this and its record.
+    let mut result = make(thread)?;
+    if result == EFAULT && pages::release_all(engine) {
+        result = make(thread)?;
+    }
     if result < 0 && result > -4096 {
         return Some(result);
     }
     let whole = |length: u64| length.next_multiple_of(PAGE);
-    let mut engine = engine();
-    let engine = &mut *engine;
     match number {
         system::MMAP => {
             let start = result as u64;

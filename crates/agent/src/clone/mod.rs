@@ -28,6 +28,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use arena::Arena;
 use core::cell::UnsafeCell;
+use core::mem;
 use core::ops::Range;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64};
@@ -502,6 +503,14 @@ impl Engine {
     /// Keeps a block that was translated for its first address.
     fn keep(&mut self, mut block: translate::Block, arena: usize, original: Box<[u8]>) -> Place {
         let number = self.blocks.len() as u32;
+        let (links, loops) = (mem::take(&mut block.links), mem::take(&mut block.loops));
+        self.control.stats.links.fetch_add((links.len() + loops.len()) as u64, Relaxed);
+        // As long as the map says what they were tied to.
+        for link in links {
+            if let Some(&Place { block, .. }) = self.map.get(link.target) {
+                self.blocks[block as usize].incoming.push(link);
+            }
+        }
         for start in &block.starts {
             // The first is what was asked for. Others may be known already; where calls return to, the place
             // right behind the call is the best.
@@ -519,14 +528,9 @@ impl Engine {
         if self.options & option::BLIND == 0 {
             self.pages.add(block.start, block.end, number);
         }
-        let (start, links) = (block.start, core::mem::take(&mut block.links));
+        let start = block.start;
         self.add(arena, block, original);
-        self.control.stats.links.fetch_add(links.len() as u64, Relaxed);
-        for link in links {
-            if let Some(&Place { block, .. }) = self.map.get(link.target) {
-                self.blocks[block as usize].incoming.push(link);
-            }
-        }
+        self.blocks[number as usize].incoming = loops;
         match self.map.get(start) {
             Some(place) => *place,
             None => fail("a block was lost"),
@@ -597,7 +601,7 @@ impl Engine {
         for arena in &mut self.arenas {
             arena.retire(self.epoch & 1);
         }
-        self.retired = core::mem::take(&mut self.blocks);
+        self.retired = mem::take(&mut self.blocks);
         self.map.clear();
         self.pages.forget_blocks();
         self.tables.clear();
@@ -608,6 +612,13 @@ impl Engine {
     /// Whether a place is in what is not thrown away.
     pub fn is_current(&self, address: u64) -> bool {
         self.arenas.iter().any(|arena| arena.half.contains(address))
+    }
+
+    /// Whether the program may write to an address, and the kernel lets it.
+    pub fn is_writable(&self, address: u64) -> bool {
+        let is_writable =
+            |regions: &Regions| regions.at(address).is_some_and(regions::Region::is_writable);
+        is_writable(&self.regions) && is_writable(&Regions::read())
     }
 
     /// Whether a place is on the way from the clone to the agent.
@@ -641,10 +652,10 @@ impl Engine {
 
     fn forget_block(&mut self, number: u32) {
         let index = number as usize;
-        if !core::mem::replace(&mut self.blocks[index].is_valid, false) {
+        if !mem::replace(&mut self.blocks[index].is_valid, false) {
             return;
         }
-        for address in core::mem::take(&mut self.blocks[index].starts) {
+        for address in mem::take(&mut self.blocks[index].starts) {
             let Some(&place) = self.map.get(address) else { continue };
             if place.block != number {
                 continue;
@@ -652,7 +663,7 @@ impl Engine {
             self.map.remove(address);
             self.tables.forget(address);
         }
-        for link in core::mem::take(&mut self.blocks[index].incoming) {
+        for link in mem::take(&mut self.blocks[index].incoming) {
             let Some(arena) = self.arena_of_mut(link.site) else { continue };
             let stub = translate::stub_for(arena, link.target, link.site);
             self.write_distance(link.site, stub);

@@ -123,6 +123,15 @@ fn protect(number: u64, protection: usize) {
     }
 }
 
+/// Lets all guarded pages be written; says whether there were any.
+pub fn release_all(engine: &mut Engine) -> bool {
+    let guarded = engine.pages.all_guarded();
+    for &page in &guarded {
+        release(engine, page);
+    }
+    !guarded.is_empty()
+}
+
 /// Lets a guarded page be written, and forgets what was translated from it. Returns its addresses.
 pub fn release(engine: &mut Engine, number: u64) -> Range<u64> {
     let ends = number * PAGE..(number + 1) * PAGE;

@@ -90,12 +90,14 @@ pub fn clone(thread: &mut Thread, number: usize) -> Option<isize> {
         engine.arenas.iter_mut().for_each(Arena::forget_copy);
     }
     drop(kept);
-    if has_own_actions && (result < 0 || child.is_vforked != 0) {
+    // A child that borrowed everything has given it back, and one that never was needs nothing. Of any
+    // other the memory may be somebody else's by now.
+    let is_over = result < 0 || flags & CLONE_VFORK != 0;
+    if has_own_actions && is_over {
         let _engine = engine();
         Actions::forget(child.actions);
     }
-    // A child that borrowed everything has given it back, and one that never was needs nothing.
-    if result < 0 || child.is_vforked != 0 || !is_sharing {
+    if is_over || !is_sharing {
         child.is_used.store(0, Release);
     } else {
         engine().control.stats.threads.fetch_add(1, Relaxed);

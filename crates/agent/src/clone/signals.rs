@@ -8,10 +8,12 @@
 use super::state::{self, RAX, RSP, State};
 use super::system::{self, EINVAL};
 use super::thread::Thread;
-use super::{Engine, Guard, engine, fail, image, locked, out_of_clone, pages, program, switch};
+use super::{
+    Engine, Guard, calls, engine, fail, image, locked, out_of_clone, pages, program, switch,
+};
 use crate::cpu;
 use alloc::boxed::Box;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Relaxed, Release};
 
 pub const SS_ONSTACK: u64 = 1;
 pub const SS_DISABLE: u64 = 2;
@@ -35,6 +37,16 @@ const SIG_SETMASK: usize = 2;
 /// What the engine must see, whatever the program blocks: writes to guarded pages.
 const NEEDED: u64 = bit(SIGSEGV) | bit(SIGBUS);
 const ALL: u64 = !NEEDED;
+
+/// The code of a fault at a page that is there but may not be used so.
+const SEGV_ACCERR: i32 = 2;
+/// What the processor says of a fault in memory.
+mod fault {
+    pub const WRITE: u64 = 2;
+    pub const FETCH: u64 = 16;
+}
+/// The most bytes of an instruction.
+const LONGEST: u64 = 15;
 
 const EPERM: isize = -1;
 const ENOMEM: isize = -12;
@@ -203,14 +215,17 @@ pub fn action(thread: &Thread) -> isize {
     0
 }
 
-/// After `rt_sigprocmask` has been called: keeps what the engine needs unblocked, and the program
-/// believing what it asked for.
-pub fn after_mask_change(thread: &mut Thread) {
+/// `rt_sigprocmask`: keeps what the engine needs unblocked, and the program believing what it asked for.
+pub fn change_mask(thread: &mut Thread) -> Option<isize> {
     let [_, _, old, _, _, _, new, how, ..] = thread.general;
     let hidden = thread.hidden_mask;
-    if new != 0 {
-        // SAFETY: the kernel has just read it.
-        let set = unsafe { *(new as *const u64) } & NEEDED;
+    // Before the call, which may write the old one to the same place.
+    let set = program::read::<u64>(new).map(|set| set & NEEDED);
+    let result = calls::pass(thread)?;
+    if result != 0 {
+        return Some(result);
+    }
+    if let Some(set) = set {
         thread.hidden_mask = match how as usize {
             0 => hidden | set,
             SIG_UNBLOCK => hidden & !set,
@@ -229,6 +244,7 @@ pub fn after_mask_change(thread: &mut Thread) {
         // SAFETY: the kernel has just written it.
         unsafe { *(old as *mut u64) |= hidden };
     }
+    Some(result)
 }
 
 /// `sigaltstack`
@@ -310,20 +326,26 @@ pub extern "C" fn handler(signal: usize, info: &mut [u64; 16], context: &mut Con
     }
     let mut state = State { general: context.general(), pc, stacked: None };
     let is_fault = (info[1] as i32) > 0;
-    if signal == SIGSEGV
-        && is_fault
-        && let Some(page) = engine.pages.guarded(info[2])
-    {
-        written(engine, thread, context, state, page);
-        return;
+    if signal == SIGSEGV && is_fault {
+        if let Some(page) = engine.pages.guarded(info[2]) {
+            written(engine, thread, context, state, page);
+            return;
+        }
+        // Others may have written to the same page, and been here first.
+        let is_denied = info[1] as i32 == SEGV_ACCERR && context.error & fault::WRITE != 0;
+        if is_denied && engine.is_writable(info[2]) {
+            return;
+        }
     }
     let is_at_instruction = is_fault && info[2] == pc;
+    // An instruction may begin in a page that this processor could execute a moment longer.
+    let is_fetch = context.error & fault::FETCH != 0 && info[2].wrapping_sub(pc) < LONGEST;
     let is_retired = engine.half_of(pc).is_some() && !engine.is_current(pc);
     state::restore(&mut engine, thread, &mut state);
     let mut engine = out_of_clone(engine, thread);
     context.set_general(&state.general);
     context.rip = state.pc;
-    if is_retired && signal == SIGSEGV && is_at_instruction {
+    if is_retired && signal == SIGSEGV && is_fault && is_fetch {
         // Out of what was thrown away, and on where it would have gone.
         context.rip = engine.go(thread, state.pc);
         return;
@@ -415,12 +437,19 @@ fn interrupted_agent(thread: &mut Thread, signal: usize, info: &[u64; 16], conte
             .contains(&pc)
         {
             context.rip = at(&switch::weft_return_abandoned);
+        } else if (switch::gate_missing as *const () as u64..at(&switch::weft_missing_out))
+            .contains(&pc)
+        {
+            // It must not find its way back to the clone without the agent.
+            thread.target = at(&switch::weft_missing_out);
         }
     }
 }
 
 /// Passes on the signal that waits. The thread is on its way back to the clone.
 pub extern "C" fn deliver_pending(thread: &mut Thread) {
+    // It was about to enter the clone, but is not in it.
+    thread.epoch.store(u64::MAX, Release);
     let info = thread.pending_info;
     let signal = info[0] as u32 as usize;
     let mut vectors = VectorState::save(&thread.vectors);

@@ -64,6 +64,9 @@ pub extern "C" fn gate_missing() {
         "jne 2f",
         "mov rdx, [rdx + 8]",
         "mov gs:[{target}], rdx",
+        // A signal that has come waits for the agent; one that comes from here on changes the target.
+        "cmp dword ptr gs:[{pending}], 0",
+        "jne 2f",
         "add al, 127",
         "sahf",
         "mov rdx, gs:[{far}]",
@@ -72,6 +75,9 @@ pub extern "C" fn gate_missing() {
         "add al, 127",
         "sahf",
         "mov rdx, gs:[{far}]",
+        ".globl weft_missing_out",
+        ".hidden weft_missing_out",
+        "weft_missing_out:",
         "mov gs:[{next}], rcx",
         "mov rcx, gs:[{rcx}]",
         "mov rax, gs:[{rax}]",
@@ -80,6 +86,7 @@ pub extern "C" fn gate_missing() {
         far = const at!(far),
         second = const at!(second),
         target = const at!(target),
+        pending = const at!(is_pending),
         factor = const super::tables::FACTOR,
         shift = const 32 - super::tables::SECOND_BITS,
         next = const at!(next),
@@ -160,6 +167,8 @@ extern "C" fn save() {
 }
 
 unsafe extern "C" {
+    /// Where [`gate_missing`] leaves the clone.
+    pub static weft_missing_out: u8;
     /// Behind the last instruction of [`resume`].
     pub static weft_resume_end: u8;
     /// The first instruction of [`call`] from where it can be abandoned, and its `syscall`.

@@ -133,8 +133,10 @@ pub struct Block {
     /// Two bytes each: kind and length of the original; length of the copy.
     pub records: Vec<u8>,
     pub starts: Vec<Start>,
-    /// Branches that were tied when they were written.
+    /// Branches that were tied to other blocks when they were written.
     pub links: Vec<Link>,
+    /// Branches that were tied to this one.
+    pub loops: Vec<Link>,
 }
 
 /// Where the program's bytes are, and what they are.
@@ -405,22 +407,23 @@ impl Translator<'_> {
     fn branch_unaligned(&mut self, opcode: &[u8], target: u64) {
         self.out.bytes(opcode);
         let site = self.out.here();
-        let single = self.extent == Extent::Single;
-        let known = if single {
+        if self.extent == Extent::Single {
             // What comes after is not to be tied to something that is thrown away.
-            None
+            let stub = stub_for(self.arena, target, 0);
+            self.out.distance(stub);
+            return;
+        }
+        let link = Link { site, target };
+        let known = self.map.get(target).map(|place| place.body);
+        if let Some(body) = self.inside(target) {
+            self.block.loops.push(link);
+            self.out.distance(body);
+        } else if let Some(body) = known.filter(|&body| in_reach(site + 4, body)) {
+            self.block.links.push(link);
+            self.out.distance(body);
         } else {
-            self.inside(target).or_else(|| self.map.get(target).map(|place| place.body))
-        };
-        match known.filter(|&body| in_reach(site + 4, body)) {
-            Some(body) => {
-                self.block.links.push(Link { site, target });
-                self.out.distance(body);
-            }
-            None => {
-                let stub = stub_for(self.arena, target, if single { 0 } else { site });
-                self.out.distance(stub);
-            }
+            let stub = stub_for(self.arena, target, site);
+            self.out.distance(stub);
         }
     }
 
