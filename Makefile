@@ -79,6 +79,7 @@ soak: release  ## The long forms of slow tests: thousands of attaches, kills, pr
 	$(PY) -m tests.soak.kill --long
 	$(PY) -m tests.soak.probes --long
 	$(PY) -m tests.soak.metrics --long
+	$(PY) -m tests.soak.takeover --long
 	$(PY) -m tests.cpython --long
 	WEFT_TORTURE=long $(PY) -m pytest -q tests/e2e/test_clone_torture.py
 	$(PY) -m tests.own_tests

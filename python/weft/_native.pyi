@@ -149,6 +149,11 @@ class Cloned:
         follows: bool,
     ) -> Cloned:
         """Start a program, which runs."""
+    @staticmethod
+    def attach(pid: int, cache_size: int | None, follows: bool) -> Cloned:
+        """Take over a running process, which runs on."""
+    def release(self) -> None:
+        """Give all its processes back to the program's own code."""
     @property
     def pid(self) -> int:
         """The process."""

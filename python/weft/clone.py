@@ -18,7 +18,7 @@ from weft import _native
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["CloneStats", "Cloned", "launch"]
+__all__ = ["CloneStats", "Cloned", "attach", "launch"]
 
 
 def launch(
@@ -37,12 +37,17 @@ def launch(
     return Cloned(_native.Cloned.launch(words, environment, directory, streams, *options))
 
 
+def attach(pid: int, *, cache_size: int | None = None, follows: bool = True) -> Cloned:
+    """Take over a running process: see :func:`weft.attach`."""
+    return Cloned(_native.Cloned.attach(pid, cache_size, follows), is_attached=True)
+
+
 @dataclass(frozen=True)
 class CloneStats:
     """What the engine has done, in all processes of a program."""
 
     seconds: float
-    """Since the program was started."""
+    """Since the program was started, or taken over."""
     blocks: int
     """Blocks of code that were translated."""
     bytes: int
@@ -72,10 +77,11 @@ class CloneStats:
 
 
 class Cloned:
-    """A program that runs from a clone of its code; made by :func:`weft.run`.
+    """A program that runs from a clone of its code; made by :func:`weft.run`, :func:`weft.attach`.
 
-    It is a context manager. Leaving it does not end the program, which goes on from its clone; but
-    other programs that it starts from then on run natively.
+    It is a context manager. Leaving it does not end the program. One that weft has started goes on
+    from its clone, but other programs that it starts from then on run natively; one that weft was
+    attached to is given back to its own code, as by :meth:`release`.
 
     ```python
     with weft.run(["ls", "-l"], weaver="clone") as program:
@@ -84,8 +90,9 @@ class Cloned:
     ```
     """
 
-    def __init__(self, target: _native.Cloned) -> None:
+    def __init__(self, target: _native.Cloned, *, is_attached: bool = False) -> None:
         self._target = target
+        self._is_attached = is_attached
         self._began = time.monotonic()
         self._cycles = target.cycles()
 
@@ -98,9 +105,20 @@ class Cloned:
         """Wait for the program's end, and return its exit code.
 
         As in a shell, a program that a signal ended has the code 128 plus the signal's number.
-        Returns ``None`` when it still runs after ``timeout`` seconds.
+        Returns ``None`` when it still runs after ``timeout`` seconds. The exit code of a program
+        that weft has not started cannot be known.
         """
         return self._target.wait(timeout)
+
+    def release(self) -> None:
+        """Give the program, and what it has forked, back to its own code.
+
+        All threads stand still for a few milliseconds. Then they go on natively, where they would
+        be without weft, and nothing of weft is left in the program. If that cannot be done, the
+        program goes on from its clone and the error says why.
+        """
+        self._target.release()
+        self._is_attached = False
 
     def stats(self) -> CloneStats:
         """Return what the engine has done so far."""
@@ -127,6 +145,8 @@ class Cloned:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if self._is_attached:
+            self.release()
         self._target.leave()
 
     def __repr__(self) -> str:

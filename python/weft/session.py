@@ -39,7 +39,27 @@ _DEVNULL = -3
 Stream: TypeAlias = "IO[bytes] | IO[str] | int | None"
 
 
-def attach(pid: int) -> Session:
+@overload
+def attach(pid: int, *, weaver: Literal["patch"] = "patch") -> Session: ...
+
+
+@overload
+def attach(
+    pid: int,
+    *,
+    weaver: Literal["clone"],
+    cache_size: int | None = None,
+    follows: bool = True,
+) -> Cloned: ...
+
+
+def attach(
+    pid: int,
+    *,
+    weaver: Literal["patch", "clone"] = "patch",
+    cache_size: int | None = None,
+    follows: bool = True,
+) -> Session | Cloned:
     """Attach to a running process.
 
     The process runs on: its threads stand still for a few milliseconds while weft's agent is
@@ -50,7 +70,18 @@ def attach(pid: int) -> Session:
     with weft.attach(pid) as session:
         print(session.threads())
     ```
+
+    With the clone weaver all its threads go on from a clone of its code, until it is released.
+    ``cache_size`` is how many bytes of clone a process may have, 256 MiB if it is not given;
+    without ``follows`` other programs that it starts run natively.
+
+    ```python
+    with weft.attach(pid, weaver="clone") as program:
+        print(program.stats().blocks)
+    ```
     """
+    if weaver == "clone":
+        return clone.attach(pid, cache_size=cache_size, follows=follows)
     return Session(_native.Target.attach(pid))
 
 

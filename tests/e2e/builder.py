@@ -44,6 +44,7 @@ RECIPES = {
     "exceptions": _compile("g++", "exceptions.cpp"),
     "channels": Recipe("channels.rs", (("rustc", "-O", "{source}", "-o", "{out}"),)),
     "goroutines": _go("goroutines.go"),
+    "preempted": _go("preempted.go"),
     "java": Recipe("Workload.java", (("javac", "-d", "{out}", "{source}"),)),
     "blocked": _compile("gcc", "blocked.c"),
     "invariants": _compile("gcc", "invariants.c"),
@@ -62,6 +63,7 @@ RECIPES = {
     "coroutines": _compile("gcc", "coroutines.c"),
     "churn": _compile("gcc", "churn.c"),
     "naps": _compile("gcc", "naps.c"),
+    "dozing": _compile("gcc", "dozing.c"),
     "traces": _compile("gcc", "traces.c", "-rdynamic"),
     "plugging": Recipe(
         "plugging.c",
@@ -116,6 +118,7 @@ RECIPES = {
     "clone_faults": _compile("gcc", "clone/faults.c"),
     "clone_actions": _compile("gcc", "clone/actions.c"),
     "clone_contexts": _compile("gcc", "clone/contexts.c"),
+    "clone_longlived": _compile("gcc", "clone/longlived.c"),
     "clone_threads": _compile("gcc", "clone/threads.c"),
     "clone_processes": _compile("gcc", "clone/processes.c"),
     "clone_smc": _compile("gcc", "clone/smc.c"),

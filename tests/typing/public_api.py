@@ -61,7 +61,7 @@ with weft.attach(4711) as session:
     probe.count = 1  # type: ignore[attr-defined]
 
 assert_type(weft.run(["ls", "-l"], cwd="/").wait(timeout=1.0), int | None)
-weft.attach("4711")  # type: ignore[arg-type]
+weft.attach("4711")  # type: ignore[call-overload]
 weft.run("ls -l", stdin=1.5)  # type: ignore[call-overload]
 with weft.run(["ls", "-l"], weaver="clone", cache_size=1 << 20) as program:
     assert_type(program.wait(), int | None)

@@ -28,12 +28,43 @@ pub struct CloneRegisters {
     pub rflags: u64,
 }
 
-/// What the host hands to the engine when it starts it.
+/// A stopped thread, as the host and the engine tell each other of it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CloneThread {
+    /// What it has: in the program when it is taken over, in the clone when it is to leave; then the engine
+    /// puts the program's here.
+    pub registers: CloneRegisters,
+    /// Where its `gs` begins, likewise.
+    pub gs_base: u64,
+    /// The signals that it blocks, likewise.
+    pub mask: u64,
+    /// xmm0 to xmm15, likewise.
+    pub vectors: [[u64; 2]; 16],
+    /// Where the engine keeps what it knows of the thread: set by the engine.
+    pub record: u64,
+    /// The program's alternate stack as `sigaltstack` takes it: set by the engine when the thread leaves.
+    pub altstack: [u64; 3],
+    /// Whether the thread cannot leave where it is: set by the engine.
+    pub is_busy: u64,
+}
+
+/// What the host hands to the engine with a visit: in front of a [`CloneThread`] for each thread.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CloneVisit {
+    /// How many threads there are.
+    pub threads: u64,
+    /// Whether the engine has done what it was asked for.
+    pub is_done: u64,
+    /// With what it starts, for the visit that starts it.
+    pub start: CloneStart,
+}
+
+/// What the engine starts with.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CloneStart {
-    /// Where the program goes on.
-    pub registers: CloneRegisters,
     /// Where its [`CloneControl`] is mapped.
     pub control: u64,
     /// Where the engine's own memory begins and ends.
@@ -44,12 +75,14 @@ pub struct CloneStart {
     pub options: u64,
 }
 
-/// What can be switched off, for tests.
+/// How the engine goes about it.
 pub mod option {
     /// Changes of code go unseen.
     pub const BLIND: u64 = 1;
     /// Programs that a program becomes run natively.
     pub const STAY: u64 = 2;
+    /// The program has begun natively. What the kernel has granted it then, it goes on to expect.
+    pub const TAKEN_OVER: u64 = 4;
 }
 
 /// Where a request to follow an `execve` stands.

@@ -369,12 +369,13 @@ pub fn take_out(stopped: &Stopped, ranges: &[Range]) -> Result<()> {
     Ok(())
 }
 
-fn removing(start: TargetAddr, length: u64) -> [Step; 1] {
+/// What a thread does to give memory back.
+pub fn removing(start: TargetAddr, length: u64) -> [Step; 1] {
     [Step::Call(libc::SYS_munmap, vec![Value::Const(start.0), Value::Const(length)])]
 }
 
 /// Makes a trip outside of weft's own memory, in room that the target has.
-fn away_trip(
+pub fn away_trip(
     stopped: &Stopped,
     traveller: &Traveller,
     room: &Room,
@@ -389,7 +390,7 @@ fn away_trip(
     outcome
 }
 
-fn check_outcomes(pid: Tid, outcomes: &[Outcome]) -> Result<()> {
+pub fn check_outcomes(pid: Tid, outcomes: &[Outcome]) -> Result<()> {
     let Some(failed) = outcomes.iter().find(|o| o.value < 0) else { return Ok(()) };
     let error = io::Error::from_raw_os_error(-failed.value as i32);
     let name = syscall_name(failed.number);
@@ -403,7 +404,7 @@ fn check_outcomes(pid: Tid, outcomes: &[Outcome]) -> Result<()> {
 
 /// A thread that may make the trip: any will do, unless a seccomp filter is over it. The last born is
 /// the least likely to be one that others wait for.
-fn permitted_traveller(stopped: &Stopped, steps: &[Step]) -> Result<Traveller> {
+pub fn permitted_traveller(stopped: &Stopped, steps: &[Step]) -> Result<Traveller> {
     let mut refusal =
         Error::new(ErrorKind::TargetGone, format!("process {} has no thread left", stopped.pid()));
     for &tid in stopped.threads().keys().rev() {
@@ -439,18 +440,18 @@ fn calls_of(steps: &[Step]) -> Vec<seccomp::Call> {
 }
 
 /// Gets hold of the memory that a thread makes on its trip.
-struct Fetch {
+pub struct Fetch {
     pidfd: RawFd,
     memory: Option<MmapMut>,
 }
 
 impl Fetch {
-    fn new(pidfd: RawFd) -> Self {
+    pub fn new(pidfd: RawFd) -> Self {
         Self { pidfd, memory: None }
     }
 
     /// To be told of every system call of the trip.
-    fn before(&mut self, number: i64, done: &[Outcome]) -> Result<()> {
+    pub fn before(&mut self, number: i64, done: &[Outcome]) -> Result<()> {
         // The target has the descriptor for just this moment: it is about to close it.
         if number == libc::SYS_close
             && let Some(created) = done.first().filter(|o| o.value >= 0)
@@ -460,7 +461,7 @@ impl Fetch {
         Ok(())
     }
 
-    fn memory(self) -> Result<MmapMut> {
+    pub fn memory(self) -> Result<MmapMut> {
         self.memory.ok_or_else(|| Error::new(ErrorKind::Internal, "the target made no memory"))
     }
 }

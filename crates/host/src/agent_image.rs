@@ -94,20 +94,20 @@ impl AgentImage {
 }
 
 /// A freestanding file, laid out as it will be in memory.
-pub struct Freestanding {
+pub struct Freestanding<const WAYS: usize> {
     /// Its bytes, before relocation.
     pub bytes: Vec<u8>,
     /// Where what is writable begins.
     pub data_start: Option<u64>,
     /// Where in the bytes an address stands that is relative to their start, and that address.
     pub relative: Vec<(u64, u64)>,
-    /// Its way in.
-    pub entry: u64,
+    /// Its ways in.
+    pub entries: [u64; WAYS],
 }
 
-impl Freestanding {
-    /// Reads a file that `build.rs` has built.
-    pub fn parse(file: &[u8], entry: &str) -> Result<Self, String> {
+impl<const WAYS: usize> Freestanding<WAYS> {
+    /// Reads a file that `build.rs` has built, with ways in of these names.
+    pub fn parse(file: &[u8], names: [&str; WAYS]) -> Result<Self, String> {
         let text = |e: object::read::Error| e.to_string();
         let object = ElfFile64::<object::Endianness>::parse(file).map_err(text)?;
         let endian = object.elf_header().endian().map_err(text)?;
@@ -137,18 +137,19 @@ impl Freestanding {
             debug_assert_eq!(relocation.target(), RelocationTarget::Absolute);
             relative.push((at, relocation.addend() as u64));
         }
-        let entry = object
-            .dynamic_symbols()
-            .find(|symbol| symbol.name() == Ok(entry))
-            .ok_or("it has no way in")?
-            .address();
-        Ok(Self { bytes, data_start, relative, entry })
+        let mut entries = [0; WAYS];
+        for (entry, name) in entries.iter_mut().zip(names) {
+            let mut symbols = object.dynamic_symbols();
+            let symbol = symbols.find(|symbol| symbol.name() == Ok(name));
+            *entry = symbol.ok_or_else(|| format!("it has no {name}"))?.address();
+        }
+        Ok(Self { bytes, data_start, relative, entries })
     }
 }
 
 fn parse(file: &[u8]) -> Result<AgentImage, String> {
-    let Freestanding { bytes, data_start, relative, entry } =
-        Freestanding::parse(file, "weft_agent_enter")?;
+    let Freestanding { bytes, data_start, relative, entries: [entry] } =
+        Freestanding::parse(file, ["weft_agent_enter"])?;
     let agent = (SLOT_COUNT as u64 * TRIP_SIZE).next_multiple_of(PAGE);
     let end = agent + (bytes.len() as u64).next_multiple_of(PAGE);
     let executable = data_start.map_or(end, |start| agent + start);

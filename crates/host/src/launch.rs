@@ -152,8 +152,15 @@ pub(crate) fn leave_exec(pid: Tid) -> io::Result<Option<Registers>> {
         match ptrace::wait(pid)? {
             Event::Stop(_) => return Ok(settle_stop(pid)),
             Event::Gone => return Ok(None),
-            Event::Signal(signal) => ptrace::resume(pid, signal)?,
-            _ => ptrace::resume(pid, 0)?,
+            // The kernel takes any stop for an answer: it is asked again.
+            Event::Signal(signal) => {
+                ptrace::interrupt(pid)?;
+                ptrace::resume(pid, signal)?;
+            }
+            _ => {
+                ptrace::interrupt(pid)?;
+                ptrace::resume(pid, 0)?;
+            }
         }
     }
 }

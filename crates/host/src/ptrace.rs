@@ -120,6 +120,13 @@ pub fn vector_state(tid: Tid) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Sets the extended state of a stopped thread.
+pub fn set_vector_state(tid: Tid, bytes: &[u8]) -> io::Result<()> {
+    let base = bytes.as_ptr().cast_mut().cast();
+    let vector = libc::iovec { iov_base: base, iov_len: bytes.len() };
+    request(libc::PTRACE_SETREGSET, tid, NT_X86_XSTATE, &raw const vector as usize).map(drop)
+}
+
 /// The signals that a stopped thread blocks; inside a call that changes the mask for its own
 /// duration (`ppoll`, `sigsuspend`, ...) those that it will block afterwards.
 pub fn signal_mask(tid: Tid) -> io::Result<u64> {

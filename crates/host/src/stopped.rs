@@ -176,14 +176,17 @@ impl Stopped {
                         self.admit(tid)?;
                     }
                     Some(Event::Gone) => progress = true,
-                    // It was about to handle a signal: let it, and it stops right after.
+                    // It was about to handle a signal: let it, and it stops right after. It has to be
+                    // asked again, since the kernel takes any stop for an answer.
                     Some(Event::Signal(signal)) => {
                         progress = true;
+                        let _ = ptrace::interrupt(tid);
                         let _ = ptrace::resume(tid, signal);
                         still.push(tid);
                     }
                     Some(Event::SystemCall | Event::Exec | Event::Other(_)) => {
                         progress = true;
+                        let _ = ptrace::interrupt(tid);
                         let _ = ptrace::resume(tid, 0);
                         still.push(tid);
                     }
@@ -300,6 +303,8 @@ impl Stopped {
                                 self.admit_any(tid)?;
                                 break;
                             }
+                            // The kernel takes any stop for an answer.
+                            let _ = ptrace::interrupt(tid);
                             let _ = ptrace::resume(tid, signal);
                         }
                         Some(Event::Other(
@@ -395,6 +400,22 @@ impl Stopped {
         ptrace::set_signal_mask(tid, mask).map_err(failed)?;
         self.threads.insert(tid, registers);
         Ok(())
+    }
+
+    /// Lets some of the stopped threads run for a moment, and stops them again, with those that they have
+    /// started meanwhile.
+    pub fn let_run(&mut self, some: Vec<Tid>, moment: Duration, caution: Caution) -> Result<()> {
+        for tid in &some {
+            self.threads.remove(tid);
+            // A failure means that the thread was killed; waiting will tell.
+            let _ = ptrace::resume(*tid, 0);
+        }
+        std::thread::sleep(moment);
+        for &tid in &some {
+            let _ = ptrace::interrupt(tid);
+        }
+        self.await_stops(some, PATIENCE)?;
+        self.stop_others(caution)
     }
 
     /// The threads that sleep undisturbed, or cannot be stopped.

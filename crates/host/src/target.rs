@@ -3,6 +3,7 @@
 use crate::agent::{Agent, CpuFacts, Pong};
 use crate::arch::{Registers, VectorState};
 use crate::checks::{self, seccomp};
+use crate::clone::is_control;
 use crate::launch::{self, Launch};
 use crate::leftovers::{AbandonedProbes, abandoned, abandoned_probes, someone_is_away};
 use crate::proc::{self, Mapping, Tid};
@@ -81,6 +82,7 @@ impl Target {
         for _ in 0..STRAGGLER_TRIES {
             let loaded = self.held(Reach::Some, move |stopped| {
                 let maps = proc::maps(stopped.pid())?;
+                refuse_clone(stopped.pid(), &maps)?;
                 let mut leftovers = abandoned(stopped.pid(), &maps);
                 for probes in abandoned_probes(stopped.pid(), &maps) {
                     if !restore(stopped, &probes)? {
@@ -446,7 +448,17 @@ pub fn exit_code(status: ExitStatus) -> i32 {
     status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1)
 }
 
-fn open_pidfd(pid: Tid) -> Result<OwnedFd> {
+/// Fails if the program runs from a clone: its own code, where probes go, is not executed.
+fn refuse_clone(pid: Tid, maps: &[Mapping]) -> Result<()> {
+    if !maps.iter().any(is_control) {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::AlreadyTraced, format!("process {pid} runs from a clone"))
+        .why("another weft has taken it over")
+        .advice("end that one first"))
+}
+
+pub fn open_pidfd(pid: Tid) -> Result<OwnedFd> {
     // SAFETY: plain numbers in, a new descriptor out.
     let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
     if descriptor < 0 {

@@ -7,11 +7,13 @@ use pyo3::prelude::*;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use weft_host::clone::{CloneOptions, Cloned as Host};
+use weft_host::{Error, ErrorKind};
 
 #[pyclass(frozen, module = "weft._native")]
 pub struct Cloned {
     host: Host,
-    child: Waited,
+    /// Nothing for one that weft has not started.
+    child: Option<Waited>,
 }
 
 #[pymethods]
@@ -30,11 +32,21 @@ impl Cloned {
         follows: bool,
     ) -> PyResult<Self> {
         let launch = launch_of(command, environment, directory, streams)?;
-        let default = CloneOptions::default();
-        let cache_size = cache_size.unwrap_or(default.cache_size);
-        let options = CloneOptions { cache_size, sees_changes, follows };
+        let options = options(cache_size, sees_changes, follows);
         let (host, child) = py.detach(|| Host::launch(launch, options)).map_err(to_python)?;
-        Ok(Self { host, child: Waited::new(child) })
+        Ok(Self { host, child: Some(Waited::new(child)) })
+    }
+
+    #[staticmethod]
+    #[pyo3(signature = (pid, cache_size, follows))]
+    fn attach(py: Python<'_>, pid: i32, cache_size: Option<u64>, follows: bool) -> PyResult<Self> {
+        let options = options(cache_size, true, follows);
+        let host = py.detach(|| Host::attach(pid, options)).map_err(to_python)?;
+        Ok(Self { host, child: None })
+    }
+
+    fn release(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.host.release()).map_err(to_python)
     }
 
     #[getter]
@@ -44,7 +56,13 @@ impl Cloned {
 
     #[pyo3(signature = (timeout))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<i32>> {
-        self.child.wait(py, timeout)
+        match &self.child {
+            Some(child) => child.wait(py, timeout),
+            None => Err(to_python(
+                Error::new(ErrorKind::InvalidArgument, "weft has not started this program")
+                    .why("only who has started a program learns how it ends"),
+            )),
+        }
     }
 
     #[expect(clippy::unused_self, reason = "a method for Python")]
@@ -63,4 +81,9 @@ impl Cloned {
     fn stats(&self) -> Vec<(&'static str, u64)> {
         self.host.stats()
     }
+}
+
+fn options(cache_size: Option<u64>, sees_changes: bool, follows: bool) -> CloneOptions {
+    let cache_size = cache_size.unwrap_or(CloneOptions::default().cache_size);
+    CloneOptions { cache_size, sees_changes, follows }
 }

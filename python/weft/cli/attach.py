@@ -7,19 +7,21 @@ from typing import Any
 import click
 
 import weft
-from weft.cli import measure
+from weft.cli import clone, measure
 from weft.cli.output import console, print_json
 from weft.metrics.model import TargetFacts
 
 
 @click.command()
 @click.argument("pid", type=int)
+@clone.options
 @measure.options
 def command(pid: int, **options: Any) -> None:
     """Attach to a running process and measure it.
 
     With -m or -e, shows what is measured until Ctrl-C, and leaves the process as it was. Without,
-    has each thread of the process answer from inside and says how long it stood still.
+    has each thread of the process answer from inside and says how long it stood still. With
+    --weaver clone, has all its threads run from a clone of its code until Ctrl-C.
 
     \b
     Examples:
@@ -28,7 +30,12 @@ def command(pid: int, **options: Any) -> None:
       weft attach 4711 -m io_bytes -m lock_wait --for 10 -o out.json --format json
       weft attach 4711 -e 'return read { if ($return > 0) got += $return }'
       weft attach "$(pidof redis-server)"
+      weft attach 4711 --weaver clone --stats --for 10
     """
+    if options.pop("weaver") == "clone":
+        clone.attach(pid, options)
+        return
+    clone.refuse(options)
     wanted = measure.wish(options)
     if wanted.is_empty:
         _ask(pid, wanted.output_format)

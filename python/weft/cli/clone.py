@@ -1,24 +1,66 @@
-"""Run a program from a clone of its code: what ``weft run --weaver clone`` does."""
+"""Programs that run from a clone of their code: what ``--weaver clone`` does."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import click
+
+import weft
+from weft.cli import measure
 from weft.cli.output import console, forward_signals, print_json
-from weft.clone import CloneStats, launch
+from weft.clone import Cloned, CloneStats
 from weft.errors import InvalidArgument
 
-__all__ = ["refuse", "run"]
+__all__ = ["attach", "options", "refuse", "run"]
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _OWN = {"cache_size": "--cache-size", "stats": "--stats", "stats_file": "--stats-file"}
 _SMALLEST = 256 << 10
 _FACTORS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def options(command: _Function) -> _Function:
+    """Give a command the options of the clone weaver; they reach it as keyword arguments."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+_OPTIONS = (
+    click.option(
+        "--weaver",
+        type=click.Choice(["patch", "clone"]),
+        default="patch",
+        show_default=True,
+        help="How weft works: by changing chosen places, or by running a clone of all code.",
+    ),
+    click.option(
+        "--cache-size",
+        metavar="BYTES",
+        help="How much clone a process may have: 64M; without it 256M. Only with --weaver clone.",
+    ),
+    click.option(
+        "--stats",
+        is_flag=True,
+        help="Say at the end what the clone engine did. Only with --weaver clone.",
+    ),
+    click.option(
+        "--stats-file",
+        metavar="FILE",
+        type=click.Path(dir_okay=False, writable=True),
+        help="Write that to a file, as JSON.",
+    ),
+)
 
 
 def refuse(options: dict[str, Any]) -> None:
@@ -32,16 +74,48 @@ def refuse(options: dict[str, Any]) -> None:
 
 def run(program: tuple[str, ...], options: Mapping[str, Any]) -> int:
     """Run the program to its end, and return its exit code."""
+    with weft.run(program, weaver="clone", cache_size=_cache_size(options)) as cloned:
+        forward_signals(cloned.pid)
+        code = cloned.wait()
+        _tell(cloned, options)
+    return code or 0
+
+
+def attach(pid: int, options: Mapping[str, Any]) -> None:
+    """Have a process run from a clone for a while."""
+    out = console(stderr=True)
+    with (
+        weft.attach(pid, weaver="clone", cache_size=_cache_size(options)) as cloned,
+        measure.waiting_for(pid) as wait,
+    ):
+        # Whoever ends weft wants it to leave.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        seconds = options["seconds"]
+        until = "Ctrl-C" if seconds is None else f"{seconds:g} s"
+        ended = None
+        with contextlib.suppress(KeyboardInterrupt):
+            text = f"process {pid} runs from a clone of its code; until {until}"
+            out.print(text, highlight=False)
+            ended = wait(seconds)
+        if ended is None:
+            cloned.release()
+        _tell(cloned, options)
+    last = "it ended" if ended is not None else "released: nothing of weft is left in it"
+    out.print(f"process {pid}: {last}", highlight=False)
+
+
+def _cache_size(options: Mapping[str, Any]) -> int | None:
     if options["metrics"] or options["one_liners"]:
         raise InvalidArgument(
             "the clone weaver does not measure metrics yet", advice="leave --weaver clone out"
         )
     size = options["cache_size"]
-    cache_size = None if size is None else _bytes(size)
-    with launch(program, cache_size=cache_size) as cloned:
-        forward_signals(cloned.pid)
-        code = cloned.wait()
-        stats, reports = cloned.stats(), cloned.reports()
+    return None if size is None else _bytes(size)
+
+
+def _tell(cloned: Cloned, options: Mapping[str, Any]) -> None:
+    """Say what the engine did, as far as that was asked for, and what went wrong in it."""
+    stats, reports = cloned.stats(), cloned.reports()
     if reports:
         file = Path(f"weft-report-{cloned.pid}.txt")
         file.write_text("\n".join(reports))
@@ -54,7 +128,6 @@ def run(program: tuple[str, ...], options: Mapping[str, Any]) -> int:
             print_json(document, file=sys.stderr)
         else:
             _print(stats)
-    return code or 0
 
 
 def _bytes(text: str) -> int:

@@ -325,7 +325,7 @@ def _write(
 
 
 @contextlib.contextmanager
-def waiting_for(pid: int) -> Iterator[Callable[[float], int | None]]:
+def waiting_for(pid: int) -> Iterator[Callable[[float | None], int | None]]:
     """Give a function that lets time pass, and tells when a process has ended.
 
     The exit code of a process that is not weft's own child cannot be known.
@@ -334,7 +334,7 @@ def waiting_for(pid: int) -> Iterator[Callable[[float], int | None]]:
     # A shell without job control has its children ignore it; here it ends the measurement.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    def wait(seconds: float) -> int | None:
+    def wait(seconds: float | None) -> int | None:
         ended, _, _ = select.select([descriptor], [], [], seconds)
         return UNKNOWN_CODE if ended else None
 

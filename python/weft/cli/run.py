@@ -17,29 +17,7 @@ from weft.cli.output import forward_signals, print_json
 
 @click.command(context_settings={"ignore_unknown_options": True})
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
-@click.option(
-    "--weaver",
-    type=click.Choice(["patch", "clone"]),
-    default="patch",
-    show_default=True,
-    help="How weft works: by changing chosen places, or by running a clone of all code.",
-)
-@click.option(
-    "--cache-size",
-    metavar="BYTES",
-    help="How much clone a process may have: 64M; without it 256M. Only with --weaver clone.",
-)
-@click.option(
-    "--stats",
-    is_flag=True,
-    help="Say at the end what the clone engine did. Only with --weaver clone.",
-)
-@click.option(
-    "--stats-file",
-    metavar="FILE",
-    type=click.Path(dir_okay=False, writable=True),
-    help="Write that to a file, as JSON.",
-)
+@clone.options
 @measure.options
 @click.pass_context
 def command(ctx: click.Context, /, program: tuple[str, ...], **options: Any) -> None:

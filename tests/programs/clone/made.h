@@ -18,7 +18,7 @@
 
 static char said[4096];
 
-__attribute__((format(printf, 1, 2))) static void say(const char *format, ...) {
+__attribute__((unused, format(printf, 1, 2))) static void say(const char *format, ...) {
     size_t length = strlen(said);
     if (length && length + 1 < sizeof said) strcpy(said + length++, " ");
     va_list values;
@@ -27,7 +27,7 @@ __attribute__((format(printf, 1, 2))) static void say(const char *format, ...) {
     va_end(values);
 }
 
-static void conclude(const char *seen, const char *unseen) {
+__attribute__((unused)) static void conclude(const char *seen, const char *unseen) {
     puts(said);
     if (strcmp(said, seen) == 0) return;
     size_t length = strlen(said);

@@ -201,8 +201,13 @@ impl Arena {
 
     /// In the parent: the copy is the child's.
     pub fn forget_copy(&mut self) {
-        // SAFETY: nobody else knows of it.
-        unsafe { system::call3(system::MUNMAP, self.copy, SIZE as usize, 0) };
+        system::unmap(self.copy, SIZE as usize);
+    }
+
+    /// Takes both views out of memory, where nobody may be any more.
+    pub fn unmap(&self) {
+        system::unmap(self.rx as usize, SIZE as usize);
+        system::unmap(self.rw as usize, SIZE as usize);
     }
 }
 

@@ -6,6 +6,7 @@ use super::state::{RAX, RCX};
 use super::system::{self, EFAULT, ENOSYS, PAGE};
 use super::thread::Thread;
 use super::{engine, pages, processes, program, signals, switch};
+use weft_abi::option;
 
 const R11: usize = 11;
 const MAP_TYPE: usize = 0xf;
@@ -23,7 +24,7 @@ const MOST_BUFFERS: u64 = 1024;
 const END_OF_ADDRESSES: u64 = 0x7fff_ffff_f000;
 const EPERM: isize = -1;
 /// The length of the instruction.
-const LENGTH: u64 = 2;
+pub const LENGTH: u64 = 2;
 
 /// Makes the system call that the program's registers ask for; `pc` is behind it already.
 pub fn system_call(thread: &mut Thread) {
@@ -49,7 +50,7 @@ pub fn system_call(thread: &mut Thread) {
         system::EXIT => processes::exit(thread),
         system::ARCH_PRCTL => gs_base(thread),
         // A sequence that is not to be interrupted is not where the kernel would look for it.
-        system::RSEQ => Some(ENOSYS),
+        system::RSEQ if engine().options & option::TAKEN_OVER == 0 => Some(ENOSYS),
         _ => pass(thread),
     };
     match result {

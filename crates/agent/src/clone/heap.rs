@@ -9,10 +9,32 @@ const CHUNK: usize = 4 << 20;
 /// Sizes up to `16 << CLASSES - 1` are kept for reuse; larger ones go back to the kernel.
 const CLASSES: usize = 13;
 
+/// How many pieces of the kernel's can be given back in the end; far more than there ever are.
+const PIECES: usize = 1024;
+
 struct State {
     next: usize,
     end: usize,
     free: [usize; CLASSES],
+    /// What the kernel has given: where, and how much.
+    pieces: [(usize, usize); PIECES],
+}
+
+impl State {
+    fn map(&mut self, size: usize) -> Option<usize> {
+        let at = system::map_private(size)?;
+        if let Some(free) = self.pieces.iter_mut().find(|piece| piece.0 == 0) {
+            *free = (at, size);
+        }
+        Some(at)
+    }
+
+    fn unmap(&mut self, at: usize, size: usize) {
+        if let Some(piece) = self.pieces.iter_mut().find(|piece| piece.0 == at) {
+            *piece = (0, 0);
+        }
+        system::unmap(at, size);
+    }
 }
 
 /// Powers of two, from chunks that the kernel gives.
@@ -23,7 +45,15 @@ unsafe impl Sync for Heap {}
 
 impl Heap {
     pub const fn new() -> Self {
-        Self(UnsafeCell::new(State { next: 0, end: 0, free: [0; CLASSES] }))
+        let pieces = [(0, 0); PIECES];
+        Self(UnsafeCell::new(State { next: 0, end: 0, free: [0; CLASSES], pieces }))
+    }
+
+    /// Gives everything back, which nobody may use any more.
+    pub fn unmap(&self) {
+        // SAFETY: see `Sync`.
+        let state = unsafe { &*self.0.get() };
+        state.pieces.iter().for_each(|&(at, size)| system::unmap(at, size));
     }
 }
 
@@ -40,7 +70,7 @@ unsafe impl GlobalAlloc for Heap {
         let state = unsafe { &mut *self.0.get() };
         let class = class(&layout);
         if class >= CLASSES {
-            return system::map_private(layout.size()).map_or(null_mut(), |at| at as *mut u8);
+            return state.map(layout.size()).map_or(null_mut(), |at| at as *mut u8);
         }
         let free = state.free[class];
         if free != 0 {
@@ -51,7 +81,7 @@ unsafe impl GlobalAlloc for Heap {
         let size = 16usize << class;
         let mut at = state.next.next_multiple_of(size.min(4096));
         if at + size > state.end {
-            let Some(chunk) = system::map_private(CHUNK) else { return null_mut() };
+            let Some(chunk) = state.map(CHUNK) else { return null_mut() };
             state.end = chunk + CHUNK;
             at = chunk;
         }
@@ -64,8 +94,7 @@ unsafe impl GlobalAlloc for Heap {
         let state = unsafe { &mut *self.0.get() };
         let class = class(&layout);
         if class >= CLASSES {
-            // SAFETY: it was mapped by `alloc`, with this size.
-            unsafe { system::call3(system::MUNMAP, at as usize, layout.size(), 0) };
+            state.unmap(at as usize, layout.size());
             return;
         }
         // SAFETY: the piece is nobody's any more, and large enough for an address.

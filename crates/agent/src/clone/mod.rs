@@ -10,6 +10,7 @@ mod calls;
 mod emit;
 #[cfg(weft_freestanding)]
 mod heap;
+mod leave;
 mod map;
 mod pages;
 mod processes;
@@ -38,7 +39,7 @@ use regions::Regions;
 use tables::Tables;
 use thread::{Thread, left};
 use translate::{Cold, Extent, Link, Source, stub, translate};
-use weft_abi::{CloneControl, CloneStart, option};
+use weft_abi::{CloneControl, CloneThread, CloneVisit, option};
 
 pub(crate) use report::fail;
 #[cfg(weft_freestanding)]
@@ -47,14 +48,6 @@ pub(crate) use report::fail_with;
 #[cfg(weft_freestanding)]
 #[global_allocator]
 static HEAP: heap::Heap = heap::Heap::new();
-
-/// The first thread begins here, before it has a stack of its own.
-pub const FIRST_STACK_SIZE: usize = 256 << 10;
-#[repr(align(16))]
-pub struct FirstStack(
-    #[expect(dead_code, reason = "only its memory counts")] [u8; FIRST_STACK_SIZE],
-);
-pub static mut FIRST_STACK: FirstStack = FirstStack([0; FIRST_STACK_SIZE]);
 
 /// A block that was translated.
 #[derive(Debug)]
@@ -84,6 +77,8 @@ pub struct Engine {
     retired: Vec<BlockInfo>,
     /// Whether the clone has to be thrown away before more is added.
     is_full: bool,
+    /// Whether the kernel tells the engine of signals.
+    has_begun: bool,
     /// The list of all threads that ever were; those that have ended can be used again.
     threads: u64,
     epoch: u64,
@@ -149,10 +144,19 @@ pub fn locked() -> Guard {
     let lock = &SHARED.lock;
     if lock.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
         while lock.swap(2, Acquire) != 0 {
-            system::futex_wait(lock, 2, 1000);
+            system::futex_wait(lock, 2);
         }
     }
-    // SAFETY: the lock is ours.
+    held()
+}
+
+/// The engine, if nobody has it.
+fn free() -> Option<Guard> {
+    SHARED.lock.compare_exchange(0, 1, Acquire, Relaxed).is_ok().then(held)
+}
+
+fn held() -> Guard {
+    // SAFETY: the lock is the caller's.
     match unsafe { &mut *SHARED.engine.get() } {
         Some(engine) => Guard(engine),
         None => fail("the engine is not there yet"),
@@ -182,11 +186,23 @@ pub fn image() -> Range<u64> {
     IMAGE[0].load(Relaxed)..IMAGE[1].load(Relaxed)
 }
 
-/// Builds the engine, and leaves the first thread ready to resume.
-extern "C" fn start(start: &CloneStart) {
+/// The threads that the host tells of in a visit.
+fn visitors(visit: &mut CloneVisit) -> &mut [CloneThread] {
+    let count = visit.threads as usize;
+    // SAFETY: the host has put them right behind it.
+    unsafe {
+        let first = core::ptr::from_mut(visit).add(1).cast();
+        core::slice::from_raw_parts_mut(first, count)
+    }
+}
+
+/// Builds the engine for threads that will [`processes::join`] it. Until then nothing of the process has
+/// changed but that it has more memory.
+extern "C" fn start(visit: &mut CloneVisit) {
+    let start = visit.start;
     // SAFETY: the host has mapped the control block, and leaves it there.
     let control = unsafe { &*(start.control as *const CloneControl) };
-    let tables = Tables::map();
+    let Some(tables) = Tables::map() else { return };
     let mut engine = Engine {
         arenas: Vec::new(),
         blocks: Vec::new(),
@@ -196,6 +212,7 @@ extern "C" fn start(start: &CloneStart) {
         tables,
         retired: Vec::new(),
         is_full: false,
+        has_begun: false,
         threads: 0,
         epoch: 1,
         cache_size: start.cache_size,
@@ -205,18 +222,17 @@ extern "C" fn start(start: &CloneStart) {
     for (kept, end) in IMAGE.iter().zip(start.image) {
         kept.store(end, Relaxed);
     }
-    let Some(thread) = engine.thread() else { fail("no memory for a thread") };
-    thread.general = start.registers.general;
-    thread.flags = start.registers.rflags;
-    thread.pc = start.registers.rip;
+    let actions = signals::Actions::read();
+    for visitor in visitors(visit) {
+        let Some(thread) = engine.thread() else { return };
+        thread.actions = actions;
+        thread.be(visitor);
+        visitor.record = thread.this;
+    }
     // SAFETY: nobody else is here yet.
     unsafe { *SHARED.engine.get() = Some(engine) };
-    processes::settle(thread);
     report::write_to(control);
-    let mut engine = crate::clone::engine();
-    thread.actions = signals::Actions::own();
-    let pc = thread.pc;
-    engine.go(thread, pc);
+    visit.is_done = 1;
 }
 
 /// What a thread does that has left the clone: see [`left`].

@@ -17,12 +17,24 @@ const SIGCHLD: u64 = 17;
 /// How long a host may take to answer before it is taken for gone.
 const PATIENCE: u64 = 5000;
 
-/// Makes the thread that runs this one that the engine knows.
-pub fn settle(thread: &mut Thread) {
+/// Makes the thread that runs this one that the engine knows. Returns the alternate stack that it had.
+fn settle(thread: &mut Thread) -> [u64; 3] {
     // SAFETY: `gs` is the engine's, and the thread's memory stays until the thread has ended.
     unsafe { system::call3(system::ARCH_PRCTL, system::ARCH_SET_GS, thread.this as usize, 0) };
     thread.tid = system::tid() as u32;
-    signals::use_own_stack(thread);
+    signals::use_own_stack(thread)
+}
+
+/// The first thing that a thread does that is taken over, with all its signals blocked.
+pub extern "C" fn join(thread: &mut Thread) {
+    thread.altstack = settle(thread);
+    {
+        let mut engine = engine();
+        if !core::mem::replace(&mut engine.has_begun, true) {
+            Actions::take_over(thread);
+        }
+    }
+    go_on(thread);
 }
 
 /// `clone`, `clone3`, `fork`, `vfork`
@@ -142,6 +154,10 @@ pub extern "C" fn begin_thread(thread: &mut Thread) {
         become_process(thread);
         thread.is_used.store(1, Relaxed);
     }
+    go_on(thread);
+}
+
+fn go_on(thread: &mut Thread) {
     let pc = thread.pc;
     engine().go(thread, pc);
     signals::set_mask(thread.pending_mask);
@@ -204,7 +220,7 @@ fn ring(control: &CloneControl) {
 fn wait_while(word: &AtomicU32, value: u32) {
     let mut left = PATIENCE;
     while left > 0 && word.load(Acquire) == value {
-        system::futex_wait(word, value, 100);
+        system::futex_wait_for(word, value, 100);
         left -= 100;
     }
 }

@@ -35,7 +35,7 @@ const SIG_UNBLOCK: usize = 1;
 const SIG_SETMASK: usize = 2;
 
 /// What the engine must see, whatever the program blocks: writes to guarded pages.
-const NEEDED: u64 = bit(SIGSEGV) | bit(SIGBUS);
+pub const NEEDED: u64 = bit(SIGSEGV) | bit(SIGBUS);
 const ALL: u64 = !NEEDED;
 
 /// The code of a fault at a page that is there but may not be used so.
@@ -122,9 +122,8 @@ impl Context {
 }
 
 impl Actions {
-    /// Learns what the program begins with, and has the kernel tell the engine of what it must know.
-    /// Returns where that is.
-    pub fn own() -> u64 {
+    /// Learns what the program has said so far. Returns where that is.
+    pub fn read() -> u64 {
         let mut actions = Box::new(Self([Action::default(); 65]));
         for (signal, action) in actions.0.iter_mut().enumerate().skip(1) {
             // SAFETY: the kernel writes to the action.
@@ -133,10 +132,25 @@ impl Actions {
                 system::call6(system::RT_SIGACTION, [signal, 0, at, 8, 0, 0]);
             }
         }
-        for signal in [SIGSEGV, SIGBUS] {
-            install(signal, &Action { handler: SIG_IGN + 1, ..Action::default() });
-        }
         Box::into_raw(actions) as u64
+    }
+
+    /// Has the kernel tell the engine of what the program handles, and of what the engine must know.
+    pub fn take_over(thread: &Thread) {
+        for (signal, action) in Self::of(thread).0.iter().enumerate().skip(1) {
+            if NEEDED & bit(signal) != 0 {
+                install(signal, &Action { handler: SIG_IGN + 1, ..Action::default() });
+            } else if action.handler > SIG_IGN {
+                install(signal, action);
+            }
+        }
+    }
+
+    /// Has the kernel do what the program wants done.
+    pub fn give_back(thread: &Thread) {
+        for (signal, action) in Self::of(thread).0.iter().enumerate().skip(1) {
+            set_action(signal, action);
+        }
     }
 
     /// A copy, for a child that shares memory but not this. The engine must be held, as for all here.
@@ -176,9 +190,13 @@ fn install(signal: usize, action: &Action) {
     } else {
         *action
     };
+    set_action(signal, &kernel);
+}
+
+fn set_action(signal: usize, action: &Action) {
     // SAFETY: the kernel reads the action.
     unsafe {
-        let at = &raw const kernel as usize;
+        let at = core::ptr::from_ref(action) as usize;
         system::call6(system::RT_SIGACTION, [signal, at, 0, 8, 0, 0]);
     }
 }
@@ -286,12 +304,18 @@ fn is_on_stack(stack: &[u64; 3], rsp: u64) -> bool {
     flags & (SS_DISABLE | SS_AUTODISARM) == 0 && rsp > start && rsp - start <= size
 }
 
-/// Gives the kernel the engine's own stack for the frames of this thread.
-pub fn use_own_stack(thread: &Thread) {
+/// Gives the kernel the engine's own stack for the frames of this thread. Returns the one that it had.
+pub fn use_own_stack(thread: &Thread) -> [u64; 3] {
     let (start, size) = thread.signal_stack();
     let stack = [start, 0, size];
-    // SAFETY: the stack belongs to the thread for as long as it lives.
-    unsafe { system::call3(system::SIGALTSTACK, stack.as_ptr() as usize, 0, 0) };
+    let mut before = [0u64; 3];
+    // SAFETY: the stack belongs to the thread for as long as it lives; the kernel writes three words.
+    unsafe {
+        let (new, old) = (stack.as_ptr() as usize, before.as_mut_ptr() as usize);
+        system::call3(system::SIGALTSTACK, new, old, 0);
+    }
+    before[1] &= u64::from(u32::MAX);
+    before
 }
 
 /// Sets the kernel's mask of this thread, and returns the old one.

@@ -22,6 +22,12 @@ pub struct State {
 /// is in the clone at all.
 pub fn restore(engine: &mut Engine, thread: &Thread, state: &mut State) -> bool {
     let is_in_clone = find(engine, thread, state);
+    put_return_address(engine, state);
+    is_in_clone
+}
+
+/// Puts a return address in its place that the clone has another one for.
+pub fn put_return_address(engine: &mut Engine, state: &mut State) {
     if let Some((at, address)) = state.stacked.take() {
         if let Some(page) = engine.pages.guarded(at) {
             pages::release(engine, page);
@@ -29,10 +35,10 @@ pub fn restore(engine: &mut Engine, thread: &Thread, state: &mut State) -> bool 
         // SAFETY: the program's stack, which the clone has just written.
         unsafe { *(at as *mut u64) = address };
     }
-    is_in_clone
 }
 
-fn find(engine: &Engine, thread: &Thread, state: &mut State) -> bool {
+/// The same, with a return address left as it is: it is in the state.
+pub fn find(engine: &Engine, thread: &Thread, state: &mut State) -> bool {
     let Some((half, blocks)) = engine.half_of(state.pc) else { return false };
     if let Some((start, kind)) = half.piece(state.pc) {
         cold(thread, state, start, kind);

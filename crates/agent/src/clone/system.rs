@@ -102,6 +102,12 @@ fn map(length: usize, sharing: usize) -> Option<usize> {
     usize::try_from(at).ok()
 }
 
+/// Gives memory back.
+pub fn unmap(at: usize, length: usize) {
+    // SAFETY: the caller's own memory, which nobody uses any more.
+    unsafe { call3(MUNMAP, at, length, 0) };
+}
+
 /// The process.
 pub fn pid() -> usize {
     // SAFETY: a plain question.
@@ -120,8 +126,17 @@ pub fn raise(signal: usize) {
     unsafe { call3(TGKILL, pid(), tid(), signal) };
 }
 
+/// Waits while a word has a value.
+///
+/// Without a time: the kernel can keep one interrupted call with a time for a thread, and that may be the
+/// program's.
+pub fn futex_wait(word: &core::sync::atomic::AtomicU32, value: u32) {
+    // SAFETY: the word outlives the call.
+    unsafe { call6(FUTEX, [word.as_ptr() as usize, 0, value as usize, 0, 0, 0]) };
+}
+
 /// Waits while a word has a value, for at most some milliseconds.
-pub fn futex_wait(word: &core::sync::atomic::AtomicU32, value: u32, milliseconds: u64) {
+pub fn futex_wait_for(word: &core::sync::atomic::AtomicU32, value: u32, milliseconds: u64) {
     let time = [milliseconds / 1000, milliseconds % 1000 * 1_000_000];
     let args = [word.as_ptr() as usize, 0, value as usize, time.as_ptr() as usize, 0, 0];
     // SAFETY: the word and the time outlive the call.

@@ -4,12 +4,13 @@
 //! instructions, so it has to be low. What it holds is not certain: the code that it leads to checks. The
 //! second table is asked on the way out, by more of the address, for those that share an entry.
 
-use super::{fail, switch, system};
+use super::{switch, system};
 
 /// One entry for each value of the lowest sixteen bits of an address.
 const FIRST: usize = 1 << 16;
 pub const SECOND_BITS: u32 = 16;
 const SECOND: usize = 1 << SECOND_BITS;
+const SIZE: usize = FIRST * 8 + SECOND * 16;
 /// Spreads addresses over the second table.
 pub const FACTOR: i32 = 0x9e37_79b1_u32 as i32;
 /// Where they may be: below two gigabytes.
@@ -22,20 +23,25 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// Maps them, with nothing in them.
-    pub fn map() -> Self {
+    /// Maps them, with nothing in them; none if there is no room below two gigabytes.
+    pub fn map() -> Option<Self> {
         let flags = system::MAP_PRIVATE | system::MAP_ANONYMOUS | system::MAP_FIXED_NOREPLACE;
         let protection = system::PROT_READ | system::PROT_WRITE;
         for at in PLACES {
-            let args = [at, FIRST * 8 + SECOND * 16, protection, flags, usize::MAX, 0];
+            let args = [at, SIZE, protection, flags, usize::MAX, 0];
             // SAFETY: new memory, where there is nothing.
             if unsafe { system::call6(system::MMAP, args) } == at as isize {
                 let mut tables = Self { at };
                 tables.clear();
-                return tables;
+                return Some(tables);
             }
         }
-        fail("there is no room below two gigabytes")
+        None
+    }
+
+    /// Takes them out of memory, where nobody may be who needs them.
+    pub fn unmap(&self) {
+        system::unmap(self.at, SIZE);
     }
 
     /// Where the first one is.

@@ -1,7 +1,8 @@
 //! What the engine keeps of a thread. The clone reaches it through `gs`.
 
-use super::system;
+use super::{signals, system};
 use core::sync::atomic::{AtomicU32, AtomicU64};
+use weft_abi::CloneThread;
 
 const STACK: usize = 128 << 10;
 /// For the frame that the kernel writes, which holds all vector registers, and for the handler.
@@ -103,8 +104,24 @@ impl Thread {
         let thread = unsafe { &mut *(at as *mut Self) };
         thread.this = at as u64;
         thread.stack = (at + HEAD + STACK) as u64;
-        thread.altstack = [0, super::signals::SS_DISABLE, 0];
+        thread.altstack = [0, signals::SS_DISABLE, 0];
         Some(thread)
+    }
+
+    /// Takes its memory away, which nobody may use any more.
+    pub fn unmap(&self) {
+        system::unmap(self.this as usize, SIZE);
+    }
+
+    /// Has what a thread has that is taken over.
+    pub fn be(&mut self, visitor: &CloneThread) {
+        self.general = visitor.registers.general;
+        self.flags = visitor.registers.rflags;
+        self.pc = visitor.registers.rip;
+        self.vectors = visitor.vectors.map(|[low, high]| u128::from(low) | u128::from(high) << 64);
+        self.gs_base = visitor.gs_base;
+        self.hidden_mask = visitor.mask & signals::NEEDED;
+        self.pending_mask = visitor.mask & !signals::NEEDED;
     }
 
     /// The stack for the kernel's frames: where it is, and how large.

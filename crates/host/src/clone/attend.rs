@@ -5,14 +5,17 @@
 //! and lets it go.
 
 use super::CloneOptions;
-use super::inject::{Control, inject};
+use super::inject::{Presence, bring_in};
+use super::release;
 use crate::Result;
 use crate::launch::leave_exec;
 use crate::proc::{self, Tid};
 use crate::ptrace::{self, Event};
+use crate::stopped::Stopped;
+use crate::worker::Worker;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 use weft_abi::{CloneControl, ExecRequest, exec};
@@ -26,28 +29,53 @@ const ROUND: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub struct Family {
     options: CloneOptions,
-    controls: Mutex<Vec<Arc<Control>>>,
+    /// Each program, with the process that it began in.
+    members: Mutex<Vec<(Tid, Arc<Presence>)>>,
     is_left: AtomicBool,
 }
 
 impl Family {
     pub fn new(options: CloneOptions) -> Self {
-        Self { options, controls: Mutex::default(), is_left: AtomicBool::new(false) }
+        Self { options, members: Mutex::default(), is_left: AtomicBool::new(false) }
     }
 
-    /// Brings the engine into a held process that stands before its first instruction.
-    pub fn bring_in(self: &Arc<Self>, pid: Tid) -> Result<()> {
-        let control = Arc::new(inject(pid, &self.options)?);
-        self.controls.lock().unwrap_or_else(PoisonError::into_inner).push(control.clone());
+    /// Brings the engine into a process that is stopped; see [`bring_in`].
+    pub fn bring_in(self: &Arc<Self>, stopped: &mut Stopped, has_begun: bool) -> Result<()> {
+        let pid = stopped.pid();
+        let presence = Arc::new(bring_in(stopped, &self.options, has_begun)?);
+        self.members().push((pid, presence.clone()));
         let family = Arc::downgrade(self);
-        thread::spawn(move || attend(&family, &control, pid));
+        thread::spawn(move || attend(&family, &presence, pid));
         Ok(())
+    }
+
+    fn members(&self) -> MutexGuard<'_, Vec<(Tid, Arc<Presence>)>> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Does something with what each program shares.
     pub fn each(&self, mut act: impl FnMut(&CloneControl)) {
-        let controls = self.controls.lock().unwrap_or_else(PoisonError::into_inner);
-        controls.iter().for_each(|control| act(control.get()));
+        self.members().iter().for_each(|(_, presence)| act(presence.get()));
+    }
+
+    /// Takes the engine out of every process that it is in.
+    pub fn release(&self) -> Result<()> {
+        self.leave();
+        let members = self.members().clone();
+        for (pid, presence) in members {
+            release(pid, &presence)?;
+            // What one has forked before it was stopped.
+            loop {
+                let relatives = presence.relatives(pid);
+                if relatives.is_empty() {
+                    break;
+                }
+                for relative in relatives {
+                    release(relative, &presence)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Answers no more.
@@ -57,8 +85,24 @@ impl Family {
     }
 }
 
+/// Takes the engine out of a process, if it is in there.
+fn release(pid: Tid, presence: &Arc<Presence>) -> Result<()> {
+    let presence = presence.clone();
+    let outcome = Worker::<Stopped>::new().run(move |stopped| {
+        *stopped = release::stop(pid)?;
+        if !presence.is_in(pid) {
+            return Ok(());
+        }
+        let outcome = release::take_out(stopped, &presence);
+        stopped.release();
+        outcome
+    });
+    // One that has ended has left the engine as well.
+    if proc::is_alive(pid) { outcome } else { Ok(()) }
+}
+
 /// Waits for the bell, until nobody is left who could ring it.
-fn attend(family: &Weak<Family>, control: &Arc<Control>, pid: Tid) {
+fn attend(family: &Weak<Family>, control: &Arc<Presence>, pid: Tid) {
     let shared = control.get();
     loop {
         let rung = shared.doorbell.load(Acquire);
@@ -142,12 +186,16 @@ fn follow(
 
 /// Brings the engine into a program that was just executed. What cannot have it runs natively.
 fn settle_and_bring_in(family: &Arc<Family>, pid: Tid) {
-    if let Ok(Some(home)) = leave_exec(pid)
-        && family.bring_in(pid).is_err()
-    {
-        let _ = ptrace::set_registers(pid, &home);
+    // What it does for weft is seen by its system calls.
+    let _ = ptrace::set_options(pid, libc::PTRACE_O_TRACESYSGOOD);
+    match leave_exec(pid) {
+        Ok(Some(registers)) => {
+            let mut stopped = Stopped::adopt(pid, registers);
+            let _ = family.bring_in(&mut stopped, false);
+            stopped.release();
+        }
+        _ => drop(ptrace::detach(pid)),
     }
-    let _ = ptrace::detach(pid);
 }
 
 fn wait_for(word: &AtomicU32, value: u32) {

@@ -1,178 +1,203 @@
-//! Bringing the engine into a program that has not executed an instruction yet.
+//! Bringing the engine into a process, and its threads into the engine.
 //!
-//! There is one thread, held by weft, and nothing to be careful of but what the kernel has set up. The
-//! thread makes the few system calls that are needed through a `syscall` instruction that is there anyway.
+//! The engine is built by a thread on a trip ([`crate::journey`]): until the threads are sent to join it,
+//! nothing of the process has changed but that it has more memory.
 
+use super::visit::{Desk, describe};
 use super::{CloneOptions, failed};
+use crate::agent::{self, Fetch, away_trip, check_outcomes, making_shared, permitted_traveller};
 use crate::agent_image::Freestanding;
-use crate::arch::Registers;
+use crate::arch::{Step, Value};
 use crate::proc::{self, Tid};
-use crate::ptrace::{self, Event};
-use crate::room::PAGE;
-use crate::{Error, ErrorKind, Result, TargetAddr, memory};
-use memmap2::{MmapMut, MmapOptions};
-use std::fs::OpenOptions;
+use crate::room::{PAGE, Room};
+use crate::stopped::Stopped;
+use crate::target::open_pidfd;
+use crate::{Error, ErrorKind, Result, TargetAddr, memory, place, ptrace};
+use memmap2::MmapMut;
+use std::os::fd::AsRawFd;
 use std::sync::LazyLock;
 use std::sync::atomic::Ordering::{Relaxed, Release};
-use weft_abi::{CLONE_MAGIC, CLONE_NAME, CloneControl, CloneRegisters, CloneStart, option};
+use weft_abi::{CLONE_MAGIC, CLONE_NAME, CloneControl, CloneStart, CloneThread, option};
 
 static FILE: &[u8] = include_bytes!(env!("WEFT_CLONE"));
 
-const SYSCALL: [u8; 2] = [0x0f, 0x05];
+/// The ways into the engine: to start it, to join it, to leave it, to have it forget everything.
+const WAYS: [&str; 4] =
+    ["weft_clone_start", "weft_clone_join", "weft_clone_leave", "weft_clone_forget"];
 
-fn image() -> Result<&'static Freestanding> {
-    static IMAGE: LazyLock<Result<Freestanding, String>> =
-        LazyLock::new(|| Freestanding::parse(FILE, "weft_clone_start"));
+const ALL_SIGNALS: u64 = u64::MAX;
+
+fn image() -> Result<&'static Freestanding<4>> {
+    static IMAGE: LazyLock<Result<Freestanding<4>, String>> =
+        LazyLock::new(|| Freestanding::parse(FILE, WAYS));
     IMAGE.as_ref().map_err(|why| failed("the engine that is built into weft is broken", why))
 }
 
-/// The memory that weft shares with the engine.
+/// An engine in a process, and in those that the process has forked.
 #[derive(Debug)]
-pub struct Control(MmapMut);
+pub struct Presence {
+    shared: MmapMut,
+    /// Where it is, with what it shares with weft right behind it; and how long both are.
+    pub base: TargetAddr,
+    pub length: u64,
+    pub control: TargetAddr,
+    pub leave: TargetAddr,
+    pub forget: TargetAddr,
+    /// By what the kernel knows the memory that it shares.
+    inode: u64,
+    /// When the process was started, in clock ticks since boot.
+    since: u64,
+}
 
-impl Control {
-    /// What is in it.
+impl Presence {
+    /// What it shares with weft.
     pub fn get(&self) -> &CloneControl {
         // SAFETY: it is at least that large, and all that both sides write is atomic.
-        unsafe { &*self.0.as_ptr().cast() }
+        unsafe { &*self.shared.as_ptr().cast() }
+    }
+
+    /// Whether it is in a process: not in one that has become another program.
+    pub fn is_in(&self, pid: Tid) -> bool {
+        proc::maps(pid).is_ok_and(|maps| {
+            maps.iter().any(|mapping| mapping.start == self.control && is_control(mapping))
+        })
+    }
+
+    /// The processes that a process has forked with it.
+    pub fn relatives(&self, pid: Tid) -> Vec<Tid> {
+        let mut others = crate::weave::relatives(pid, self.inode, self.since);
+        others.retain(|&other| self.is_in(other));
+        others
     }
 }
 
-/// Brings the engine into the only thread of a process, which stands before its first instruction and
-/// will go on in the engine.
-pub fn inject(pid: Tid, options: &CloneOptions) -> Result<Control> {
+/// Whether a mapping is what an engine shares with weft.
+pub fn is_control(mapping: &proc::Mapping) -> bool {
+    mapping.shared && mapping.path == format!("/memfd:{CLONE_NAME} (deleted)")
+}
+
+/// Brings the engine into a process, and has all its threads go on in the clone. They must all be stopped,
+/// and do so when they are let go. `has_begun` says that the program has executed instructions of its own.
+pub fn bring_in(
+    stopped: &mut Stopped,
+    options: &CloneOptions,
+    has_begun: bool,
+) -> Result<Presence> {
+    let pid = stopped.pid();
     let image = image()?;
-    let home = ptrace::registers(pid).map_err(|e| ptrace::failed("read", pid, &e))?;
-    if !home.is_64_bit() {
-        return Err(Error::new(ErrorKind::UnsupportedTarget, "the program is not a 64-bit one"));
-    }
-    let remote = Remote { pid, home, instruction: find_instruction(pid)? };
-    let length = (image.bytes.len() as u64).next_multiple_of(PAGE) + PAGE;
-    let start_at = length - PAGE;
-    let base = remote.call(
-        libc::SYS_mmap,
-        [
-            0,
-            length,
-            (libc::PROT_READ | libc::PROT_WRITE) as u64,
-            (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64,
-            u64::MAX,
-            0,
-        ],
-    )?;
-    let mut bytes = image.bytes.clone();
-    for &(at, value) in &image.relative {
-        bytes[at as usize..at as usize + 8].copy_from_slice(&(base + value).to_ne_bytes());
-    }
-    memory::write(pid, TargetAddr(base), &bytes)?;
-    let control = share(&remote, base + start_at)?;
-    let start = CloneStart {
-        registers: registers(&home),
-        control: control.0,
-        image: [base, base + length],
-        cache_size: options.cache_size,
-        options: if options.sees_changes { 0 } else { option::BLIND }
-            | if options.follows { 0 } else { option::STAY },
-    };
-    // SAFETY: plain numbers.
-    let start_bytes = unsafe {
-        std::slice::from_raw_parts((&raw const start).cast::<u8>(), size_of::<CloneStart>())
-    };
-    memory::write(pid, TargetAddr(base + start_at), start_bytes)?;
-    let executable = image.data_start.unwrap_or(start_at);
-    let protection = (libc::PROT_READ | libc::PROT_EXEC) as u64;
-    remote.call(libc::SYS_mprotect, [base, executable, protection, 0, 0, 0])?;
-    let mut there = home;
-    there.0.rip = base + image.entry;
-    there.0.rdi = base + start_at;
-    there.0.orig_rax = u64::MAX;
-    ptrace::set_registers(pid, &there).map_err(|e| ptrace::failed("start", pid, &e))?;
-    Ok(control.1)
-}
-
-/// Has the process make the memory that it shares with weft; `text` is where it can be told a name. Returns
-/// where it has it, and weft's view.
-fn share(remote: &Remote, text: u64) -> Result<(u64, Control)> {
-    let length = (size_of::<CloneControl>() as u64).next_multiple_of(PAGE);
-    let name: Vec<u8> = CLONE_NAME.bytes().chain([0]).collect();
-    memory::write(remote.pid, TargetAddr(text), &name)?;
-    let file = remote.call(libc::SYS_memfd_create, [text, libc::MFD_CLOEXEC.into(), 0, 0, 0, 0])?;
-    remote.call(libc::SYS_ftruncate, [file, length, 0, 0, 0, 0])?;
-    let protection = (libc::PROT_READ | libc::PROT_WRITE) as u64;
-    let at =
-        remote.call(libc::SYS_mmap, [0, length, protection, libc::MAP_SHARED as u64, file, 0])?;
-    let path = format!("/proc/{}/fd/{file}", remote.pid);
-    let opened = OpenOptions::new().read(true).write(true).open(path);
-    let shared = opened.map_err(|e| failed("weft cannot open the engine's memory", e))?;
-    // SAFETY: memory that nobody but the two sides knows of.
-    let view = unsafe { MmapOptions::new().len(length as usize).map_mut(&shared) }
-        .map_err(|e| failed("weft cannot map the engine's memory", e))?;
-    remote.call(libc::SYS_close, [file, 0, 0, 0, 0, 0])?;
-    let control = Control(view);
-    control.get().processes.store(1, Relaxed);
-    control.get().magic.store(CLONE_MAGIC, Release);
-    Ok((at, control))
-}
-
-fn registers(home: &Registers) -> CloneRegisters {
-    let g = &home.0;
-    CloneRegisters {
-        general: [
-            g.rax, g.rcx, g.rdx, g.rbx, g.rsp, g.rbp, g.rsi, g.rdi, g.r8, g.r9, g.r10, g.r11,
-            g.r12, g.r13, g.r14, g.r15,
-        ],
-        rip: g.rip,
-        rflags: g.eflags,
-    }
-}
-
-/// A thread that makes system calls for weft.
-struct Remote {
-    pid: Tid,
-    home: Registers,
-    instruction: TargetAddr,
-}
-
-impl Remote {
-    fn call(&self, number: i64, args: [u64; 6]) -> Result<u64> {
-        let failure = |e: std::io::Error| ptrace::failed("prepare", self.pid, &e);
-        let mut registers = self.home;
-        let g = &mut registers.0;
-        g.rip = self.instruction.0;
-        g.rax = number as u64;
-        g.orig_rax = u64::MAX;
-        [g.rdi, g.rsi, g.rdx, g.r10, g.r8, g.r9] = args;
-        ptrace::set_registers(self.pid, &registers).map_err(failure)?;
-        ptrace::step(self.pid).map_err(failure)?;
-        loop {
-            match ptrace::wait(self.pid).map_err(failure)? {
-                Event::Signal(libc::SIGTRAP) => break,
-                Event::Gone => {
-                    return Err(Error::new(ErrorKind::TargetGone, "the program was killed"));
-                }
-                _ => ptrace::step(self.pid).map_err(failure)?,
-            }
-        }
-        let result = ptrace::registers(self.pid).map_err(failure)?.0.rax as i64;
-        if result < 0 {
-            let error = std::io::Error::from_raw_os_error(-result as i32);
-            return Err(failed("the program has no room for the engine", error));
-        }
-        Ok(result as u64)
-    }
-}
-
-/// A `syscall` instruction of the program's: the kernel maps one into every process.
-fn find_instruction(pid: Tid) -> Result<TargetAddr> {
     let maps = proc::maps(pid)?;
-    let (vdso, others): (Vec<_>, Vec<_>) =
-        maps.iter().filter(|m| m.execute && m.read).partition(|m| m.path == "[vdso]");
-    for mapping in vdso.into_iter().chain(others) {
-        let length = (mapping.end.0 - mapping.start.0).min(16 << 20) as usize;
-        let Ok(bytes) = memory::read(pid, mapping.start, length) else { continue };
-        if let Some(offset) = bytes.windows(2).position(|pair| pair == SYSCALL) {
-            return Ok(mapping.start + offset as u64);
+    let room = Room::find(pid, &maps)?;
+    let image_length = (image.bytes.len() as u64).next_multiple_of(PAGE);
+    let shared_length = (size_of::<CloneControl>() as u64).next_multiple_of(PAGE);
+    let desk_length = Desk::length(stopped.threads().len());
+    let length = image_length + shared_length;
+    let base = place::find(&maps, length + desk_length)?;
+    let control = base + image_length;
+    let desk = Desk { at: base + length, length: desk_length };
+
+    let read_write = libc::PROT_READ | libc::PROT_WRITE;
+    let steps = making_shared(
+        CLONE_NAME,
+        shared_length,
+        vec![
+            agent::map_shared(control, shared_length, read_write, 0),
+            map_private(base, image_length),
+            map_private(desk.at, desk.length),
+        ],
+    );
+    let traveller = permitted_traveller(stopped, &steps)?;
+    let pidfd = open_pidfd(pid)?;
+    let mut fetch = Fetch::new(pidfd.as_raw_fd());
+    let mapped =
+        away_trip(stopped, &traveller, &room, &steps, |number, done| fetch.before(number, done))?;
+    let outcome = check_outcomes(pid, &mapped).and_then(|()| fetch.memory()).and_then(|shared| {
+        let [_, join, leave, forget] = image.entries.map(|entry| base + entry);
+        let mut bytes = image.bytes.clone();
+        for &(at, value) in &image.relative {
+            bytes[at as usize..at as usize + 8].copy_from_slice(&(base.0 + value).to_ne_bytes());
+        }
+        memory::write(pid, base, &bytes)?;
+        let inode = proc::maps(pid)?.iter().find(|m| m.start == control).map_or(0, |m| m.inode);
+        let since = proc::stat(pid)?.start_time;
+        let presence = Presence { shared, base, length, control, leave, forget, inode, since };
+        presence.get().processes.store(1, Relaxed);
+        presence.get().magic.store(CLONE_MAGIC, Release);
+        let start = CloneStart {
+            control: control.0,
+            image: [base.0, control.0],
+            cache_size: options.cache_size,
+            options: flags(options, has_begun),
+        };
+        let threads = begin(stopped, &room, &desk, &presence, start)?;
+        Ok((presence, join, threads))
+    });
+    let (presence, join, threads) = match outcome {
+        Ok(started) => started,
+        Err(error) => {
+            // Nobody has been there yet. The first error is the one to report.
+            let _ = agent::take_out(stopped, &[(base, length + desk.length)]);
+            return Err(error);
+        }
+    };
+    agent::take_out(stopped, &[(desk.at, desk.length)])?;
+    for (tid, thread) in threads {
+        if let Err(error) = send(stopped, tid, join, thread.record)
+            && proc::is_alive(tid)
+        {
+            return Err(error);
         }
     }
-    Err(Error::new(ErrorKind::UnsupportedTarget, "the program has no system call instruction"))
+    Ok(presence)
+}
+
+fn flags(options: &CloneOptions, has_begun: bool) -> u64 {
+    let flag = |is_set: bool, flag: u64| if is_set { flag } else { 0 };
+    flag(!options.sees_changes, option::BLIND)
+        | flag(!options.follows, option::STAY)
+        | flag(has_begun, option::TAKEN_OVER)
+}
+
+/// Has the engine built. Returns the threads as it knows them.
+fn begin(
+    stopped: &Stopped,
+    room: &Room,
+    desk: &Desk,
+    presence: &Presence,
+    start: CloneStart,
+) -> Result<Vec<(Tid, CloneThread)>> {
+    let image = image()?;
+    let mut threads = Vec::new();
+    for &tid in stopped.threads().keys() {
+        threads.push((tid, describe(stopped, tid)?));
+    }
+    let executable = image.data_start.unwrap_or(image.bytes.len() as u64);
+    let protection = (libc::PROT_READ | libc::PROT_EXEC) as u64;
+    let protect = [presence.base.0, executable, protection].map(Value::Const).to_vec();
+    let before = vec![Step::Call(libc::SYS_mprotect, protect)];
+    let entry = presence.base + image.entries[0];
+    if !desk.visit(stopped, room, entry, start, &mut threads, before, Vec::new())? {
+        return Err(Error::new(
+            ErrorKind::UnsupportedTarget,
+            format!("process {} has no room for the engine", stopped.pid()),
+        )
+        .why("it has no memory left, or none that is free below two gigabytes"));
+    }
+    Ok(threads)
+}
+
+/// Has a thread go on in the engine.
+fn send(stopped: &mut Stopped, tid: Tid, join: TargetAddr, record: u64) -> Result<()> {
+    let Some(home) = stopped.threads().get(&tid) else { return Ok(()) };
+    let mut there = home.at(join);
+    there.0.rdi = record;
+    stopped.redirect(tid, there)?;
+    ptrace::set_signal_mask(tid, ALL_SIGNALS).map_err(|e| ptrace::failed("move", tid, &e))
+}
+
+/// What a thread does to get memory of its own.
+pub fn map_private(at: TargetAddr, length: u64) -> Step {
+    let protection = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+    let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE) as u64;
+    let args = [at.0, length, protection, flags, u64::MAX, 0].map(Value::Const);
+    Step::Call(libc::SYS_mmap, args.to_vec())
 }

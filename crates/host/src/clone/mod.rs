@@ -1,18 +1,22 @@
 //! Programs that run from a clone of their code: the engine (`crates/agent`) is brought in before their
-//! first instruction, and again whenever they become another program.
+//! first instruction or while they run, and again whenever they become another program.
 //!
 //! Nothing holds the program while it runs. A thread that is about to call `execve` asks, through memory
 //! that it shares with weft, to be held for the moment: see [`attend`].
 
 mod attend;
 mod inject;
+mod release;
+mod visit;
 
+use crate::agent::is_wefts;
 use crate::launch::{self, Launch};
-use crate::proc::Tid;
+use crate::proc::{self, Tid};
 use crate::stopped::Stopped;
 use crate::worker::Worker;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, checks};
 use attend::Family;
+pub(crate) use inject::is_control;
 use std::process::Child;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -51,8 +55,7 @@ impl Cloned {
         let started = hold.run(move |stopped| {
             let (mut child, held) = launch::launch(launch)?;
             *stopped = held;
-            let pid = child.id() as Tid;
-            match kin.bring_in(pid) {
+            match kin.bring_in(stopped, false) {
                 Ok(()) => Ok(child),
                 Err(error) => {
                     // It has not run a single instruction: as good as never started.
@@ -66,6 +69,27 @@ impl Cloned {
         let child = started?;
         hold.run(Stopped::release);
         Ok((Self { pid: child.id() as Tid, family }, child))
+    }
+
+    /// Takes over a running process: all its threads go on in the clone.
+    pub fn attach(pid: Tid, options: CloneOptions) -> Result<Self> {
+        checks::preflight(pid)?;
+        let family = Arc::new(Family::new(options));
+        let kin = family.clone();
+        Worker::<Stopped>::new().run(move |stopped| {
+            *stopped = release::stop(pid)?;
+            refuse_others(pid)?;
+            let outcome = kin.bring_in(stopped, true);
+            stopped.release();
+            outcome
+        })?;
+        Ok(Self { pid, family })
+    }
+
+    /// Gives all threads of all its processes back to the program's own code, and takes everything out
+    /// that the engine has made.
+    pub fn release(&self) -> Result<()> {
+        self.family.release()
     }
 
     /// The process.
@@ -110,6 +134,17 @@ impl Drop for Cloned {
     fn drop(&mut self) {
         self.leave();
     }
+}
+
+/// Fails if another weft is in a process: of two, neither would know what the other does.
+fn refuse_others(pid: Tid) -> Result<()> {
+    let maps = proc::maps(pid)?;
+    if !maps.iter().any(|mapping| is_wefts(mapping) || inject::is_control(mapping)) {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::AlreadyTraced, format!("another weft is in process {pid}"))
+        .why("the program runs from a clone already, or has probes in it")
+        .advice("end that one first"))
 }
 
 /// The processor's counter of cycles.

@@ -21,7 +21,7 @@ use std::fs;
 
 /// The processes, other than `pid`, that map the memory with this inode, and that were started at
 /// `since` or later (in clock ticks since boot).
-fn relatives(pid: Tid, inode: u64, since: u64) -> Vec<Tid> {
+pub fn relatives(pid: Tid, inode: u64, since: u64) -> Vec<Tid> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     entries
         .flatten()

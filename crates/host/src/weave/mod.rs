@@ -32,6 +32,7 @@ pub use apply::Changes;
 pub(crate) use apply::addresses_in;
 pub use batch::{Batch, Item, Order};
 pub(crate) use edit::{Edit, apply as apply_edits};
+pub(crate) use family::relatives;
 pub use points::{Point, Selection};
 pub use price::usual_costs;
 pub use read::{TimerValue, Whose};

@@ -22,6 +22,28 @@ const XMM_OFFSET: usize = 160;
 const HEADER_OFFSET: usize = 512;
 
 impl VectorState {
+    /// xmm0 to xmm15, as two words each.
+    pub fn xmm(&self) -> [[u64; 2]; 16] {
+        let mut registers = [[0; 2]; 16];
+        if let Some(offset) = self.component(component::SSE) {
+            for (index, word) in registers.as_flattened_mut().iter_mut().enumerate() {
+                let at = offset + 8 * index;
+                let bytes = self.raw.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
+                *word = bytes.map_or(0, u64::from_le_bytes);
+            }
+        }
+        registers
+    }
+
+    /// Sets xmm0 to xmm15.
+    pub fn set_xmm(&mut self, registers: &[[u64; 2]; 16]) {
+        let words = registers.as_flattened().iter().flat_map(|word| word.to_le_bytes());
+        for (byte, new) in self.raw[XMM_OFFSET..].iter_mut().zip(words) {
+            *byte = new;
+        }
+        self.raw[HEADER_OFFSET] |= 1 << component::SSE;
+    }
+
     /// The 512 bits of each of the 32 vector registers; parts that the processor lacks, or that the
     /// thread has not used, are zero.
     pub fn zmm(&self) -> Vec<[u8; 64]> {

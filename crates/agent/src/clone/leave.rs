@@ -1,0 +1,113 @@
+//! Giving threads back to the program's own code.
+//!
+//! The host has stopped all threads, and one of them is here for all. Each is where it can leave, or busy:
+//! then the host lets it run a little and asks again. Nothing changes before all can leave.
+
+use super::signals::Actions;
+use super::state::{self, RAX, State};
+use super::thread::Thread;
+use super::{CloneThread, CloneVisit, Engine, SHARED, calls, free, image, pages, switch, visitors};
+use core::sync::atomic::Ordering::Relaxed;
+
+/// Where a thread would be in the program.
+struct Place {
+    thread: &'static mut Thread,
+    state: State,
+    /// Whether it has left the clone: what else the program has of registers is in its record.
+    is_out: bool,
+}
+
+/// Finds out where the threads are in the program, if all can leave.
+pub extern "C" fn leave(visit: &mut CloneVisit) {
+    // Whoever has the engine is in the middle of something.
+    let Some(mut engine) = free() else {
+        visitors(visit).iter_mut().for_each(|visitor| visitor.is_busy = 1);
+        return;
+    };
+    for visitor in visitors(visit) {
+        visitor.is_busy = u64::from(find(&engine, visitor).is_none());
+    }
+    if visitors(visit).iter().any(|visitor| visitor.is_busy != 0) {
+        return;
+    }
+    for visitor in visitors(visit) {
+        let Some(mut place) = find(&engine, visitor) else { continue };
+        state::put_return_address(&mut engine, &mut place.state);
+        place.describe(visitor);
+    }
+    visit.is_done = 1;
+}
+
+fn find(engine: &Engine, visitor: &CloneThread) -> Option<Place> {
+    let thread = engine.threads().find(|thread| thread.this == visitor.gs_base)?;
+    if thread.is_used.load(Relaxed) == 0 || thread.is_pending.load(Relaxed) != 0 {
+        return None;
+    }
+    let pc = visitor.registers.rip;
+    if image().contains(&pc) {
+        return about_to_call(pc, visitor.registers.general[RAX])
+            .map(|number| in_call(thread, number));
+    }
+    if engine.is_gate(pc) {
+        return None;
+    }
+    let mut state = State { general: visitor.registers.general, pc, stacked: None };
+    // What is not in the clone has none.
+    state::find(engine, thread, &mut state);
+    Some(Place { thread, state, is_out: false })
+}
+
+/// Whether a thread stands before the program's system call, or in one that the kernel would make again:
+/// then the number of the call, if it is not the one that the program gave.
+fn about_to_call(pc: u64, rax: u64) -> Option<Option<u64>> {
+    let at = |label: &u8| core::ptr::from_ref(label) as u64;
+    // SAFETY: labels, whose addresses alone count.
+    let (begin, instruction) =
+        unsafe { (at(&switch::weft_call_begin), at(&switch::weft_call_instruction)) };
+    if pc == instruction {
+        return Some(Some(rax));
+    }
+    (begin..instruction).contains(&pc).then_some(None)
+}
+
+fn in_call(thread: &'static mut Thread, number: Option<u64>) -> Place {
+    let mut general = thread.general;
+    if let Some(number) = number {
+        general[RAX] = number;
+    }
+    let state = State { general, pc: thread.pc - calls::LENGTH, stacked: None };
+    Place { thread, state, is_out: true }
+}
+
+impl Place {
+    fn describe(self, visitor: &mut CloneThread) {
+        let Self { thread, state, is_out } = self;
+        visitor.registers.general = state.general;
+        visitor.registers.rip = state.pc;
+        if is_out {
+            visitor.registers.rflags = thread.flags;
+            visitor.vectors = thread.vectors.map(|value| [value as u64, (value >> 64) as u64]);
+        }
+        visitor.gs_base = thread.gs_base;
+        visitor.mask |= thread.hidden_mask;
+        visitor.altstack = thread.altstack;
+    }
+}
+
+/// Gives everything back to the kernel but the engine's own image. No thread may be in the engine any more
+/// but the one that is here.
+pub extern "C" fn forget(visit: &mut CloneVisit) {
+    let Some(mut engine) = free() else { return };
+    if let Some(thread) = engine.threads().find(|thread| thread.is_used.load(Relaxed) != 0) {
+        Actions::give_back(thread);
+    }
+    pages::release_all(&mut engine);
+    engine.threads().for_each(|thread| thread.unmap());
+    engine.arenas.iter().for_each(super::Arena::unmap);
+    engine.tables.unmap();
+    // SAFETY: nobody comes here any more. What the engine was made of goes as a whole.
+    unsafe { core::ptr::write(SHARED.engine.get(), None) };
+    #[cfg(weft_freestanding)]
+    super::HEAP.unmap();
+    visit.is_done = 1;
+}

@@ -1,0 +1,160 @@
+//! Taking the engine out of a process: its threads go on in the program's own code.
+
+use super::inject::{Presence, map_private};
+use super::visit::{Desk, describe};
+use crate::agent::{self, away_trip, check_outcomes, permitted_traveller, removing};
+use crate::arch::{Step, Value, VectorState};
+use crate::journey::Traveller;
+use crate::proc::{self, Tid};
+use crate::room::Room;
+use crate::stopped::{Caution, Stopped};
+use crate::{Error, ErrorKind, Result, place, ptrace};
+use std::time::{Duration, Instant};
+use weft_abi::{CloneStart, CloneThread};
+
+/// How long threads may take to come to where they can leave.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long those that cannot leave run before they are asked again.
+const MOMENT: Duration = Duration::from_micros(30);
+/// How long to wait for a thread that must not be stopped where it is.
+const REST: Duration = Duration::from_millis(2);
+/// Threads that may be started while others leave.
+const SPARE: usize = 64;
+
+/// Stops all threads of a process, when none of them is where that would be noticed.
+pub fn stop(pid: Tid) -> Result<Stopped> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let mut stopped = Stopped::stop_all(pid, Caution::SpareShortCalls)?;
+        let Some((tid, call)) = stopped.not_stopped().next() else {
+            await_faults(&mut stopped)?;
+            return Ok(stopped);
+        };
+        stopped.release();
+        if Instant::now() > deadline {
+            return Err(Error::new(
+                ErrorKind::Timeout,
+                format!("thread {tid} of process {pid} cannot be stopped without harm"),
+            )
+            .why(format!("it sleeps in {call}"))
+            .advice("try again"));
+        }
+        std::thread::sleep(REST);
+    }
+}
+
+/// Signals of which the kernel has noted where the thread was.
+const FAULTS: [i32; 5] = [libc::SIGILL, libc::SIGTRAP, libc::SIGBUS, libc::SIGFPE, libc::SIGSEGV];
+
+/// Waits until no thread has a fault to handle yet: it has to do so where it was.
+fn await_faults(stopped: &mut Stopped) -> Result<()> {
+    loop {
+        let is_faulty =
+            |tid: &Tid| FAULTS.iter().any(|&signal| proc::is_about_to_get(*tid, signal));
+        let faulty: Vec<Tid> = stopped.threads().keys().copied().filter(is_faulty).collect();
+        if faulty.is_empty() {
+            return Ok(());
+        }
+        stopped.let_run(faulty, MOMENT, Caution::StopAll)?;
+    }
+}
+
+/// Takes the engine out of a process of which all threads are stopped. If that fails, the process goes on
+/// from its clone.
+pub fn take_out(stopped: &mut Stopped, presence: &Presence) -> Result<()> {
+    let pid = stopped.pid();
+    let maps = proc::maps(pid)?;
+    let room = Room::find(pid, &maps)?;
+    let length = Desk::length(stopped.threads().len() + SPARE);
+    let desk = Desk { at: place::find(&maps, length)?, length };
+    let steps = [map_private(desk.at, desk.length)];
+    let traveller = permitted_traveller(stopped, &steps)?;
+    let outcomes = away_trip(stopped, &traveller, &room, &steps, |_, _| Ok(()))?;
+    check_outcomes(pid, &outcomes)?;
+    let outcome = leave(stopped, presence, &room, &desk)
+        .and_then(|mut threads| forget(stopped, presence, &room, &desk, &mut threads));
+    agent::take_out(stopped, &[(desk.at, desk.length)]).and(outcome)
+}
+
+/// Waits until all threads can leave, and finds out where they are in the program.
+fn leave(
+    stopped: &mut Stopped,
+    presence: &Presence,
+    room: &Room,
+    desk: &Desk,
+) -> Result<Vec<(Tid, CloneThread)>> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let mut threads = Vec::new();
+        for &tid in stopped.threads().keys() {
+            threads.push((tid, describe(stopped, tid)?));
+        }
+        let fits = Desk::length(threads.len()) <= desk.length;
+        let start = CloneStart::default();
+        let (before, after) = (Vec::new(), Vec::new());
+        let entry = presence.leave;
+        if fits && desk.visit(stopped, room, entry, start, &mut threads, before, after)? {
+            return Ok(threads);
+        }
+        if !fits || Instant::now() > deadline {
+            return Err(Error::new(
+                ErrorKind::Timeout,
+                format!("process {} does not come out of its clone", stopped.pid()),
+            )
+            .why("its threads are busy, or it starts too many new ones")
+            .advice("try again: it runs on as before"));
+        }
+        let busy = threads.iter().filter(|(_, thread)| thread.is_busy != 0);
+        let busy = busy.map(|&(tid, _)| tid).collect();
+        stopped.let_run(busy, MOMENT, Caution::StopAll)?;
+        await_faults(stopped)?;
+    }
+}
+
+/// Puts the threads where they are in the program, and takes out what the engine has made.
+fn forget(
+    stopped: &mut Stopped,
+    presence: &Presence,
+    room: &Room,
+    desk: &Desk,
+    threads: &mut [(Tid, CloneThread)],
+) -> Result<()> {
+    for (index, (tid, thread)) in threads.iter().enumerate() {
+        put(stopped, *tid, thread)?;
+        // The alternate stack lies behind the other things.
+        let altstack = std::mem::offset_of!(CloneThread, altstack) as u64;
+        let args = [(desk.place_of(index) + altstack).0, 0].map(Value::Const).to_vec();
+        let traveller = Traveller::new(stopped, *tid)?;
+        let steps = [Step::Call(libc::SYS_sigaltstack, args)];
+        let outcomes = away_trip(stopped, &traveller, room, &steps, |_, _| Ok(()))?;
+        check_outcomes(stopped.pid(), &outcomes)?;
+    }
+    let after = removing(presence.base, presence.length).to_vec();
+    let start = CloneStart::default();
+    if desk.visit(stopped, room, presence.forget, start, threads, Vec::new(), after)? {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Internal, "the engine has not given its memory back"))
+}
+
+/// Gives a stopped thread what the program would have.
+fn put(stopped: &mut Stopped, tid: Tid, thread: &CloneThread) -> Result<()> {
+    let failed = |e: std::io::Error| ptrace::failed("move", tid, &e);
+    let Some(mut registers) = stopped.threads().get(&tid).copied() else { return Ok(()) };
+    let g = &mut registers.0;
+    [
+        g.rax, g.rcx, g.rdx, g.rbx, g.rsp, g.rbp, g.rsi, g.rdi, g.r8, g.r9, g.r10, g.r11, g.r12,
+        g.r13, g.r14, g.r15,
+    ] = thread.registers.general;
+    g.rip = thread.registers.rip;
+    g.eflags = thread.registers.rflags;
+    g.orig_rax = u64::MAX;
+    g.gs_base = thread.gs_base;
+    stopped.redirect(tid, registers)?;
+    let mut vectors = VectorState { raw: ptrace::vector_state(tid).map_err(failed)? };
+    if vectors.xmm() != thread.vectors {
+        vectors.set_xmm(&thread.vectors);
+        ptrace::set_vector_state(tid, &vectors.raw).map_err(failed)?;
+    }
+    ptrace::set_signal_mask(tid, thread.mask).map_err(failed)
+}

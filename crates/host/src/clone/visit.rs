@@ -1,0 +1,105 @@
+//! Visits to the engine: a stopped thread asks it something on weft's behalf.
+
+use crate::agent::{away_trip, check_outcomes, permitted_traveller};
+use crate::arch::{Step, VectorState};
+use crate::proc::Tid;
+use crate::room::{PAGE, Room};
+use crate::stopped::{Stopped, outside_rseq};
+use crate::{Result, TargetAddr, memory, ptrace};
+use weft_abi::{CloneRegisters, CloneStart, CloneThread, CloneVisit};
+
+/// What the engine may use of stack on a visit.
+const STACK: u64 = 256 << 10;
+
+/// Memory of the target where the engine is told of threads, and tells of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Desk {
+    pub at: TargetAddr,
+    pub length: u64,
+}
+
+impl Desk {
+    /// How long one is for that many threads.
+    pub fn length(threads: usize) -> u64 {
+        let list = size_of::<CloneVisit>() + threads * size_of::<CloneThread>();
+        (list as u64).next_multiple_of(PAGE) + STACK
+    }
+
+    /// Where the engine is told of a thread.
+    pub fn place_of(&self, index: usize) -> TargetAddr {
+        self.at + (size_of::<CloneVisit>() + index * size_of::<CloneThread>()) as u64
+    }
+
+    /// Has one of the stopped threads visit the engine with a list of threads, and brings that list up to
+    /// date. Says whether the engine has done what it was asked for.
+    #[expect(clippy::too_many_arguments, reason = "each is one of its own")]
+    pub fn visit(
+        &self,
+        stopped: &Stopped,
+        room: &Room,
+        entry: TargetAddr,
+        start: CloneStart,
+        threads: &mut [(Tid, CloneThread)],
+        before: Vec<Step>,
+        after: Vec<Step>,
+    ) -> Result<bool> {
+        let pid = stopped.pid();
+        let visit = CloneVisit { threads: threads.len() as u64, is_done: 0, start };
+        let mut bytes = bytes_of(&visit).to_vec();
+        bytes.extend(threads.iter().flat_map(|(_, thread)| bytes_of(thread)));
+        memory::write(pid, self.at, &bytes)?;
+        let stack = self.at + self.length;
+        let visiting = Step::Visit { entry, control: self.at, slot: self.at, stack };
+        // What the engine calls itself is its own business.
+        let (first, last) = (before.len(), after.len());
+        let steps: Vec<Step> = before.into_iter().chain([visiting]).chain(after).collect();
+        let traveller = permitted_traveller(stopped, &steps)?;
+        let outcomes = away_trip(stopped, &traveller, room, &steps, |_, _| Ok(()))?;
+        check_outcomes(pid, &outcomes[..first.min(outcomes.len())])?;
+        check_outcomes(pid, &outcomes[outcomes.len().saturating_sub(last)..])?;
+        let bytes = memory::read(pid, self.at, bytes.len())?;
+        let (visit, rest) = bytes.split_at(size_of::<CloneVisit>());
+        for ((_, thread), bytes) in threads.iter_mut().zip(rest.chunks(size_of::<CloneThread>())) {
+            *thread = from_bytes(bytes);
+        }
+        Ok(from_bytes::<CloneVisit>(visit).is_done != 0)
+    }
+}
+
+/// What a stopped thread has, for the engine.
+pub fn describe(stopped: &Stopped, tid: Tid) -> Result<CloneThread> {
+    let failed = |e: std::io::Error| ptrace::failed("read", tid, &e);
+    let Some(registers) = stopped.threads().get(&tid) else { return Ok(CloneThread::default()) };
+    let g = outside_rseq(stopped.pid(), tid, *registers).settled().0;
+    let raw = ptrace::vector_state(tid).map_err(failed)?;
+    Ok(CloneThread {
+        registers: CloneRegisters {
+            general: [
+                g.rax, g.rcx, g.rdx, g.rbx, g.rsp, g.rbp, g.rsi, g.rdi, g.r8, g.r9, g.r10, g.r11,
+                g.r12, g.r13, g.r14, g.r15,
+            ],
+            rip: g.rip,
+            rflags: g.eflags,
+        },
+        gs_base: g.gs_base,
+        mask: ptrace::signal_mask(tid).map_err(failed)?,
+        vectors: VectorState { raw }.xmm(),
+        ..CloneThread::default()
+    })
+}
+
+/// What is told of by plain numbers.
+trait Plain: Copy {}
+impl Plain for CloneVisit {}
+impl Plain for CloneThread {}
+
+fn bytes_of<T: Plain>(value: &T) -> &[u8] {
+    // SAFETY: plain numbers without gaps.
+    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
+}
+
+fn from_bytes<T: Plain>(bytes: &[u8]) -> T {
+    assert_eq!(bytes.len(), size_of::<T>());
+    // SAFETY: as many bytes, and any of them are plain numbers.
+    unsafe { bytes.as_ptr().cast::<T>().read_unaligned() }
+}

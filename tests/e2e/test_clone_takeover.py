@@ -1,0 +1,120 @@
+"""Running processes that are taken over by the clone engine, and let go."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import weft
+from tests.e2e.harness import need
+from tests.soak import probes, takeover
+from weft import errors
+
+Build = Callable[[str], Path]
+
+COMMAND = [sys.executable, "-m", "weft", "attach", "--weaver", "clone"]
+
+
+def mappings(pid: int) -> list[str]:
+    """What a process has mapped of weft's."""
+    lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    return [line for line in lines if "memfd:weft" in line]
+
+
+@pytest.mark.watchdog(120)
+def test_a_program_that_does_a_bit_of_everything_notices_nothing(build: Build) -> None:
+    command: list[str | Path] = [build("clone_longlived"), "a_bit_of_everything"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as program:
+        assert program.stdout and program.stdout.readline() == "here\n"
+        try:
+            for _ in range(15):
+                with weft.attach(program.pid, weaver="clone") as cloned:
+                    time.sleep(0.1)
+                    assert mappings(program.pid)
+                assert cloned.stats().blocks > 0
+                assert not cloned.reports()
+                assert not mappings(program.pid)
+                assert program.poll() is None
+            rest, _ = program.communicate(timeout=30)
+        finally:
+            program.kill()
+    assert (program.returncode, rest) == (0, "a_bit_of_everything: well\n")
+
+
+@pytest.mark.watchdog(120)
+def test_a_busy_program_is_as_it_was(build: Build) -> None:
+    assert takeover.soak(build("invariants"), 5, random.Random(1)) > 5
+
+
+@pytest.mark.watchdog(300)
+def test_clients_of_a_server_notice_nothing(public_folder: Path) -> None:
+    need(*probes.NEEDED["redis"])
+    rates = probes.soak("redis", public_folder, 5, takeover.takeovers(random.Random(1)))
+    assert rates.acts["takeover"] > 0
+
+
+def test_the_command_takes_over_and_releases() -> None:
+    with subprocess.Popen(["sleep", "60"]) as program:
+        try:
+            command = [*COMMAND, str(program.pid), "--for", "0.3", "--stats", "--format", "json"]
+            said = subprocess.run(command, capture_output=True, text=True, check=True)
+            assert "nothing of weft is left" in said.stderr
+            document = json.loads(said.stderr[said.stderr.index("{") : said.stderr.rindex("}") + 1])
+            assert document["blocks"] > 0
+            assert not mappings(program.pid)
+            assert program.poll() is None
+        finally:
+            program.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_command_releases_when_it_is_ended(number: int) -> None:
+    with subprocess.Popen(["sleep", "60"]) as program:
+        try:
+            command = [*COMMAND, str(program.pid)]
+            with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as attached:
+                assert attached.stderr and "runs from a clone" in attached.stderr.readline()
+                assert mappings(program.pid)
+                attached.send_signal(number)
+                assert "nothing of weft is left" in attached.stderr.read()
+            assert attached.returncode == 0
+            assert not mappings(program.pid)
+            assert program.poll() is None
+        finally:
+            program.kill()
+
+
+def test_of_two_wefts_the_second_is_refused() -> None:
+    with subprocess.Popen(["sleep", "60"]) as program:
+        try:
+            with weft.attach(program.pid, weaver="clone"):
+                with pytest.raises(errors.AlreadyTraced, match="clone"):
+                    weft.attach(program.pid)
+                with pytest.raises(errors.AlreadyTraced):
+                    weft.attach(program.pid, weaver="clone")
+            with weft.attach(program.pid), pytest.raises(errors.AlreadyTraced):
+                weft.attach(program.pid, weaver="clone")
+        finally:
+            program.kill()
+
+
+def test_only_who_starts_a_program_learns_how_it_ends() -> None:
+    with subprocess.Popen(["sleep", "60"]) as program:
+        try:
+            with (
+                weft.attach(program.pid, weaver="clone") as cloned,
+                pytest.raises(errors.InvalidArgument, match="not started"),
+            ):
+                cloned.wait()
+        finally:
+            program.kill()
