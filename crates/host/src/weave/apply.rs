@@ -2,6 +2,7 @@
 
 use super::edit::{self, Edit, Found};
 use super::family::acquaint;
+use super::goroutines::{words_above, words_of};
 use super::plan::{JUMP, Plan};
 use super::weaver::Weaver;
 use super::woven::{Active, Piece, ProbeId};
@@ -54,6 +55,13 @@ impl Changes {
     /// Whether nothing is.
     pub fn is_empty(&self) -> bool {
         self.functions.is_empty()
+    }
+
+    /// The index of the function that is changed around an address, from the byte before on.
+    fn function_around(&self, at: u64) -> Option<usize> {
+        let after = self.make.partition_point(|edit| edit.at.0 < at);
+        let index = after.checked_sub(1)?;
+        (at < self.make[index].end().0).then(|| self.owners[index])
     }
 
     /// The last window that begins before an address: the index of its function, and its trampoline.
@@ -135,6 +143,8 @@ impl Weaver {
         let all = || std::iter::once(&*stopped).chain(&kin);
         let mut unmoved = self.interrupted_in(all(), changes)?;
         unmoved.extend(all().flat_map(|held| slept_in(held, changes)));
+        unmoved.extend(all().flat_map(|held| returned_into(held, changes)));
+        unmoved.extend(all().flat_map(|held| self.waited_in(held, changes)));
         let found = self.drop_stale(changes, &unmoved)?;
         // From here on the code changes, and whatever happens, weft must know of it.
         let mut failure = None;
@@ -340,6 +350,14 @@ impl Weaver {
         Ok(busy)
     }
 
+    /// Functions that get a window with an instruction in its middle at which a goroutine waits: by their
+    /// index.
+    fn waited_in(&self, held: &Stopped, changes: &Changes) -> Vec<usize> {
+        let programs = self.texts.iter().filter_map(|text| text.goroutines.as_ref());
+        let waiting = programs.flat_map(|goroutines| goroutines.interrupted(held));
+        waiting.filter_map(|at| changes.function_around(at)).collect()
+    }
+
     /// Leaves functions alone whose code was unloaded, or changed by others, since weft has read it, and
     /// those that are busy. Gives the code that the rest is to be made to, if it is seen already.
     fn drop_stale(
@@ -368,7 +386,7 @@ impl Weaver {
                 if is_busy(&next) {
                     self.give_up(
                         &next,
-                        "a thread waits there, in a system call or for a signal handler",
+                        "something waits there: a system call, a signal handler or a goroutine",
                     );
                 } else if stale.contains(&index) {
                     self.give_up(&next, "the code has changed since weft has read it");
@@ -573,28 +591,50 @@ pub(crate) fn addresses_in(
         };
         let length = (mapping.end - stack).min(LARGEST_STACK);
         let bytes = memory::read(pid, stack, length as usize).unwrap_or_default();
-        let words: Vec<u64> = bytes
-            .chunks_exact(8)
-            .map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()))
-            .collect();
+        let words = words_of(&bytes);
         let on_stack = words.iter().enumerate().filter(|&(_, &word)| is_ours(&TargetAddr(word)));
-        let was_interrupted = |index: usize| {
-            let Some(frame) = index.checked_sub(INTERRUPTED_AT) else { return false };
-            let start = words[frame + ALTERNATE_START];
-            let alternate = start..start.saturating_add(words[frame + ALTERNATE_SIZE]);
-            // A frame on an alternate stack is left over from earlier, unless the thread is there now.
-            let is_current =
-                !alternate.contains(&(stack.0 + 8 * frame as u64)) || alternate.contains(&stack.0);
-            is_current && is_signal_return(pid, TargetAddr(words[frame]))
-        };
-        let is_inside =
-            always || is_ours(&at) || on_stack.clone().any(|(index, _)| was_interrupted(index));
+        let mut on_stack_too = on_stack.clone();
+        let is_inside = always
+            || is_ours(&at)
+            || on_stack_too.any(|(index, _)| was_interrupted(pid, stack, &words, index));
         if is_inside {
             found.extend(is_ours(&at).then_some(at));
             found.extend(on_stack.map(|(_, &word)| TargetAddr(word)));
         }
     }
     Ok(found)
+}
+
+/// Functions that get a window with an instruction in its middle that a thread will return to from a signal
+/// handler: by their index.
+fn returned_into(held: &Stopped, changes: &Changes) -> Vec<usize> {
+    /// How far from the stack pointer the frames of handlers that run are looked for.
+    const PAGES: u64 = 17;
+    let running = held.threads().values().map(|registers| TargetAddr(registers.0.rsp));
+    let sleeping = held.sleepers().filter_map(proc::sleeping_at).map(|(_, stack)| stack);
+    let mut found = Vec::new();
+    for stack in running.chain(sleeping) {
+        let words = words_above(held.pid(), stack, PAGES);
+        for (index, &word) in words.iter().enumerate() {
+            if let Some(function) = changes.function_around(word)
+                && was_interrupted(held.pid(), stack, &words, index)
+            {
+                found.push(function);
+            }
+        }
+    }
+    found
+}
+
+/// Whether a word on a stack is where a signal handler that runs will return to.
+fn was_interrupted(pid: Tid, stack: TargetAddr, words: &[u64], index: usize) -> bool {
+    let Some(frame) = index.checked_sub(INTERRUPTED_AT) else { return false };
+    let start = words[frame + ALTERNATE_START];
+    let alternate = start..start.saturating_add(words[frame + ALTERNATE_SIZE]);
+    // A frame on an alternate stack is left over from earlier, unless the thread is there now.
+    let is_current =
+        !alternate.contains(&(stack.0 + 8 * frame as u64)) || alternate.contains(&stack.0);
+    is_current && is_signal_return(pid, TargetAddr(words[frame]))
 }
 
 /// What is further away than this from the stack pointer is not looked at.

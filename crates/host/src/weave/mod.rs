@@ -14,6 +14,7 @@ mod clock;
 pub(crate) mod edit;
 mod extents;
 mod family;
+mod goroutines;
 mod landing;
 mod listing;
 mod plan;

@@ -101,6 +101,9 @@ pub trait Terrain {
     /// Whether something comes to this address that cannot be re-aimed: a jump table, an exception, a
     /// call.
     fn is_fixed(&self, at: u64) -> bool;
+    /// Whether a goroutine may wait before the instruction at this address, and it cannot be told: the
+    /// runtime interrupts them anywhere.
+    fn is_waited_at(&self, at: u64) -> bool;
     /// Whether all jumps within the function are known.
     fn is_certain(&self) -> bool;
     /// Whether an address belongs to the function.
@@ -471,6 +474,9 @@ fn reaims(
         if terrain.is_fixed(step.at) {
             return Err("code that cannot be changed jumps into the middle of it");
         }
+        if terrain.is_waited_at(step.at) {
+            return Err("a goroutine may wait in the middle of it");
+        }
         if !is_entry && !terrain.is_certain() {
             return Err("not all jumps of the function are known");
         }
@@ -546,6 +552,7 @@ mod tests {
         sweep: Sweep,
         certain: bool,
         fixed: Vec<u64>,
+        waited: Vec<u64>,
         padding: u64,
     }
 
@@ -561,7 +568,15 @@ mod tests {
             bytes.extend(vec![0xcc; padding]);
             bytes.extend([0xc3; 16]);
             let sweep = sweep(&bytes, BASE, &[BASE]);
-            Self { bytes, function, sweep, certain: true, fixed: vec![], padding: padding as u64 }
+            Self {
+                bytes,
+                function,
+                sweep,
+                certain: true,
+                fixed: vec![],
+                waited: vec![],
+                padding: padding as u64,
+            }
         }
 
         fn plan(&self, spots: &[Spot]) -> Plan {
@@ -603,6 +618,10 @@ mod tests {
 
         fn is_fixed(&self, at: u64) -> bool {
             self.fixed.contains(&at)
+        }
+
+        fn is_waited_at(&self, at: u64) -> bool {
+            self.waited.contains(&at)
         }
 
         fn is_certain(&self) -> bool {

@@ -1,5 +1,6 @@
 //! The code of one module of the target, as it was before anything was woven into it.
 
+use super::goroutines::Goroutines;
 use super::landing::{Unusual, unusual};
 use super::plan::{self, JUMP, Jump};
 use crate::modules::{self, Module};
@@ -63,6 +64,9 @@ const NEVER_RETURN_PREFIXES: [&str; 3] = ["_ZSt17__throw_", "_ZSt20__throw_", "_
 /// this one when it ends.
 const ENTERED_INSIDE: [&str; 2] = ["runtime.goexit", "runtime.goexit.abi0"];
 
+/// Beginnings of the names of functions of Go's that its runtime does not interrupt.
+const UNPREEMPTIBLE: [&str; 3] = ["runtime.", "runtime/internal/", "reflect."];
+
 /// A piece of a module's memory that the program itself cannot write to.
 #[derive(Debug)]
 struct Segment {
@@ -91,6 +95,8 @@ pub struct Known {
     returns: bool,
     is_stub: bool,
     is_go: bool,
+    /// Whether Go's runtime may interrupt it anywhere, and go on from there later.
+    is_preemptible: bool,
 }
 
 impl Known {
@@ -111,6 +117,8 @@ pub struct ModuleText {
     functions: Vec<Known>,
     /// Go's `runtime.deferreturn`: a function that recovers from a panic goes on where it calls that.
     deferreturn: Option<u64>,
+    /// How its goroutines are found, if it has some and that can be told.
+    pub goroutines: Option<Goroutines>,
     /// The parts of functions that were placed elsewhere, by the function's start.
     cold_parts: HashMap<u64, Vec<Range<u64>>>,
     sweeps: Vec<OnceCell<Sweep>>,
@@ -128,8 +136,11 @@ impl ModuleText {
         let symbols = symbols_of(pid, &module)?;
         let segments = read_segments(pid, &module)?;
         let frames = symbols.frames_address().map(|frames| module.bias.wrapping_add(frames));
-        let (functions, cold_parts) = known_functions(symbols.functions(), module.bias, &segments);
         let deferreturn = symbols.find("runtime.deferreturn").first().copied();
+        let has_go = deferreturn.is_some();
+        let goroutines = has_go.then(|| Goroutines::of(pid, &symbols, module.bias)).flatten();
+        let (functions, cold_parts) =
+            known_functions(symbols.functions(), module.bias, &segments, has_go);
         let deferreturn = deferreturn.and_then(|index| symbols.functions().get(index as usize));
         let deferreturn = deferreturn.map(|f| module.bias.wrapping_add(f.offset()));
         let sweeps = segments.iter().map(|_| OnceCell::new()).collect();
@@ -139,6 +150,7 @@ impl ModuleText {
             segments,
             functions,
             deferreturn,
+            goroutines,
             cold_parts,
             sweeps,
             unusual: OnceCell::new(),
@@ -216,6 +228,27 @@ impl ModuleText {
             let from = sweep.indirect_jumps.partition_point(|&at| at < known.start);
             sweep.indirect_jumps.get(from).is_some_and(|&at| at < known.end)
         })
+    }
+
+    /// The instructions by which a function of Go's looks whether its stack is large enough: its runtime
+    /// does not interrupt them. Their starts are in this range.
+    fn stack_check(&self, known: &Known) -> Range<u64> {
+        /// Where a goroutine's description has the end of its stack.
+        const STACK_GUARD: u64 = 16;
+        const LONGEST: usize = 6;
+        let mut at = known.start;
+        let mut has_compared = false;
+        for _ in 0..LONGEST {
+            let Some(instruction) = self.decode(at) else { break };
+            match instruction.mnemonic() {
+                Mnemonic::Cmp => has_compared |= instruction.memory_displacement64() == STACK_GUARD,
+                Mnemonic::Jbe if has_compared => return known.start..at + 1,
+                Mnemonic::Jb | Mnemonic::Mov | Mnemonic::Lea | Mnemonic::Sub => {}
+                _ => break,
+            }
+            at = instruction.next_ip();
+        }
+        known.start..known.start
     }
 
     /// The instruction at an address.
@@ -432,6 +465,14 @@ impl plan::Terrain for FunctionTerrain<'_> {
             || self.graph.is_some_and(|g| g.tables.iter().any(|t| t.targets.contains(&at)))
     }
 
+    fn is_waited_at(&self, at: u64) -> bool {
+        self.text.function(at).is_some_and(|known| {
+            known.is_preemptible
+                && self.text.goroutines.is_none()
+                && !self.text.stack_check(&known).contains(&at)
+        })
+    }
+
     fn is_certain(&self) -> bool {
         self.graph.is_some_and(Graph::is_complete)
     }
@@ -498,9 +539,23 @@ fn read_segments(pid: Tid, module: &Module) -> Result<Vec<Segment>> {
     Ok(segments)
 }
 
+/// Whether a name of a program that has Go in it is Go's: with a package. Compilers of C put a point only
+/// before words of their own.
+fn is_name_of_go(name: &str) -> bool {
+    const OTHERS: [&str; 6] = ["cold", "part", "isra", "constprop", "lto_priv", "llvm"];
+    name.split_once('.').is_some_and(|(package, rest)| {
+        !package.is_empty() && !OTHERS.iter().any(|word| rest.starts_with(word))
+    })
+}
+
 type Functions = (Vec<Known>, HashMap<u64, Vec<Range<u64>>>);
 
-fn known_functions(table: &FunctionTable, bias: u64, segments: &[Segment]) -> Functions {
+fn known_functions(
+    table: &FunctionTable,
+    bias: u64,
+    segments: &[Segment],
+    has_go: bool,
+) -> Functions {
     let mut functions: Vec<Known> = Vec::with_capacity(table.len());
     let mut by_name: HashMap<&str, u64> = HashMap::new();
     let mut cold: Vec<(&str, Range<u64>)> = Vec::new();
@@ -518,6 +573,8 @@ fn known_functions(table: &FunctionTable, bias: u64, segments: &[Segment]) -> Fu
             || NEVER_RETURN_PREFIXES.iter().any(|prefix| base.starts_with(prefix));
         let size = function.size();
         let end = if size == 0 || size > LONGEST { start } else { start + size };
+        let is_go =
+            function.origin() == Origin::GoTable || has_go && !is_stub && is_name_of_go(name);
         let is_cold = name.contains(".cold");
         if is_cold {
             cold.push((name.split(".cold").next().unwrap_or(name), start..end));
@@ -531,7 +588,8 @@ fn known_functions(table: &FunctionTable, bias: u64, segments: &[Segment]) -> Fu
             is_entered_inside: ENTERED_INSIDE.contains(&name),
             returns: !never,
             is_stub,
-            is_go: function.origin() == Origin::GoTable,
+            is_go,
+            is_preemptible: is_go && !UNPREEMPTIBLE.iter().any(|prefix| name.starts_with(prefix)),
         });
     }
     functions.sort_unstable_by_key(|f| f.start);
