@@ -31,10 +31,23 @@ pub fn report(cpu: &CpuReport) {
 
 /// The state components that the kernel has enabled. Only where it has enabled `xsave`.
 pub fn xgetbv() -> u64 {
+    // SAFETY: the caller knows of OSXSAVE.
+    unsafe { extended_control(0) }
+}
+
+/// Those that are not in their initial state. Only where tiles are enabled: processors that have them
+/// have this, too.
+#[cfg(feature = "clone")]
+pub fn in_use() -> u64 {
+    // SAFETY: the caller knows of tiles.
+    unsafe { extended_control(1) }
+}
+
+unsafe fn extended_control(number: u32) -> u64 {
     let (low, high): (u32, u32);
-    // SAFETY: the caller knows of OSXSAVE; the instruction reads a register and writes two.
+    // SAFETY: the caller knows that there is such a register; the instruction writes two others.
     unsafe {
-        asm!("xgetbv", in("ecx") 0, out("eax") low, out("edx") high, options(nomem, nostack));
+        asm!("xgetbv", in("ecx") number, out("eax") low, out("edx") high, options(nomem, nostack));
     }
     u64::from(high) << 32 | u64::from(low)
 }

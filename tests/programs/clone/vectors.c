@@ -43,14 +43,24 @@
 #define THIRTY_TWO(X)                                                                               \
     SIXTEEN(X) X(16) X(17) X(18) X(19) X(20) X(21) X(22) X(23) X(24) X(25) X(26) X(27) X(28) X(29) X(30) X(31)
 
-#define CARRIER(name, load, store)                                                                  \
+/* A signal that comes while a system call is made. */
+static int own_tid __attribute__((used));
+#define SIGNAL                                                                                      \
+    "push %rdi\n push %rsi\n"                                                                       \
+    "mov own_tid(%rip), %edi\n mov $10, %esi\n mov $200, %eax\n"                                    \
+    "syscall\n"                                                                                     \
+    "pop %rsi\n pop %rdi\n"
+
+#define CARRIER(name, load, way, store)                                                             \
     ASSEMBLY static void name(const void *from __attribute__((unused)), void *to __attribute__((unused)), \
                               long rounds __attribute__((unused))) {                                \
-        asm(load TRAVEL store "ret");                                                               \
+        asm(load way store "ret");                                                                  \
     }
-CARRIER(carry_zmm, THIRTY_TWO(LOAD) EIGHT(LOAD_MASK), THIRTY_TWO(STORE) EIGHT(STORE_MASK))
-CARRIER(carry_ymm, SIXTEEN(LOAD_YMM), SIXTEEN(STORE_YMM))
-CARRIER(carry_xmm, SIXTEEN(LOAD_XMM), SIXTEEN(STORE_XMM))
+CARRIER(carry_zmm, THIRTY_TWO(LOAD) EIGHT(LOAD_MASK), TRAVEL, THIRTY_TWO(STORE) EIGHT(STORE_MASK))
+CARRIER(carry_ymm, SIXTEEN(LOAD_YMM), TRAVEL, SIXTEEN(STORE_YMM))
+CARRIER(carry_xmm, SIXTEEN(LOAD_XMM), TRAVEL, SIXTEEN(STORE_XMM))
+CARRIER(signal_zmm, THIRTY_TWO(LOAD) EIGHT(LOAD_MASK), SIGNAL, THIRTY_TWO(STORE) EIGHT(STORE_MASK))
+CARRIER(signal_ymm, SIXTEEN(LOAD_YMM), SIGNAL, SIXTEEN(STORE_YMM))
 
 static void carried(void (*carry)(const void *, void *, long), int registers, size_t size, size_t masks) {
     static uint8_t from[2048 + 64], to[2048 + 64];
@@ -68,6 +78,16 @@ CASE(ymm) {
 }
 CASE(zmm) {
     if (__builtin_cpu_supports("avx512bw")) carried(carry_zmm, 32, 64, 64);
+}
+
+static volatile int signals;
+static void on_signal(int number) { signals += number == SIGUSR1; }
+CASE(past_signals) {
+    signal(SIGUSR1, on_signal);
+    own_tid = (int)syscall(SYS_gettid);
+    if (__builtin_cpu_supports("avx")) carried(signal_ymm, 16, 32, 0);
+    if (__builtin_cpu_supports("avx512bw")) carried(signal_zmm, 32, 64, 64);
+    printf("%d\n", signals);
 }
 
 /* A stack that is deep, with the old vectors in it. */

@@ -580,6 +580,11 @@ unsafe fn enter_handler(
 
 /// What `fxsave` writes; the head of what `xsave` writes beyond it follows.
 const LEGACY: usize = 512;
+const HEAD: usize = 64;
+/// The first part of a vector state that is behind its head.
+const FIRST_BEYOND: u32 = 2;
+/// What the kernel has room for only once a thread has used it; it takes no larger state before.
+const TILES: u64 = 1 << 18;
 /// Where, in what the processor leaves free, the kernel describes a saved state, and how that begins.
 const DESCRIBED: u64 = 464;
 const MAGIC: u32 = 0x4650_5853;
@@ -626,15 +631,25 @@ impl VectorState {
     /// theirs.
     fn save(kept: &[u128; 16]) -> Self {
         let mut state = Self([0; 16 << 10]);
-        let features = cpu::xgetbv();
-        let size = core::arch::x86_64::__cpuid_count(0xd, 0).ebx as usize;
+        let mut features = cpu::xgetbv();
+        if features & TILES != 0 {
+            features &= cpu::in_use() | !TILES;
+        }
+        let last = features.ilog2();
+        let size = if last >= FIRST_BEYOND {
+            let part = core::arch::x86_64::__cpuid_count(0xd, last);
+            (part.ebx + part.eax) as usize
+        } else {
+            LEGACY + HEAD
+        };
         if size + 4 > state.0.len() {
             fail("the vector state is too large");
         }
         let at = state.at();
         // SAFETY: there is room for it, aligned; the head is zero.
         unsafe {
-            core::arch::asm!("xsave64 [{}]", in(reg) at, in("eax") u32::MAX, in("edx") u32::MAX);
+            let (low, high) = (features as u32, (features >> 32) as u32);
+            core::arch::asm!("xsave64 [{}]", in(reg) at, in("eax") low, in("edx") high);
             *((at + LEGACY as u64) as *mut u64) |= 2;
             *((at + 160) as *mut [u128; 16]) = *kept;
             let software = (at + DESCRIBED) as *mut u32;
