@@ -111,6 +111,7 @@ FAULTING(port, FAULT "out %al, $0x80\n")
 FAULTING(control_register, FAULT "mov %cr0, %rax\n")
 FAULTING(interrupt, FAULT "int $0x21\n")
 FAULTING(disable, FAULT "cli\n")
+FAULTING(too_long, FAULT ".fill 15, 1, 0x66\n nop\n")
 CASE(privileged) {
     catch_all();
     for (int i = 0; i < OFTEN; i++) {
@@ -119,6 +120,7 @@ CASE(privileged) {
         expect(control_register, 1, 2, 3, SIGSEGV, SI_KERNEL, 0, 0);
         expect(interrupt, 1, 2, 3, SIGSEGV, SI_KERNEL, 0, 0);
         expect(disable, 1, 2, 3, SIGSEGV, SI_KERNEL, 0, 0);
+        expect(too_long, 1, 2, 3, SIGSEGV, SI_KERNEL, 0, 0);
     }
     printf("%d\n", faults);
 }

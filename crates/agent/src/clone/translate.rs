@@ -16,6 +16,8 @@ use iced_x86::{
 
 /// The most instructions of a block.
 const LONGEST: usize = 96;
+/// The most bytes of an instruction.
+const LONGEST_INSTRUCTION: usize = 15;
 /// The most bytes that an instruction takes in the clone, and in its cold part.
 pub const MOST_HOT: usize = 128;
 pub const MOST_COLD: usize = 128;
@@ -235,7 +237,12 @@ impl Translator<'_> {
                 }
                 // Whatever it is, the processor shall say so, at this address.
                 let before = self.out.here();
-                self.out.bytes(&[0x0f, 0x0b]);
+                if instruction.len() == LONGEST_INSTRUCTION {
+                    // What is too long is not undefined but forbidden.
+                    self.out.bytes(&source.bytes[offset..offset + LONGEST_INSTRUCTION]);
+                } else {
+                    self.out.bytes(&[0x0f, 0x0b]);
+                }
                 self.record(Kind::Copied, 1, before);
                 self.block.end = address + 1;
                 return Some(());
