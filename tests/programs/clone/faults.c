@@ -202,7 +202,8 @@ static void on_bad_code(int number, siginfo_t *given, void *context) {
 }
 static void try_code(void *code, int number, int kind) {
     if (sigsetjmp(place, 1) == 0) {
-        asm volatile("lea 1f(%%rip), %%rax\n mov %%rax, %1\n sub $128, %%rsp\n call *%0\n 1: add $128, %%rsp"
+        asm volatile("lea 1f(%%rip), %%rax\n mov %%rax, %1\n mov $77, %%ecx\n"
+                     "sub $128, %%rsp\n call *%0\n 1: add $128, %%rsp"
                      : : "r"(code), "m"(marks[0])
                      : "rax", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11", "memory", "cc");
         wrong("that went well");
@@ -211,6 +212,8 @@ static void try_code(void *code, int number, int kind) {
     SAME(info.si_code, kind);
     SAME(info.si_addr, code);
     SAME(registers[REG_RIP], code);
+    SAME(registers[REG_RAX], marks[0]);
+    SAME(registers[REG_RCX], 77);
     SAME(top, marks[0]);
 }
 CASE(code_that_is_not_there) {

@@ -61,7 +61,7 @@ impl Tables {
         unsafe {
             core::ptr::write_volatile(self.first_of(address), entry);
             let second = self.second_of(address);
-            core::ptr::write_volatile(second, 0);
+            core::ptr::write_volatile(second, self.nobody(second));
             core::ptr::write_volatile(second.add(1), entry);
             core::ptr::write_volatile(second, address);
         }
@@ -74,7 +74,7 @@ impl Tables {
             core::ptr::write_volatile(self.first_of(address), missing());
             let second = self.second_of(address);
             if *second == address {
-                core::ptr::write_volatile(second, 0);
+                core::ptr::write_volatile(second, self.nobody(second));
             }
         }
     }
@@ -87,11 +87,19 @@ impl Tables {
             // What is zero already need not be touched.
             let second = core::slice::from_raw_parts_mut(self.second() as *mut [u64; 2], SECOND);
             second.iter_mut().filter(|entry| entry[0] != 0).for_each(|entry| entry[0] = 0);
+            let first = self.second_of(0);
+            *first = self.nobody(first);
         }
     }
 
     fn first_of(&self, address: u64) -> *mut u64 {
         (self.at + (address as usize & (FIRST - 1)) * 8) as *mut u64
+    }
+
+    /// The address of an entry of the second table that is nobody's: one whose entry is another. Programs
+    /// do go to address zero.
+    fn nobody(&self, entry: *mut u64) -> u64 {
+        u64::from(entry == self.second_of(0))
     }
 
     fn second_of(&self, address: u64) -> *mut u64 {
