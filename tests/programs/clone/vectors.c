@@ -193,6 +193,25 @@ CASE(gs) {
     CHECK(errno == EPERM);
 }
 
+/* Addresses that only look like gs's, and such as stand in the instruction; the halves of the base. */
+CASE(gs_in_odd_forms) {
+    static uint64_t block[8] = {10, 20, 30};
+    CHECK(prctl_arch(ARCH_SET_GS, block) == 0);
+    for (int i = 0; i < 1000; i++) {
+        uint64_t address, value;
+        asm volatile(".byte 0x65\n lea 8(%1), %0" : "=r"(address) : "r"(block));
+        SAME(address, (uint64_t)(block + 1));
+        asm volatile("movabs %%gs:16, %%rax" : "=a"(value));
+        SAME(value, 30);
+        asm volatile("movabs %%eax, %%gs:24" : : "a"(i) : "memory");
+        SAME(block[3], (uint64_t)i);
+    }
+    if (!(getauxval(AT_HWCAP2) & 2)) return;
+    SAME(_readgsbase_u32(), (uint32_t)(uint64_t)block);
+    _writegsbase_u32(0x12345678);
+    SAME(_readgsbase_u64(), 0x12345678);
+}
+
 static void *own_gs(void *number) {
     uint64_t block[4] = {(uint64_t)number}, seen;
     prctl_arch(ARCH_SET_GS, block);

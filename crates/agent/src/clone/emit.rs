@@ -68,6 +68,25 @@ impl Out {
         self.u32(offset as u32);
     }
 
+    /// `mov gs:[offset], register`, of 32 bits
+    pub fn save_half(&mut self, register: u8, offset: usize) {
+        self.bytes(&[0x65, 0x40 | (register >> 3) << 2, 0x89, (register & 7) << 3 | 4, 0x25]);
+        self.u32(offset as u32);
+    }
+
+    /// `mov register, gs:[offset]`, of 32 bits
+    pub fn load_half(&mut self, register: u8, offset: usize) {
+        self.bytes(&[0x65, 0x40 | (register >> 3) << 2, 0x8b, (register & 7) << 3 | 4, 0x25]);
+        self.u32(offset as u32);
+    }
+
+    /// `mov dword ptr gs:[offset], 0`
+    pub fn clear_half(&mut self, offset: usize) {
+        self.bytes(&[0x65, 0xc7, 0x04, 0x25]);
+        self.u32(offset as u32);
+        self.u32(0);
+    }
+
     /// `mov register, constant`
     pub fn constant(&mut self, register: u8, value: u64) {
         self.bytes(&[0x48 | register >> 3, 0xb8 | register & 7]);

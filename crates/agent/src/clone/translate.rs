@@ -447,7 +447,10 @@ impl Translator<'_> {
     /// An instruction that does not branch.
     fn plain(&mut self, instruction: &Instruction, rest: &[u8], displacement: usize) -> Kind {
         let bytes = &rest[..instruction.len()];
-        if instruction.segment_prefix() == Register::GS || names_gs_base(instruction.code()) {
+        // An address that is only computed has no segment.
+        let by_gs = instruction.segment_prefix() == Register::GS
+            && instruction.mnemonic() != iced_x86::Mnemonic::Lea;
+        if by_gs || names_gs_base(instruction.code()) {
             return self.by_gs(instruction, bytes);
         }
         if !instruction.is_ip_rel_memory_operand() {
@@ -492,6 +495,11 @@ impl Translator<'_> {
         match instruction.code() {
             Code::Rdgsbase_r64 => self.out.load(register, at!(gs_base)),
             Code::Wrgsbase_r64 => self.out.save(register, at!(gs_base)),
+            Code::Rdgsbase_r32 => self.out.load_half(register, at!(gs_base)),
+            Code::Wrgsbase_r32 => {
+                self.out.save_half(register, at!(gs_base));
+                self.out.clear_half(at!(gs_base) + 4);
+            }
             _ => return self.through_gs(instruction, bytes),
         }
         Kind::Copied
@@ -509,6 +517,7 @@ impl Translator<'_> {
         address.set_op1_kind(iced_x86::OpKind::Memory);
         address.set_segment_prefix(Register::None);
         let mut changed = *instruction;
+        changed.set_code(with_registers(instruction.code()));
         changed.set_segment_prefix(Register::None);
         point_to(&mut changed, place);
         let mut encoder = Encoder::new(64);
@@ -524,6 +533,10 @@ impl Translator<'_> {
         self.out.save(base, at!(far_too));
         if instruction.is_ip_rel_memory_operand() {
             self.out.constant(place, instruction.ip_rel_memory_address());
+        } else if instruction.memory_base() == Register::None
+            && instruction.memory_index() == Register::None
+        {
+            self.out.constant(place, instruction.memory_displacement64());
         } else {
             self.out.bytes(&lea);
         }
@@ -616,8 +629,27 @@ fn point_to(instruction: &mut Instruction, register: u8) {
     instruction.set_memory_displ_size(0);
 }
 
+/// The form of an instruction whose memory can be where a register points: those that hold the whole of an
+/// address have another.
+fn with_registers(code: Code) -> Code {
+    match code {
+        Code::Mov_AL_moffs8 => Code::Mov_r8_rm8,
+        Code::Mov_AX_moffs16 => Code::Mov_r16_rm16,
+        Code::Mov_EAX_moffs32 => Code::Mov_r32_rm32,
+        Code::Mov_RAX_moffs64 => Code::Mov_r64_rm64,
+        Code::Mov_moffs8_AL => Code::Mov_rm8_r8,
+        Code::Mov_moffs16_AX => Code::Mov_rm16_r16,
+        Code::Mov_moffs32_EAX => Code::Mov_rm32_r32,
+        Code::Mov_moffs64_RAX => Code::Mov_rm64_r64,
+        _ => code,
+    }
+}
+
 fn names_gs_base(code: Code) -> bool {
-    matches!(code, Code::Rdgsbase_r64 | Code::Wrgsbase_r64)
+    matches!(
+        code,
+        Code::Rdgsbase_r32 | Code::Rdgsbase_r64 | Code::Wrgsbase_r32 | Code::Wrgsbase_r64
+    )
 }
 
 /// A register without which the instruction can do, other than one that is taken: one that needs no prefix.
