@@ -45,14 +45,38 @@ pub struct State {
     pub vectors: Vec<u8>,
     /// The signal that ended the run.
     pub signal: i32,
+    pub fault: Fault,
 }
+
+/// What the kernel says of a signal beyond its number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fault {
+    pub code: i32,
+    /// The address that the signal is about.
+    pub address: u64,
+    /// Which exception it was, and what the processor said of it.
+    pub exception: u64,
+    pub error: u64,
+    /// The address that could not be reached, if that was it.
+    pub unreached: u64,
+}
+
+/// The exception that memory causes.
+const PAGE_FAULT: u64 = 14;
 
 impl State {
     pub fn new() -> Self {
         let mut vectors = vec![0; VECTOR_STATE];
         vectors[0..2].copy_from_slice(&0x37f_u16.to_le_bytes());
         vectors[24..28].copy_from_slice(&0x1f80_u32.to_le_bytes());
-        Self { registers: [0; 16], flags: 0x202, rip: 0, vectors, signal: 0 }
+        Self {
+            registers: [0; 16],
+            flags: 0x202,
+            rip: 0,
+            vectors,
+            signal: 0,
+            fault: Fault::default(),
+        }
     }
 
     /// Sets all vector registers, eight bytes at a time.
@@ -173,7 +197,7 @@ pub fn run(start: &State) -> State {
     }
 }
 
-extern "C" fn handle(signal: i32, _: *mut libc::siginfo_t, context: *mut libc::ucontext_t) {
+extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::ucontext_t) {
     let running = RUNNING.load(Ordering::SeqCst);
     if signal == libc::SIGVTALRM {
         let count = COUNT.load(Ordering::SeqCst);
@@ -188,6 +212,7 @@ extern "C" fn handle(signal: i32, _: *mut libc::siginfo_t, context: *mut libc::u
         if running {
             store(context, guest);
             guest.signal = signal;
+            guest.fault = fault(&*info, context);
             load(context, host);
         } else {
             store(context, host);
@@ -195,6 +220,19 @@ extern "C" fn handle(signal: i32, _: *mut libc::siginfo_t, context: *mut libc::u
         }
     }
     RUNNING.store(!running, Ordering::SeqCst);
+}
+
+fn fault(info: &libc::siginfo_t, context: &libc::ucontext_t) -> Fault {
+    let register = |number: i32| context.uc_mcontext.gregs[number as usize] as u64;
+    let exception = register(libc::REG_TRAPNO);
+    Fault {
+        code: info.si_code,
+        // SAFETY: every signal that comes here but the clock's has one.
+        address: unsafe { info.si_addr() } as u64,
+        exception,
+        error: register(libc::REG_ERR),
+        unreached: if exception == PAGE_FAULT { register(libc::REG_CR2) } else { 0 },
+    }
 }
 
 /// Copies a context to a state. Parts that are in their initial state are written as such.

@@ -1,0 +1,76 @@
+"""Random code, alone and as a clone: the same state after each block.
+
+``WEFT_CASES`` says how many blocks there are; a million is the long form.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.clone import SMALL_CACHE, cloned, outcome
+from tests.e2e.harness import need
+
+BLOCKS = int(os.environ.get("WEFT_CASES", "20000"))
+SEED = 5
+PATIENCE = 120.0 + BLOCKS / 1000
+ROOT = Path(__file__).parent.parent.parent
+ENDLESS = "endless"
+
+
+@pytest.fixture(scope="module")
+def random_blocks() -> Path:
+    """The program that makes and runs blocks: ``crates/code/examples/random_blocks``."""
+    need("cargo")
+    command = ["cargo", "build", "--locked", "--message-format", "json"]
+    done = subprocess.run(
+        [*command, "--package", "weft-code", "--example", "random_blocks"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    messages = [json.loads(line) for line in done.stdout.splitlines()]
+    [program] = [message["executable"] for message in messages if message.get("executable")]
+    return Path(program)
+
+
+@pytest.fixture(scope="module")
+def forms(random_blocks: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The encodings that this processor knows."""
+    path = tmp_path_factory.mktemp("blocks") / "forms"
+    found = outcome([random_blocks, "forms"])
+    assert found.status == 0, found.stderr
+    path.write_text(found.stdout)
+    return path
+
+
+@pytest.mark.parametrize(("options", "share"), [((), 1), (SMALL_CACHE, 4)], ids=["usual", "small"])
+@pytest.mark.watchdog(3 * PATIENCE)
+def test_every_block_leaves_the_same_state(
+    random_blocks: Path, forms: Path, options: tuple[str, ...], share: int
+) -> None:
+    def blocks(what: str, number: int, *prefix: str) -> str:
+        command: list[str | Path] = [*prefix, random_blocks, what, forms, str(SEED), str(number)]
+        done = outcome(command, PATIENCE)
+        assert done.status == 0, done
+        print(done.stderr)
+        return done.stdout
+
+    prefix = cloned(*options)
+    count = BLOCKS // share
+    alone = blocks("run", count).splitlines()
+    as_clone = blocks("run", count, *prefix).splitlines()
+    assert len(alone) == len(as_clone) == count
+    pairs = enumerate(zip(alone, as_clone, strict=True))
+    different = [number for number, pair in pairs if len({*pair, ENDLESS}) == 3]
+    if different:
+        first = different[0]
+        one, other = blocks("show", first).splitlines(), blocks("show", first, *prefix).splitlines()
+        code = [line for line in one if line.startswith("3000")]
+        found = difflib.unified_diff(one, other, "alone", "clone", n=0, lineterm="")
+        pytest.fail("\n".join([f"{len(different)}: {different[:20]}", *code, *found]))
