@@ -531,6 +531,22 @@ CASE(nested) {
     ticks(0);
 }
 
+/* Backwards through system calls: whoever is interrupted on the way back has the program's flags already. */
+static void counted(int number, siginfo_t *given, void *context) {
+    (void)number, (void)given, (void)context;
+    handled++;
+}
+CASE(backwards) {
+    install(SIGALRM, counted, 0);
+    ticks(50);
+    while (handled < or_else(amount, 5000)) {
+        long result = SYS_getppid;
+        asm volatile("std\n syscall\n cld" : "+a"(result) : : "rcx", "r11", "memory", "cc");
+        SAME(result, getppid());
+    }
+    ticks(0);
+}
+
 /* Signals while memory is mapped, code is made and threads come and go: the agent's busy hours. */
 static void *brief(void *unused) { return unused; }
 CASE(busy) {

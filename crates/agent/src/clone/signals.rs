@@ -48,6 +48,9 @@ mod fault {
 /// The most bytes of an instruction.
 const LONGEST: u64 = 15;
 
+/// Flags of which none is set, as far as the processor lets that be.
+const NO_FLAGS: u64 = 2;
+
 const EPERM: isize = -1;
 const ENOMEM: isize = -12;
 const MINSIGSTKSZ: u64 = 2048;
@@ -454,6 +457,8 @@ fn interrupted_agent(thread: &mut Thread, signal: usize, info: &[u64; 16], conte
         let resume = switch::resume as *const () as u64;
         if (resume..at(&switch::weft_resume_end)).contains(&pc) {
             context.rip = resume;
+            // They may be the program's already, with which the agent cannot work.
+            context.rflags = NO_FLAGS;
         } else if (at(&switch::weft_call_begin)..=at(&switch::weft_call_instruction)).contains(&pc)
         {
             context.rip = at(&switch::weft_call_abandoned);
