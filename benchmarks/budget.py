@@ -2,15 +2,16 @@
 
     python benchmarks/budget.py [--seconds N]
 
-Three programs do the same work again and again: alone, with weft in them, which counts the calls of
-a hot function, and alone again. Printed are the ratio of the best times, each long enough for
-several moments, and whether the interval that weft reports holds the true number, which is known
-from counting without a budget.
+Of three programs two copies do the same work at the same time, again and again. In one of them weft
+counts the calls of a hot function for a while. Printed are how much longer it takes then, by the
+medians of what it takes beside the other, and whether the interval that weft reports holds the true
+number, which is known from counting without a budget.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -75,43 +77,66 @@ def programs(folder: Path) -> list[Work]:
     ]
 
 
+class Copy:
+    """One of two copies of a program, on a processor of its own."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self.process = subprocess.Popen(
+            work.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
+        assert self.process.stdout
+        self.process.stdout.readline()
+
+    def begin(self, processor: int) -> None:
+        os.sched_setaffinity(self.process.pid, {processor})
+        print(self._work.piece, file=self.process.stdin, flush=True)
+
+    def end(self) -> float:
+        assert self.process.stdout
+        return int(self.process.stdout.readline()) / 1e9
+
+
+def pairs(one: Copy, other: Copy, seconds: float) -> list[float]:
+    """Have both do the same at the same time; return how long the first took, by the other.
+
+    They change places each time: processors are not alike, and others use them, too.
+    """
+    first, second = sorted(os.sched_getaffinity(0))[:2]
+    end = time.monotonic() + seconds
+    ratios: list[float] = []
+    while time.monotonic() < end or len(ratios) % 2:
+        one.begin(first)
+        other.begin(second)
+        ratios.append(one.end() / other.end())
+        first, second = second, first
+    return ratios
+
+
 def measure(work: Work, seconds: float) -> str:
-    with subprocess.Popen(
-        work.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
-    ) as process:
-        assert process.stdin and process.stdout
-        process.stdout.readline()
-
-        def piece() -> float:
-            assert process.stdin and process.stdout
-            print(work.piece, file=process.stdin, flush=True)
-            return int(process.stdout.readline()) / 1e9
-
-        def pieces(seconds: float) -> list[float]:
-            end = time.monotonic() + seconds
-            found = [piece()]
-            while time.monotonic() < end:
-                found.append(piece())
-            return found
-
-        with weft.attach(process.pid) as session:
+    one, other = Copy(work), Copy(work)
+    try:
+        with weft.attach(one.process.pid) as session:
             # Without a budget it counts exactly.
             exact = session.metric("calls", work.focus)
-            piece()
+            one.begin(min(os.sched_getaffinity(0)))
+            one.end()
             calls = exact.value
             assert isinstance(calls, int) and calls
-        alone = pieces(seconds / 2)
-        with weft.attach(process.pid) as session:
+        alone = pairs(one, other, seconds / 2)
+        with weft.attach(one.process.pid) as session:
             session.metrics.keep_within(BUDGET)
             metric = session.metric("calls", work.focus)
-            woven = pieces(seconds)
+            woven = pairs(one, other, seconds)
             value, interval, shed = metric.value, metric.interval, metric.shed
-        alone += pieces(seconds / 2)
-        process.kill()
+        alone += pairs(one, other, seconds / 2)
+    finally:
+        one.process.kill()
+        other.process.kill()
     assert isinstance(value, int)
     truth = calls * len(woven)
     low, high = (interval.low, interval.high) if interval else (value, value)
-    ratio = min(woven) / min(alone)
+    ratio = median(woven) / median(alone)
     share = 100.0 if shed is None else 100 * shed.share
     return (
         f"{work.name:14}{100 * (ratio - 1):+6.2f}% time, measured {share:.1f}% of it; "
@@ -124,7 +149,7 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--seconds", type=float, default=60, help="how long for each program")
     seconds = arguments.parse_args().seconds
-    print(f"budget {100 * BUDGET:.0f}%, best of {seconds:.0f} s each")
+    print(f"budget {100 * BUDGET:.0f}%, medians of {seconds:.0f} s each")
     with tempfile.TemporaryDirectory(prefix="weft-") as folder:
         for work in programs(Path(folder)):
             print(measure(work, seconds), flush=True)

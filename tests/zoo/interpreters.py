@@ -15,7 +15,6 @@ def _java(name: str, options: str, does: str, short: bool = False) -> Exhibit:
         packages="openjdk-17-jre-headless",
         does=does,
         prepare=("javac -d out Work.java",),
-        known="the virtual machine crashes now and then; not understood yet",
         commands=(f"java {options} {QUIET_JAVA} 200000".replace("  ", " "),),
         scripts=("Work.java",),
         inputs=TEXT,
