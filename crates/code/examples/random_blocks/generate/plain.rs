@@ -93,6 +93,14 @@ impl Generator<'_> {
         {
             return None;
         }
+        // Two operands that are addresses of 32 bits: nobody can make one of them wider.
+        let is_pair = matches!(
+            instruction.mnemonic(),
+            Mnemonic::Movdir64b | Mnemonic::Enqcmd | Mnemonic::Enqcmds
+        );
+        if is_pair && instruction.memory_base() == Register::EIP {
+            return None;
+        }
         let info = self.factory.info(&instruction).clone();
         let writes = |register: Register| {
             use OpAccess::{CondWrite, ReadCondWrite, ReadWrite, Write};
@@ -363,12 +371,15 @@ fn has_repeat(instruction: &Instruction) -> bool {
     instruction.has_rep_prefix() || instruction.has_repe_prefix() || instruction.has_repne_prefix()
 }
 
-/// What depends on where the process has its own things, or where x87's last instruction was.
+/// What depends on where the process has its own things, where x87's last instruction was, or on how well the kernel
+/// plays the processor.
 fn is_incomparable(instruction: &Instruction) -> bool {
     use Mnemonic::*;
     matches!(
         instruction.mnemonic(),
         Rdfsbase
+            | Sldt
+            | Str
             | Xgetbv
             | Fnstenv
             | Fstenv
