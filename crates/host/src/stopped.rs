@@ -9,6 +9,9 @@ use std::time::{Duration, Instant};
 
 /// How long a thread may take to stop. One that is in the kernel cannot before it comes out.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How often that is repeated for a thread that could run, but has not had its turn: on a machine that is
+/// busy, or was paused itself.
+const ROUNDS: u32 = 10;
 /// How long one of several threads may take to stop that would all do.
 const IMPATIENCE: Duration = Duration::from_millis(20);
 /// How long to sleep when no thread has anything to report.
@@ -164,7 +167,8 @@ impl Stopped {
 
     /// Waits until these seized and interrupted threads are stopped.
     fn await_stops(&mut self, mut waiting: Vec<Tid>, patience: Duration) -> Result<()> {
-        let deadline = Instant::now() + patience;
+        let mut deadline = Instant::now() + patience;
+        let mut rounds = 1;
         while !waiting.is_empty() {
             let mut progress = false;
             let mut still = Vec::with_capacity(waiting.len());
@@ -195,8 +199,15 @@ impl Stopped {
             waiting = still;
             if !progress && !waiting.is_empty() {
                 if Instant::now() > deadline {
-                    self.unstoppable.extend(in_the_kernel(self.pid, &waiting)?);
-                    return Ok(());
+                    if rounds == ROUNDS || !waiting.iter().any(|&tid| is_runnable(tid)) {
+                        self.unstoppable.extend(in_the_kernel(self.pid, &waiting)?);
+                        return Ok(());
+                    }
+                    rounds += 1;
+                    deadline += patience;
+                    for &tid in &waiting {
+                        let _ = ptrace::interrupt(tid);
+                    }
                 }
                 std::thread::sleep(NAP);
             }
@@ -262,7 +273,8 @@ impl Stopped {
     /// Stops the guarded threads that no longer sleep. One that has run into a breakpoint for which
     /// `is_ours` holds is put back before it.
     pub fn stop_awake(&mut self, is_ours: impl Fn(TargetAddr) -> bool) -> Result<()> {
-        let deadline = Instant::now() + PATIENCE;
+        let mut deadline = Instant::now() + PATIENCE;
+        let mut rounds = 1;
         loop {
             let mut asleep = Vec::new();
             let mut awake = Vec::new();
@@ -279,8 +291,13 @@ impl Stopped {
                 loop {
                     match ptrace::poll(tid).map_err(|e| ptrace::failed("wait for", tid, &e))? {
                         None if Instant::now() > deadline => {
-                            self.unstoppable.extend(in_the_kernel(self.pid, &[tid])?);
-                            break;
+                            if rounds == ROUNDS || !is_runnable(tid) {
+                                self.unstoppable.extend(in_the_kernel(self.pid, &[tid])?);
+                                break;
+                            }
+                            rounds += 1;
+                            deadline += PATIENCE;
+                            let _ = ptrace::interrupt(tid);
                         }
                         None => std::thread::sleep(NAP),
                         Some(Event::Stop(_)) => {
@@ -321,6 +338,7 @@ impl Stopped {
                             break;
                         }
                         Some(Event::SystemCall | Event::Exec | Event::Other(_)) => {
+                            let _ = ptrace::interrupt(tid);
                             let _ = ptrace::resume(tid, 0);
                         }
                     }
@@ -465,6 +483,11 @@ fn is_asleep(tid: Tid) -> bool {
     // of a fork, say. And one that is about to fork may have copied the code already.
     proc::sleeping_call(tid).is_some_and(|call| !copies_memory(tid, &call))
         && proc::stat(tid).is_ok_and(|stat| stat.state != 't')
+}
+
+/// Whether a thread waits for nothing but its turn.
+fn is_runnable(tid: Tid) -> bool {
+    proc::stat(tid).is_ok_and(|stat| stat.state == 'R')
 }
 
 /// How the thread would notice that it was stopped.

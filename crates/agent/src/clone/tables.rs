@@ -13,8 +13,9 @@ const SECOND: usize = 1 << SECOND_BITS;
 const SIZE: usize = FIRST * 8 + SECOND * 16;
 /// Spreads addresses over the second table.
 pub const FACTOR: i32 = 0x9e37_79b1_u32 as i32;
-/// Where they may be: below two gigabytes.
-const PLACES: [usize; 4] = [0x10_0000, 0x20_0000, 0x6000_0000, 0x7e00_0000];
+/// Where they may be: below two gigabytes, and best where programs of old, and those that load others, have
+/// nothing.
+const PLACES: [usize; 4] = [0x7e00_0000, 0x6000_0000, 0x20_0000, 0x10_0000];
 
 /// Both tables.
 #[derive(Debug)]
