@@ -82,6 +82,7 @@ soak: release  ## The long forms of slow tests: thousands of attaches, kills, pr
 	$(PY) -m tests.soak.takeover --long
 	$(PY) -m tests.cpython --long
 	WEFT_TORTURE=long $(PY) -m pytest -q tests/e2e/test_clone_torture.py
+	WEFT_CASES=1000000 $(PY) -m pytest -q tests/e2e/test_clone_lockstep.py
 	$(PY) -m tests.own_tests
 	WEFT_CASES=10000 $(PY) -m pytest -q tests/unit -k "survived or space_changes"
 	WEFT_CASES=1000000 cargo test --locked --release -p weft-snippet --test differential

@@ -1,4 +1,4 @@
-"""Random code, alone and as a clone: the same state after each block.
+"""Random code and real programs, alone and as clones: the same state after each block.
 
 ``WEFT_CASES`` says how many blocks there are; a million is the long form.
 """
@@ -23,13 +23,12 @@ ROOT = Path(__file__).parent.parent.parent
 ENDLESS = "endless"
 
 
-@pytest.fixture(scope="module")
-def random_blocks() -> Path:
-    """The program that makes and runs blocks: ``crates/code/examples/random_blocks``."""
+def example(package: str, name: str) -> Path:
+    """An example of one of the crates, built."""
     need("cargo")
     command = ["cargo", "build", "--locked", "--message-format", "json"]
     done = subprocess.run(
-        [*command, "--package", "weft-code", "--example", "random_blocks"],
+        [*command, "--package", package, "--example", name],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         check=True,
@@ -37,6 +36,18 @@ def random_blocks() -> Path:
     messages = [json.loads(line) for line in done.stdout.splitlines()]
     [program] = [message["executable"] for message in messages if message.get("executable")]
     return Path(program)
+
+
+@pytest.fixture(scope="module")
+def random_blocks() -> Path:
+    """The program that makes and runs blocks."""
+    return example("weft-code", "random_blocks")
+
+
+@pytest.fixture(scope="module")
+def lockstep() -> Path:
+    """The program that runs another one twice, in step."""
+    return example("weft-host", "lockstep")
 
 
 @pytest.fixture(scope="module")
@@ -74,3 +85,10 @@ def test_every_block_leaves_the_same_state(
         code = [line for line in one if line.startswith("3000")]
         found = difflib.unified_diff(one, other, "alone", "clone", n=0, lineterm="")
         pytest.fail("\n".join([f"{len(different)}: {different[:20]}", *code, *found]))
+
+
+@pytest.mark.parametrize("command", [["true"], ["echo", "hello"], ["seq", "20"]], ids=" ".join)
+def test_programs_go_in_step(lockstep: Path, command: list[str]) -> None:
+    done = outcome([lockstep, *command], 60.0)
+    assert done.status == 0, done.stdout
+    assert "the same: exit status: 0" in done.stdout

@@ -83,6 +83,28 @@ pub mod option {
     pub const STAY: u64 = 2;
     /// The program has begun natively. What the kernel has granted it then, it goes on to expect.
     pub const TAKEN_OVER: u64 = 4;
+    /// After each block the program waits for the host: see [`CloneStep`](super::CloneStep).
+    pub const IN_STEP: u64 = 8;
+}
+
+/// Whose turn it is when a program waits after each block.
+pub mod turn {
+    /// The program's.
+    pub const PROGRAM: u32 = 0;
+    /// The host's.
+    pub const HOST: u32 = 1;
+}
+
+/// Where a program is that waits after each block.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct CloneStep {
+    /// One of [`turn`]; the rest belongs to whose turn it is.
+    pub turn: AtomicU32,
+    /// Whether the block was left at its end, not by a branch.
+    pub is_onward: AtomicU32,
+    /// The general registers, as in [`CloneRegisters`], the instruction pointer, and the flags.
+    pub registers: [AtomicU64; 18],
 }
 
 /// Where a request to follow an `execve` stands.
@@ -162,6 +184,8 @@ pub struct CloneControl {
     pub report_length: AtomicU32,
     /// What the engine counts.
     pub stats: CloneStats,
+    /// Where the program is, if it waits after each block.
+    pub step: CloneStep,
     /// Who wants to be followed.
     pub requests: [ExecRequest; EXEC_COUNT],
     /// What went wrong in the engine, as text.

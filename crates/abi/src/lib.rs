@@ -16,8 +16,8 @@ mod clone;
 mod probes;
 
 pub use clone::{
-    CLONE_MAGIC, CLONE_NAME, CloneControl, CloneRegisters, CloneStart, CloneStats, CloneThread,
-    CloneVisit, EXEC_COUNT, ExecRequest, REPORT_SIZE, exec, option,
+    CLONE_MAGIC, CLONE_NAME, CloneControl, CloneRegisters, CloneStart, CloneStats, CloneStep,
+    CloneThread, CloneVisit, EXEC_COUNT, ExecRequest, REPORT_SIZE, exec, option, turn,
 };
 pub use probes::{
     CHANGE_COUNT, CHANGE_SIZE, CHANGES_OFFSET, Change, PROBES_MAGIC, PROBES_NAME, PROBES_VERSION,

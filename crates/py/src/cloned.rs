@@ -85,5 +85,5 @@ impl Cloned {
 
 fn options(cache_size: Option<u64>, sees_changes: bool, follows: bool) -> CloneOptions {
     let cache_size = cache_size.unwrap_or(CloneOptions::default().cache_size);
-    CloneOptions { cache_size, sees_changes, follows }
+    CloneOptions { cache_size, sees_changes, follows, ..CloneOptions::default() }
 }

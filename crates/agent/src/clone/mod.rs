@@ -39,7 +39,7 @@ use regions::Regions;
 use tables::Tables;
 use thread::{Thread, left};
 use translate::{Cold, Extent, Link, Source, stub, translate};
-use weft_abi::{CloneControl, CloneThread, CloneVisit, option};
+use weft_abi::{CloneControl, CloneStep, CloneThread, CloneVisit, option, turn};
 
 pub(crate) use report::fail;
 #[cfg(weft_freestanding)]
@@ -246,10 +246,16 @@ extern "C" fn dispatch(thread: &mut Thread) {
             left::EXIT => {
                 let stub = thread.exit - emit::LEAVE as u64;
                 let word = |offset: u64| *((stub + offset) as *const u64);
-                Exit { target: word(stub::TARGET), site: word(stub::SITE), stub, epoch }
+                let is_onward = word(stub::FAR) != 0;
+                Exit { target: word(stub::TARGET), site: word(stub::SITE), stub, epoch, is_onward }
             }
-            left::INDIRECT => Exit { target: thread.next, site: 0, stub: 0, epoch },
-            _ => Exit { target: *(thread.exit as *const u64), site: 0, stub: 0, epoch },
+            left::INDIRECT => {
+                Exit { target: thread.next, site: 0, stub: 0, epoch, is_onward: false }
+            }
+            _ => {
+                let target = *(thread.exit as *const u64);
+                Exit { target, site: 0, stub: 0, epoch, is_onward: false }
+            }
         }
     };
     thread.epoch.store(u64::MAX, Release);
@@ -272,6 +278,27 @@ extern "C" fn dispatch(thread: &mut Thread) {
         let pc = thread.pc;
         engine().go(thread, pc);
     }
+    let step = {
+        let engine = locked();
+        (engine.is_in_step() && kind != left::CHECK).then_some(&engine.control.step)
+    };
+    if let Some(step) = step {
+        wait_in_step(thread, step, exit.is_onward);
+    }
+}
+
+/// Says where the program is, and waits until the host has seen it.
+fn wait_in_step(thread: &Thread, step: &CloneStep, is_onward: bool) {
+    let registers = thread.general.iter().chain([&thread.pc, &thread.flags]);
+    for (place, value) in step.registers.iter().zip(registers) {
+        place.store(*value, Relaxed);
+    }
+    step.is_onward.store(u32::from(is_onward), Relaxed);
+    step.turn.store(turn::HOST, Release);
+    system::futex_wake(&step.turn);
+    while step.turn.load(Acquire) == turn::HOST {
+        system::futex_wait(&step.turn, turn::HOST);
+    }
 }
 
 /// By what a thread has left the clone.
@@ -283,6 +310,8 @@ struct Exit {
     stub: u64,
     /// Which clone that was.
     epoch: u64,
+    /// Whether it is the end of a block, not a branch. Only known where nothing is tied.
+    is_onward: bool,
 }
 
 fn cycles() -> u64 {
@@ -380,9 +409,17 @@ impl Engine {
     /// An indirect branch that the table does not know.
     fn indirect(&mut self, thread: &mut Thread, target: u64) {
         self.go(thread, target);
+        if self.is_in_step() {
+            return;
+        }
         if let Some(entry) = self.entry(target) {
             self.tables.set(target, entry);
         }
+    }
+
+    /// Whether the program waits for the host after each block: then every branch leaves the clone.
+    fn is_in_step(&self) -> bool {
+        self.options & option::IN_STEP != 0
     }
 
     /// The start of a block whose original may have changed.
@@ -450,7 +487,8 @@ impl Engine {
         // SAFETY: the program's own code, which is mapped and may be read.
         let bytes = unsafe { core::slice::from_raw_parts(address as *const u8, length) };
         let source = Source { address, bytes };
-        translate(&source, &self.map, &mut self.arenas[arena], self.tables.first(), extent)
+        let ties = !self.is_in_step();
+        translate(&source, &self.map, &mut self.arenas[arena], self.tables.first(), extent, ties)
     }
 
     /// Finds the code of an address, or makes it; nothing if there can be none.

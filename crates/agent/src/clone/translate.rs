@@ -156,6 +156,10 @@ struct Translator<'a> {
     places: Vec<(u64, u64)>,
     table: u32,
     extent: Extent,
+    /// Whether branches are tied to blocks.
+    ties: bool,
+    /// Whether this is the jump at a block's end.
+    is_at_end: bool,
 }
 
 /// How much to translate at once.
@@ -177,6 +181,7 @@ pub fn translate(
     arena: &mut Arena,
     table: u32,
     extent: Extent,
+    ties: bool,
 ) -> Option<Block> {
     let out = arena.hot();
     let code = out.here();
@@ -188,6 +193,9 @@ pub fn translate(
         places: Vec::new(),
         table,
         extent,
+        // What comes after is not to be tied to something that is thrown away.
+        ties: ties && extent != Extent::Single,
+        is_at_end: false,
     };
     translator.run(source)?;
     let Translator { out, block, arena, .. } = translator;
@@ -217,7 +225,7 @@ impl Translator<'_> {
             if number >= most && (single || !is_start) {
                 break;
             }
-            if number > 0 && !is_start && self.map.get(address).is_some() {
+            if number > 0 && !is_start && self.ties && self.map.get(address).is_some() {
                 break;
             }
             if !decoder.can_decode() {
@@ -265,6 +273,7 @@ impl Translator<'_> {
             self.block.starts.pop();
         }
         let before = self.out.here();
+        self.is_at_end = true;
         self.branch(&[0xe9], address);
         self.record(Kind::Onward, 0, before);
         Some(())
@@ -414,9 +423,12 @@ impl Translator<'_> {
     fn branch_unaligned(&mut self, opcode: &[u8], target: u64) {
         self.out.bytes(opcode);
         let site = self.out.here();
-        if self.extent == Extent::Single {
-            // What comes after is not to be tied to something that is thrown away.
+        if !self.ties {
             let stub = stub_for(self.arena, target, 0);
+            if self.is_at_end {
+                // SAFETY: the stub that was just written; nothing is tied that would need this.
+                unsafe { *self.arena.writable(stub + stub::FAR).cast::<u64>() = 1 };
+            }
             self.out.distance(stub);
             return;
         }

@@ -198,7 +198,7 @@ fn settle_and_bring_in(family: &Arc<Family>, pid: Tid) {
     }
 }
 
-fn wait_for(word: &AtomicU32, value: u32) {
+pub fn wait_for(word: &AtomicU32, value: u32) {
     let time = libc::timespec { tv_sec: 0, tv_nsec: ROUND.subsec_nanos().into() };
     // SAFETY: the word and the time outlive the call.
     unsafe {
@@ -206,7 +206,7 @@ fn wait_for(word: &AtomicU32, value: u32) {
     }
 }
 
-fn wake(word: &AtomicU32) {
+pub fn wake(word: &AtomicU32) {
     // SAFETY: the call takes an address, and reads nothing there.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
 }

@@ -155,6 +155,7 @@ fn flags(options: &CloneOptions, has_begun: bool) -> u64 {
     flag(!options.sees_changes, option::BLIND)
         | flag(!options.follows, option::STAY)
         | flag(has_begun, option::TAKEN_OVER)
+        | flag(options.in_step, option::IN_STEP)
 }
 
 /// Has the engine built. Returns the threads as it knows them.

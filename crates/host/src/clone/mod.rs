@@ -19,8 +19,8 @@ use attend::Family;
 pub(crate) use inject::is_control;
 use std::process::Child;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use weft_abi::CloneStats;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use weft_abi::{CloneRegisters, CloneStats, turn};
 
 /// How a program is cloned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,11 +31,22 @@ pub struct CloneOptions {
     pub sees_changes: bool,
     /// Whether other programs that it becomes, or starts, are cloned as well.
     pub follows: bool,
+    /// Whether the program waits after each block: see [`Cloned::arrival`].
+    pub in_step: bool,
+}
+
+/// Where a program is that waits after each block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Arrival {
+    /// What it has there.
+    pub registers: CloneRegisters,
+    /// Whether the block before was left at its end, not by a branch.
+    pub is_onward: bool,
 }
 
 impl Default for CloneOptions {
     fn default() -> Self {
-        Self { cache_size: 256 << 20, sees_changes: true, follows: true }
+        Self { cache_size: 256 << 20, sees_changes: true, follows: true, in_step: false }
     }
 }
 
@@ -69,6 +80,36 @@ impl Cloned {
         let child = started?;
         hold.run(Stopped::release);
         Ok((Self { pid: child.id() as Tid, family }, child))
+    }
+
+    /// Waits until the program, which goes in step, has come to its next block; nothing if it has ended.
+    pub fn arrival(&self) -> Option<Arrival> {
+        loop {
+            let mut found = None;
+            self.family.each(|control| {
+                if control.step.turn.load(Acquire) == turn::HOST {
+                    let values = control.step.registers.each_ref().map(|place| place.load(Relaxed));
+                    let [general @ .., rip, rflags] = values;
+                    let registers = CloneRegisters { general, rip, rflags };
+                    let is_onward = control.step.is_onward.load(Relaxed) != 0;
+                    found = Some(Arrival { registers, is_onward });
+                } else {
+                    attend::wait_for(&control.step.turn, turn::PROGRAM);
+                }
+            });
+            let has_ended = || crate::proc::stat(self.pid).map_or(true, |stat| stat.state == 'Z');
+            if found.is_some() || has_ended() {
+                return found;
+            }
+        }
+    }
+
+    /// Lets the program, which goes in step, execute a block.
+    pub fn go_on(&self) {
+        self.family.each(|control| {
+            control.step.turn.store(turn::PROGRAM, Release);
+            attend::wake(&control.step.turn);
+        });
     }
 
     /// Takes over a running process: all its threads go on in the clone.

@@ -1,0 +1,527 @@
+//! Runs a program twice, in step: natively, one instruction at a time, and from a clone, one block at a time. After each
+//! block the general registers, the flags and the memory that the block has written must be the same.
+//!
+//! ```text
+//! lockstep [--steps MOST] COMMAND...
+//! ```
+//!
+//! Only what the two cannot share is given to the native one: where memory is mapped, who it is, what time it is, and
+//! what is random. Programs with one thread, that start no others, are what this is for.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitCode, Stdio};
+
+use iced_x86::{
+    Code, Decoder, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, Register,
+    UsedMemory,
+};
+use weft_host::Launch;
+use weft_host::clone::{Arrival, CloneOptions, Cloned};
+
+/// Flags that belong to whoever steps, not to the program.
+const STEPPING: u64 = 0x1_0100;
+const TRAP: u64 = 0x100;
+
+fn main() -> ExitCode {
+    let mut words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let mut most = u64::MAX;
+    if words.first().is_some_and(|word| word == "--steps") {
+        most = words[1].to_string_lossy().parse().expect("a number of steps");
+        words.drain(..2);
+    }
+    prepare();
+    let mut pair = Pair::start(words).expect("both to start");
+    let outcome = pair.run(most);
+    pair.end();
+    println!("{} blocks, {} instructions, {} calls", pair.blocks, pair.steps, pair.calls);
+    match outcome {
+        Ok(how) => {
+            println!("the same: {how}");
+            ExitCode::SUCCESS
+        }
+        Err(why) => {
+            println!("DIFFERENT: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Everything at the same addresses, on one processor, which says which one it is.
+fn prepare() {
+    // SAFETY: plain numbers, and a set that outlives the call.
+    unsafe {
+        libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong);
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(libc::sched_getcpu() as usize, &mut set);
+        libc::sched_setaffinity(0, size_of_val(&set), &set);
+    }
+}
+
+/// Both programs.
+struct Pair {
+    clone: Cloned,
+    clone_child: Child,
+    native: i32,
+    native_child: Child,
+    /// Where the kernel's own code for the program is.
+    vdso: std::ops::Range<u64>,
+    known: HashMap<u64, Instruction>,
+    factory: InstructionInfoFactory,
+    blocks: u64,
+    steps: u64,
+    calls: u64,
+}
+
+/// What the native program did to get to where the other one is.
+#[derive(Default)]
+struct Passed {
+    /// Memory that was written: where, and how much.
+    written: Vec<(u64, usize)>,
+    /// Whether something was read that is never the same twice.
+    is_unlike: bool,
+    last: Option<Instruction>,
+}
+
+impl Pair {
+    fn start(command: Vec<OsString>) -> io::Result<Self> {
+        let null = || File::options().read(true).write(true).open("/dev/null");
+        let launch = Launch {
+            command: command.clone(),
+            streams: [Some(null()?.into()), Some(null()?.into()), None],
+            ..Launch::default()
+        };
+        let options = CloneOptions { in_step: true, follows: false, ..CloneOptions::default() };
+        let (clone, clone_child) =
+            Cloned::launch(launch, options).map_err(|error| io::Error::other(error.to_string()))?;
+        let mut native = Command::new(&command[0]);
+        native.args(&command[1..]).stdin(null()?).stdout(null()?).stderr(Stdio::inherit());
+        // SAFETY: a single system call.
+        unsafe {
+            native.pre_exec(|| {
+                libc::signal(libc::SIGXFSZ, libc::SIG_DFL);
+                ptrace(libc::PTRACE_TRACEME, 0, 0).map(drop)
+            });
+        }
+        let native_child = native.spawn()?;
+        let pid = native_child.id() as i32;
+        wait(pid)?;
+        ptrace(libc::PTRACE_SETOPTIONS, pid, libc::PTRACE_O_EXITKILL as usize)?;
+        let mut pair = Self {
+            clone,
+            clone_child,
+            native: pid,
+            native_child,
+            vdso: 0..0,
+            known: HashMap::new(),
+            factory: InstructionInfoFactory::new(),
+            blocks: 0,
+            steps: 0,
+            calls: 0,
+        };
+        pair.share_the_random()?;
+        Ok(pair)
+    }
+
+    /// Gives the native program the other one's random bytes, and learns where the kernel's code is.
+    fn share_the_random(&mut self) -> io::Result<()> {
+        let vector = std::fs::read(format!("/proc/{}/auxv", self.native))?;
+        let word = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().expect("eight bytes"));
+        let find = |kind: u64| {
+            vector
+                .chunks_exact(16)
+                .find(|pair| word(&pair[..8]) == kind)
+                .map_or(0, |pair| word(&pair[8..]))
+        };
+        let random = find(libc::AT_RANDOM);
+        self.copy(random, 16);
+        let start = find(libc::AT_SYSINFO_EHDR);
+        self.vdso = start..start + 0x2000;
+        Ok(())
+    }
+
+    /// Whatever is left of both is of no use.
+    fn end(&mut self) {
+        for child in [&mut self.clone_child, &mut self.native_child] {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    fn clone_pid(&self) -> i32 {
+        self.clone.pid()
+    }
+
+    /// Copies memory from the clone to the native program, as far as it is there.
+    fn copy(&self, address: u64, length: usize) {
+        let mut bytes = vec![0; length];
+        if read(self.clone_pid(), address, &mut bytes) {
+            write(self.native, address, &bytes);
+        }
+    }
+
+    fn run(&mut self, most: u64) -> Result<String, String> {
+        loop {
+            let Some(arrival) = self.clone.arrival() else { break };
+            self.blocks += 1;
+            let passed = self.follow(&arrival)?;
+            self.compare(&arrival, &passed)?;
+            if self.steps > most {
+                return Ok("as far as it went".into());
+            }
+            self.clone.go_on();
+        }
+        let expected = self.clone_child.wait().map_err(|error| error.to_string())?;
+        // The clone has ended in its last block; so must this one.
+        ptrace(libc::PTRACE_CONT, self.native, 0).map_err(|error| error.to_string())?;
+        let ended = self.native_child.wait().map_err(|error| error.to_string())?;
+        if ended != expected {
+            return Err(format!("natively it ends with {ended}, as a clone with {expected}"));
+        }
+        Ok(format!("{ended}"))
+    }
+
+    /// Steps the native program until it has branched to where the clone is.
+    fn follow(&mut self, arrival: &Arrival) -> Result<Passed, String> {
+        let target = arrival.registers.rip;
+        let mut passed = Passed::default();
+        let mut registers = self.registers();
+        if self.vdso.contains(&registers.rip) {
+            // Time. The clone's is everybody's.
+            if !self.vdso.contains(&target) {
+                self.copy(registers.rdi, 16);
+                self.copy(registers.rsi, 16);
+                self.take_over(arrival, registers);
+            }
+            return Ok(passed);
+        }
+        loop {
+            let before = registers;
+            let instruction = self.instruction(before.rip);
+            self.note_writes(&instruction, &before, &mut passed);
+            if instruction.code() == Code::Syscall {
+                self.system_call(before, arrival)?;
+            } else {
+                self.step()?;
+            }
+            registers = self.registers();
+            passed.is_unlike |= is_unlike(&instruction);
+            passed.last = Some(instruction);
+            if instruction.mnemonic() == Mnemonic::Pushfq {
+                self.hide_stepping(registers.rsp);
+            }
+            let (next, at) = (instruction.next_ip(), registers.rip);
+            let is_branch = instruction.flow_control() != FlowControl::Next;
+            let is_taken = at != next && at != before.rip
+                || is_branch
+                    && !(instruction.is_jcc_short_or_near()
+                        && instruction.near_branch_target() != next);
+            if at == target && (is_taken || arrival.is_onward) {
+                return Ok(passed);
+            }
+            if is_taken && at != next {
+                return Err(format!(
+                    "{:#x} leads to {at:#x} natively, to {target:#x} as a clone; {}",
+                    before.rip,
+                    self.place(before.rip)
+                ));
+            }
+        }
+    }
+
+    /// What a step has left of itself in flags on the stack.
+    fn hide_stepping(&self, at: u64) {
+        let mut word = [0; 8];
+        if read(self.native, at, &mut word) {
+            let flags = u64::from_ne_bytes(word) & !TRAP;
+            write(self.native, at, &flags.to_ne_bytes());
+        }
+    }
+
+    /// Makes the native program's system call, with what only the clone knows.
+    fn system_call(
+        &mut self,
+        before: libc::user_regs_struct,
+        arrival: &Arrival,
+    ) -> Result<(), String> {
+        const FIXED: u64 = libc::MAP_FIXED as u64;
+        self.calls += 1;
+        let result = arrival.registers.general[0];
+        let is_error = result > u64::MAX - 4096;
+        let mut changed = before;
+        match before.rax as i64 {
+            libc::SYS_mmap if !is_error && before.r10 & FIXED == 0 => {
+                changed.rdi = result;
+                changed.r10 |= libc::MAP_FIXED_NOREPLACE as u64;
+            }
+            libc::SYS_mremap if !is_error && result != before.rdi => {
+                changed.r10 |= (libc::MREMAP_FIXED | libc::MREMAP_MAYMOVE) as u64;
+                changed.r8 = result;
+            }
+            libc::SYS_clone
+            | libc::SYS_clone3
+            | libc::SYS_fork
+            | libc::SYS_vfork
+            | libc::SYS_execve => {
+                return Err("it becomes more than one program, which cannot be followed".into());
+            }
+            // Who it is, what time it is, and what the engine refuses.
+            libc::SYS_getpid
+            | libc::SYS_gettid
+            | libc::SYS_getppid
+            | libc::SYS_set_tid_address
+            | libc::SYS_rseq
+            | libc::SYS_getrandom
+            | libc::SYS_clock_gettime
+            | libc::SYS_gettimeofday
+            | libc::SYS_time
+            | libc::SYS_getrusage
+            | libc::SYS_sysinfo
+            | libc::SYS_times
+            | libc::SYS_getcpu => changed.rax = libc::SYS_getpid as u64,
+            _ => {}
+        }
+        self.set_registers(&changed);
+        self.step()?;
+        let mut after = self.registers();
+        if changed.rax != before.rax {
+            after.rax = result;
+            // What the kernel has written for the clone.
+            let (address, length) = match before.rax as i64 {
+                libc::SYS_getrandom => (before.rdi, before.rsi.min(256) as usize),
+                libc::SYS_clock_gettime => (before.rsi, size_of::<libc::timespec>()),
+                libc::SYS_getrusage => (before.rsi, size_of::<libc::rusage>()),
+                libc::SYS_sysinfo => (before.rdi, size_of::<libc::sysinfo>()),
+                libc::SYS_gettimeofday | libc::SYS_times | libc::SYS_getcpu => (before.rdi, 32),
+                _ => (0, 0),
+            };
+            self.copy(address, length);
+        }
+        (after.rdi, after.r10, after.r8) = (before.rdi, before.r10, before.r8);
+        after.r11 &= !TRAP;
+        self.set_registers(&after);
+        Ok(())
+    }
+
+    /// Gives the native program the registers of the clone.
+    fn take_over(&self, arrival: &Arrival, mut registers: libc::user_regs_struct) {
+        let general = &arrival.registers.general;
+        for (place, value) in general_of(&mut registers).into_iter().zip(general) {
+            *place = *value;
+        }
+        registers.rip = arrival.registers.rip;
+        registers.eflags = arrival.registers.rflags;
+        self.set_registers(&registers);
+    }
+
+    fn compare(&mut self, arrival: &Arrival, passed: &Passed) -> Result<(), String> {
+        let mut registers = self.registers();
+        if self.vdso.contains(&registers.rip) {
+            return Ok(());
+        }
+        let Some(last) = passed.last else { return Ok(()) };
+        let general = arrival.registers.general;
+        // Below the stack pointer a return of the clone leaves what nobody may rely on; but some copy it.
+        let garbage = if last.flow_control() == FlowControl::Return {
+            registers.rsp.saturating_sub(8 + u64::from(popped(&last)))..registers.rsp
+        } else {
+            0..0
+        };
+        if !garbage.is_empty() {
+            self.copy(garbage.start, 8);
+        }
+        if passed.is_unlike {
+            for &(address, length) in &passed.written {
+                self.copy(address, length);
+            }
+            self.take_over(arrival, registers);
+            return Ok(());
+        }
+        let names =
+            ["rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi"].map(String::from).into_iter();
+        let names = names.chain((8..16).map(|number| format!("r{number}")));
+        let rip = registers.rip;
+        let flags = registers.eflags;
+        for ((name, native), cloned) in names.zip(general_of(&mut registers)).zip(general) {
+            if *native != cloned {
+                return Err(format!(
+                    "{name} is {native:#x} natively, {cloned:#x} as a clone, at {rip:#x} after {:#x}; {}",
+                    last.ip(),
+                    self.place(last.ip())
+                ));
+            }
+        }
+        if (flags ^ arrival.registers.rflags) & !STEPPING != 0 {
+            return Err(format!(
+                "the flags are {flags:#x} natively, {:#x} as a clone, after {:#x}",
+                arrival.registers.rflags,
+                last.ip()
+            ));
+        }
+        for &(address, length) in &passed.written {
+            if garbage.contains(&address) {
+                continue;
+            }
+            let (mut one, mut other) = (vec![0; length], vec![0; length]);
+            let there = read(self.native, address, &mut one);
+            if there != read(self.clone_pid(), address, &mut other) || one != other {
+                return Err(format!(
+                    "memory at {address:#x} is {one:02x?} natively, {other:02x?} as a clone, before {rip:#x}; {}",
+                    self.place(last.ip())
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The instruction at an address; programs that change their code are not for this.
+    fn instruction(&mut self, address: u64) -> Instruction {
+        let native = self.native;
+        *self.known.entry(address).or_insert_with(|| {
+            let mut bytes = [0; 15];
+            let mut length = 15;
+            while length > 0 && !read(native, address, &mut bytes[..length]) {
+                length -= 1;
+            }
+            Decoder::with_ip(64, &bytes[..length], address, 0).decode()
+        })
+    }
+
+    /// Remembers what an instruction is about to write.
+    fn note_writes(
+        &mut self,
+        instruction: &Instruction,
+        registers: &libc::user_regs_struct,
+        passed: &mut Passed,
+    ) {
+        let mut copy = *registers;
+        let general: Vec<u64> = general_of(&mut copy).into_iter().map(|place| *place).collect();
+        let value = |register: Register, _, _| match register {
+            Register::FS => Some(registers.fs_base),
+            Register::GS => Some(registers.gs_base),
+            _ if register.is_segment_register() => Some(0),
+            _ if register.is_gpr64() => Some(general[register.number()]),
+            _ if register.is_gpr32() => Some(general[register.number()] & 0xffff_ffff),
+            _ => None,
+        };
+        let info = self.factory.info(instruction);
+        let is_written = |memory: &&UsedMemory| {
+            use OpAccess::{CondWrite, ReadCondWrite, ReadWrite, Write};
+            matches!(memory.access(), Write | CondWrite | ReadWrite | ReadCondWrite)
+        };
+        for memory in info.used_memory().iter().filter(is_written) {
+            let length = memory.memory_size().size();
+            if let Some(address) = memory.try_virtual_address(0, value)
+                && (1..=64).contains(&length)
+            {
+                passed.written.push((address, length));
+            }
+        }
+    }
+
+    fn step(&mut self) -> Result<(), String> {
+        self.steps += 1;
+        let stepped =
+            ptrace(libc::PTRACE_SINGLESTEP, self.native, 0).and_then(|_| wait(self.native));
+        match stepped {
+            Ok(status) if libc::WIFSTOPPED(status) && libc::WSTOPSIG(status) == libc::SIGTRAP => {
+                Ok(())
+            }
+            Ok(status) => Err(format!("natively it ends, or gets a signal: {status:#x}")),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    fn registers(&self) -> libc::user_regs_struct {
+        // SAFETY: plain numbers, which the kernel writes.
+        unsafe {
+            let mut registers: libc::user_regs_struct = std::mem::zeroed();
+            let place = (&raw mut registers) as usize;
+            ptrace(libc::PTRACE_GETREGS, self.native, place).expect("registers");
+            registers
+        }
+    }
+
+    fn set_registers(&self, registers: &libc::user_regs_struct) {
+        let place = std::ptr::from_ref(registers) as usize;
+        ptrace(libc::PTRACE_SETREGS, self.native, place).expect("registers");
+    }
+
+    /// What an address belongs to.
+    fn place(&self, address: u64) -> String {
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.native));
+        let number = |text: &str| u64::from_str_radix(text, 16).unwrap_or(0);
+        maps.unwrap_or_default()
+            .lines()
+            .find(|line| {
+                let (start, rest) = line.split_once('-').unwrap_or_default();
+                let end = rest.split(' ').next().unwrap_or_default();
+                (number(start)..number(end)).contains(&address)
+            })
+            .unwrap_or("nowhere")
+            .to_owned()
+    }
+}
+
+/// The general registers, as instructions number them.
+fn general_of(registers: &mut libc::user_regs_struct) -> [&mut u64; 16] {
+    [
+        &mut registers.rax,
+        &mut registers.rcx,
+        &mut registers.rdx,
+        &mut registers.rbx,
+        &mut registers.rsp,
+        &mut registers.rbp,
+        &mut registers.rsi,
+        &mut registers.rdi,
+        &mut registers.r8,
+        &mut registers.r9,
+        &mut registers.r10,
+        &mut registers.r11,
+        &mut registers.r12,
+        &mut registers.r13,
+        &mut registers.r14,
+        &mut registers.r15,
+    ]
+}
+
+fn popped(instruction: &Instruction) -> u16 {
+    if instruction.op_count() > 0 { instruction.immediate16() } else { 0 }
+}
+
+/// What is never the same twice.
+fn is_unlike(instruction: &Instruction) -> bool {
+    use Mnemonic::{Rdpid, Rdrand, Rdseed, Rdtsc, Rdtscp};
+    matches!(instruction.mnemonic(), Rdtsc | Rdtscp | Rdrand | Rdseed | Rdpid)
+}
+
+fn ptrace(request: libc::c_uint, pid: i32, data: usize) -> io::Result<libc::c_long> {
+    // SAFETY: the callers give addresses of what outlives the call, where the request takes one.
+    let result = unsafe { libc::ptrace(request, pid, 0_usize, data) };
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+fn wait(pid: i32) -> io::Result<i32> {
+    let mut status = 0;
+    // SAFETY: the status outlives the call.
+    let waited = unsafe { libc::waitpid(pid, &mut status, libc::__WALL) };
+    if waited == -1 { Err(io::Error::last_os_error()) } else { Ok(status) }
+}
+
+/// Reads memory of a process; says whether all of it was there.
+fn read(pid: i32, address: u64, bytes: &mut [u8]) -> bool {
+    let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+    let remote = libc::iovec { iov_base: address as *mut _, iov_len: bytes.len() };
+    // SAFETY: the kernel writes to the bytes.
+    unsafe { libc::process_vm_readv(pid, &local, 1, &remote, 1, 0) == bytes.len() as isize }
+}
+
+fn write(pid: i32, address: u64, bytes: &[u8]) {
+    let local = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    let remote = libc::iovec { iov_base: address as *mut _, iov_len: bytes.len() };
+    // SAFETY: the kernel reads the bytes. What cannot be written shows when it is compared.
+    unsafe { libc::process_vm_writev(pid, &local, 1, &remote, 1, 0) };
+}
