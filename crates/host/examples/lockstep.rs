@@ -164,8 +164,7 @@ impl Pair {
     }
 
     fn run(&mut self, most: u64) -> Result<String, String> {
-        loop {
-            let Some(arrival) = self.clone.arrival() else { break };
+        while let Some(arrival) = self.clone.arrival() {
             self.blocks += 1;
             let passed = self.follow(&arrival)?;
             self.compare(&arrival, &passed)?;

@@ -4,6 +4,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/ucontext.h>
 
 #define OFTEN 50
@@ -123,6 +124,15 @@ CASE(privileged) {
         expect(too_long, 1, 2, 3, SIGSEGV, SI_KERNEL, 0, 0);
     }
     printf("%d\n", faults);
+}
+/* The processor's counter, for those whom the kernel denies it. */
+FAULTING(reads_counter, FAULT "rdtsc\n")
+CASE(no_counter) {
+    catch_all();
+    CHECK(prctl(PR_SET_TSC, PR_TSC_SIGSEGV) == 0);
+    for (int i = 0; i < OFTEN; i++) expect(reads_counter, 1, 2, 3, SIGSEGV, SI_KERNEL, 0, 0);
+    CHECK(prctl(PR_SET_TSC, PR_TSC_ENABLE) == 0);
+    puts("denied");
 }
 
 FAULTING(reads, "nop\n" FAULT "mov (%rdi), %rax\n")

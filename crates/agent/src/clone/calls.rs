@@ -23,6 +23,7 @@ const MOST_BUFFERS: u64 = 1024;
 /// What the kernel calls the end of what programs can map.
 const END_OF_ADDRESSES: u64 = 0x7fff_ffff_f000;
 const EPERM: isize = -1;
+const PR_SET_TSC: u64 = 26;
 /// The length of the instruction.
 pub const LENGTH: u64 = 2;
 
@@ -49,6 +50,13 @@ pub fn system_call(thread: &mut Thread) {
         system::EXECVE | system::EXECVEAT => processes::execute(thread),
         system::EXIT => processes::exit(thread),
         system::ARCH_PRCTL => gs_base(thread),
+        system::PRCTL => {
+            if thread.general[7] == PR_SET_TSC {
+                // It may be about to make reading it a fault, for the agent as well.
+                super::leave_counter_alone();
+            }
+            pass(thread)
+        }
         // A sequence that is not to be interrupted is not where the kernel would look for it.
         system::RSEQ if engine().options & option::TAKEN_OVER == 0 => Some(ENOSYS),
         _ => pass(thread),

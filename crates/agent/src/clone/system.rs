@@ -24,6 +24,7 @@ pub const VFORK: usize = 58;
 pub const EXECVE: usize = 59;
 pub const EXIT: usize = 60;
 pub const SIGALTSTACK: usize = 131;
+pub const PRCTL: usize = 157;
 pub const ARCH_PRCTL: usize = 158;
 pub const GETTID: usize = 186;
 pub const FUTEX: usize = 202;
