@@ -519,3 +519,16 @@ SMC(frame_over_code, "1 10 5", "1 10 1") {
     put_constant(code + 15 * 4096, 5);
     say("%ld", call(code + 15 * 4096));
 }
+
+/* System calls that find addresses of code in registers which mean nothing to them. */
+CASE(code_in_spare_registers) {
+    uint8_t *code = pages(1, RWX);
+    put_constant(code, 1);
+    long sum = 0;
+    for (int i = 0; i < 1000; i++) {
+        syscall(SYS_getpid, code, code, code, code, code, code);
+        sum += call(code);
+    }
+    for (int i = 0; i < 1000000; i++) sum += call(code);
+    printf("%ld\n", sum);
+}

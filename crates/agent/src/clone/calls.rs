@@ -14,9 +14,18 @@ const MREMAP_DONTUNMAP: u64 = 4;
 const MADV_DONTNEED: u64 = 4;
 const MADV_FREE: u64 = 8;
 const MADV_REMOVE: u64 = 9;
+const READ: usize = 0;
+const PREAD: usize = 17;
 const READV: usize = 19;
+const RECVFROM: usize = 45;
 const RECVMSG: usize = 47;
+const GETDENTS: usize = 78;
+const GETCWD: usize = 79;
+const READLINK: usize = 89;
+const GETDENTS64: usize = 217;
+const READLINKAT: usize = 267;
 const PREADV: usize = 295;
+const GETRANDOM: usize = 318;
 const PREADV2: usize = 327;
 /// As many as the kernel takes.
 const MOST_BUFFERS: u64 = 1024;
@@ -95,21 +104,26 @@ pub fn pass(thread: &mut Thread) -> Option<isize> {
 fn free_buffers(thread: &Thread) {
     let [number, _, rdx, _, _, _, rsi, rdi, r8, r9, r10, ..] = thread.general;
     let mut engine = engine();
-    let mut free = |address: u64| {
+    let mut free = |address: u64, length: u64| {
         let region = engine.regions.at(address);
         if region.is_some_and(|region| region.is_code() && region.is_writable()) {
-            for page in engine.pages.guarded_after(address, AHEAD) {
+            let count = length.div_ceil(PAGE).clamp(1, AHEAD) + 1;
+            for page in engine.pages.guarded_after(address, count) {
                 pages::release(&mut engine, page);
             }
         }
     };
-    [rdi, rsi, rdx, r10, r8, r9].into_iter().for_each(&mut free);
-    // Some are told by a list.
+    // Any of them may be where something short goes, or mean nothing.
+    [rdi, rsi, rdx, r10, r8, r9].into_iter().for_each(|address| free(address, PAGE));
+    // Some calls fill what they are given, and some are told of it by a list.
     let (list, count) = match number as usize {
+        READ | PREAD | RECVFROM | GETDENTS | GETDENTS64 | READLINK => return free(rsi, rdx),
+        GETRANDOM | GETCWD => return free(rdi, rsi),
+        READLINKAT => return free(rdx, r10),
         READV | PREADV | PREADV2 | system::PROCESS_VM_READV => (rsi, rdx),
         RECVMSG => match program::read::<[u64; 4]>(rsi) {
             Some([name, _, list, count]) => {
-                free(name);
+                free(name, PAGE);
                 (list, count)
             }
             None => return,
@@ -117,8 +131,8 @@ fn free_buffers(thread: &Thread) {
         _ => return,
     };
     for index in 0..count.min(MOST_BUFFERS) {
-        if let Some([address, _]) = program::read::<[u64; 2]>(list + 16 * index) {
-            free(address);
+        if let Some([address, length]) = program::read::<[u64; 2]>(list + 16 * index) {
+            free(address, length);
         }
     }
 }

@@ -82,6 +82,13 @@ impl Pages {
         self.pages.append(&mut after);
     }
 
+    /// Remembers that a page was written to.
+    pub fn count_write(&mut self, number: u64) {
+        if let Some(page) = self.pages.get_mut(&number) {
+            page.writes += 1;
+        }
+    }
+
     /// Whether a page is written to all the time.
     pub fn is_restless(&self, address: u64) -> bool {
         self.pages.get(&(address / PAGE)).is_some_and(|page| page.writes > RESTLESS)
@@ -136,9 +143,6 @@ pub fn release_all(engine: &mut Engine) -> bool {
 pub fn release(engine: &mut Engine, number: u64) -> Range<u64> {
     let ends = number * PAGE..(number + 1) * PAGE;
     engine.forget(ends.start, ends.end);
-    if let Some(page) = engine.pages.pages.get_mut(&number) {
-        page.writes += 1;
-    }
     if let Some(region) = engine.regions.at(ends.start) {
         protect(number, region.protection);
     }

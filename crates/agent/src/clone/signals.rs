@@ -427,6 +427,7 @@ fn written(
     engine.control.stats.protection_faults.fetch_add(1, Relaxed);
     let is_in_clone = state::restore(&mut engine, thread, &mut state);
     let ends = pages::release(&mut engine, page);
+    engine.pages.count_write(page);
     // Whoever writes to its own neighbourhood must not go on in code that is as it was: one instruction,
     // the writer, and then anew.
     if is_in_clone && ends.contains(&state.pc) {
