@@ -356,6 +356,8 @@ CASE(statuses) {
     }
     static const int signals[] = {SIGHUP, SIGINT, SIGKILL, SIGTERM, SIGABRT, SIGSEGV, SIGPIPE};
     for (unsigned i = 0; i < sizeof signals / sizeof *signals; i++) {
+        /* Whoever has started this may ignore it: nohup does, and shells that run something aside. */
+        signal(signals[i], SIG_DFL);
         pid_t child = fork();
         if (child == 0)
             for (;;) pause();
