@@ -59,7 +59,9 @@ def test_a_busy_program_is_as_it_was(build: Build) -> None:
 @pytest.mark.watchdog(300)
 def test_clients_of_a_server_notice_nothing(public_folder: Path) -> None:
     need(*probes.NEEDED["redis"])
-    rates = probes.soak("redis", public_folder, 5, takeover.takeovers(random.Random(1)))
+    folder = public_folder / "takeover"
+    folder.mkdir(mode=0o755)
+    rates = probes.soak("redis", folder, 5, takeover.takeovers(random.Random(1)))
     assert rates.acts["takeover"] > 0
 
 

@@ -74,7 +74,7 @@ impl Goroutines {
         for Registers(registers) in held.threads().values() {
             look(TargetAddr(registers.rsp));
             if self.preempt.contains(&registers.rip) {
-                found.extend(words_above(pid, TargetAddr(registers.rsp), 1));
+                found.extend(words_above(pid, TargetAddr(registers.rsp), 2));
             }
         }
         held.sleepers().filter_map(proc::sleeping_at).for_each(|(_, stack)| look(stack));

@@ -486,6 +486,11 @@ impl plan::Terrain for FunctionTerrain<'_> {
     }
 
     fn hole(&self, within: Range<u64>, taken: &[Range<u64>]) -> Option<u64> {
+        // A goroutine could be interrupted at the jump in there, and go on when that is gone.
+        let is_preemptible = |known: &Known| known.is_preemptible;
+        if self.text.starting_at(self.whole.entry()).is_some_and(is_preemptible) {
+            return None;
+        }
         self.text.hole(within, taken)
     }
 
