@@ -88,7 +88,7 @@ def test_a_failure_of_the_engine_leaves_a_report(build: Build, tmp_path: Path) -
 
 
 def test_system_calls_with_code_in_spare_registers_are_no_writes(build: Build) -> None:
-    command = [build("clone_smc_memory"), "code_in_spare_registers"]
+    command: list[str | Path] = [build("clone_smc_memory"), "code_in_spare_registers"]
     with weft.run(command, weaver="clone", stdout=subprocess.DEVNULL) as program:
         assert program.wait(60) == 0
         # Each of a million calls would be one if the page were taken for one that changes.
