@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ import pytest
 import weft
 from tests.e2e.harness import need
 from tests.soak import probes, takeover
+from tests.soak.metrics import mappings
 from weft import errors
 
 Build = Callable[[str], Path]
@@ -23,10 +24,15 @@ Build = Callable[[str], Path]
 COMMAND = [sys.executable, "-m", "weft", "attach", "--weaver", "clone"]
 
 
-def mappings(pid: int) -> list[str]:
-    """What a process has mapped of weft's."""
-    lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
-    return [line for line in lines if "memfd:weft" in line]
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    """A program that sleeps, and has not ended in the end."""
+    with subprocess.Popen(["sleep", "60"]) as program:
+        try:
+            yield program
+            assert program.poll() is None
+        finally:
+            program.kill()
 
 
 @pytest.mark.watchdog(120)
@@ -65,58 +71,42 @@ def test_clients_of_a_server_notice_nothing(public_folder: Path) -> None:
     assert rates.acts["takeover"] > 0
 
 
-def test_the_command_takes_over_and_releases() -> None:
-    with subprocess.Popen(["sleep", "60"]) as program:
-        try:
-            command = [*COMMAND, str(program.pid), "--for", "0.3", "--stats", "--format", "json"]
-            said = subprocess.run(command, capture_output=True, text=True, check=True)
-            assert "nothing of weft is left" in said.stderr
-            document = json.loads(said.stderr[said.stderr.index("{") : said.stderr.rindex("}") + 1])
-            assert document["blocks"] > 0
-            assert not mappings(program.pid)
-            assert program.poll() is None
-        finally:
-            program.kill()
+def test_the_command_takes_over_and_releases(sleeper: subprocess.Popen[bytes]) -> None:
+    command = [*COMMAND, str(sleeper.pid), "--for", "0.3", "--stats", "--format", "json"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "nothing of weft is left" in said.stderr
+    document = json.loads(said.stderr[said.stderr.index("{") : said.stderr.rindex("}") + 1])
+    assert document["blocks"] > 0
+    assert not mappings(sleeper.pid)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_command_releases_when_it_is_ended(number: int) -> None:
-    with subprocess.Popen(["sleep", "60"]) as program:
-        try:
-            command = [*COMMAND, str(program.pid)]
-            with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as attached:
-                assert attached.stderr and "runs from a clone" in attached.stderr.readline()
-                assert mappings(program.pid)
-                attached.send_signal(number)
-                assert "nothing of weft is left" in attached.stderr.read()
-            assert attached.returncode == 0
-            assert not mappings(program.pid)
-            assert program.poll() is None
-        finally:
-            program.kill()
+def test_the_command_releases_when_it_is_ended(
+    sleeper: subprocess.Popen[bytes], number: int
+) -> None:
+    command = [*COMMAND, str(sleeper.pid)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as attached:
+        assert attached.stderr and "runs from a clone" in attached.stderr.readline()
+        assert mappings(sleeper.pid)
+        attached.send_signal(number)
+        assert "nothing of weft is left" in attached.stderr.read()
+    assert attached.returncode == 0
+    assert not mappings(sleeper.pid)
 
 
-def test_of_two_wefts_the_second_is_refused() -> None:
-    with subprocess.Popen(["sleep", "60"]) as program:
-        try:
-            with weft.attach(program.pid, weaver="clone"):
-                with pytest.raises(errors.AlreadyTraced, match="clone"):
-                    weft.attach(program.pid)
-                with pytest.raises(errors.AlreadyTraced):
-                    weft.attach(program.pid, weaver="clone")
-            with weft.attach(program.pid), pytest.raises(errors.AlreadyTraced):
-                weft.attach(program.pid, weaver="clone")
-        finally:
-            program.kill()
+def test_of_two_wefts_the_second_is_refused(sleeper: subprocess.Popen[bytes]) -> None:
+    with weft.attach(sleeper.pid, weaver="clone"):
+        with pytest.raises(errors.AlreadyTraced, match="clone"):
+            weft.attach(sleeper.pid)
+        with pytest.raises(errors.AlreadyTraced):
+            weft.attach(sleeper.pid, weaver="clone")
+    with weft.attach(sleeper.pid), pytest.raises(errors.AlreadyTraced):
+        weft.attach(sleeper.pid, weaver="clone")
 
 
-def test_only_who_starts_a_program_learns_how_it_ends() -> None:
-    with subprocess.Popen(["sleep", "60"]) as program:
-        try:
-            with (
-                weft.attach(program.pid, weaver="clone") as cloned,
-                pytest.raises(errors.InvalidArgument, match="not started"),
-            ):
-                cloned.wait()
-        finally:
-            program.kill()
+def test_only_who_starts_a_program_learns_how_it_ends(sleeper: subprocess.Popen[bytes]) -> None:
+    with (
+        weft.attach(sleeper.pid, weaver="clone") as cloned,
+        pytest.raises(errors.InvalidArgument, match="not started"),
+    ):
+        cloned.wait()

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.e2e.harness import Footprint
+from tests.invariants import Invariants, invariants
 
 
 def how_many(description: str | None, what: str, short: int, long: int) -> int:
@@ -13,3 +19,25 @@ def how_many(description: str | None, what: str, short: int, long: int) -> int:
     options = parser.parse_args()
     number: int | None = options.number
     return number or (long if options.long else short)
+
+
+@contextmanager
+def unharmed(
+    program: Path, threads: int, churners: int, visit: Callable[[int], object]
+) -> Iterator[Invariants]:
+    """Run a program that checks itself, and fail if it is not as it was after the block.
+
+    It is visited once before, so that everything that it does only once is done.
+    """
+    with invariants(program, threads, churners) as target:
+        visit(target.pid)
+        target.rest()
+        before = Footprint.of(target.pid)
+        target.go()
+        yield target
+        target.rest()
+        differences = before.differences(Footprint.of(target.pid))
+        target.go()
+        interrupted = target.stop()
+    if differences or interrupted:
+        raise AssertionError(f"the target is not as it was: {differences}, {interrupted}")

@@ -17,9 +17,7 @@ from pathlib import Path
 
 import weft
 from tests.e2e.builder import Builder
-from tests.e2e.harness import Footprint
-from tests.invariants import invariants
-from tests.soak import how_many
+from tests.soak import how_many, unharmed
 
 SHORT, LONG = 100, 5000
 THREADS, CHURNERS = 64, 8
@@ -53,25 +51,18 @@ class Times:
 def soak(program: Path, cycles: int, threads: int, churners: int) -> Times:
     """Attach, ping and detach that often, and fail if the target noticed."""
     times = Times([], [], [])
-    with invariants(program, threads, churners) as target:
-        # A first time, so that everything that the program does only once is done.
-        with weft.attach(target.pid):
+
+    def visit(pid: int) -> None:
+        with weft.attach(pid):
             time.sleep(0.5)
-        target.rest()
-        before = Footprint.of(target.pid)
-        target.go()
+
+    with unharmed(program, threads, churners, visit) as target:
         for _ in range(cycles):
             with weft.attach(target.pid) as session:
                 pongs = session.ping()
             assert all(pong.answered for pong in pongs), pongs
             times.add(session)
             target.check()
-        target.rest()
-        differences = before.differences(Footprint.of(target.pid))
-        target.go()
-        interrupted = target.stop()
-    if differences or interrupted:
-        raise AssertionError(f"the target is not as it was: {differences}, {interrupted}")
     return times
 
 

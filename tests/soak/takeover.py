@@ -18,9 +18,7 @@ from pathlib import Path
 
 import weft
 from tests.e2e.builder import Builder
-from tests.e2e.harness import Footprint
-from tests.invariants import invariants
-from tests.soak import how_many, probes
+from tests.soak import how_many, probes, unharmed
 
 SHORT, LONG = 20, 600
 THREADS, CHURNERS = 16, 2
@@ -48,23 +46,12 @@ def takeovers(chance: random.Random) -> probes.Disturb:
 def soak(program: Path, seconds: float, chance: random.Random) -> int:
     """Take over a program that checks itself; return how often."""
     count = 0
-    with invariants(program, THREADS, CHURNERS) as target:
-        # A first time, so that everything that the program does only once is done.
-        take_over(target.pid, chance)
-        target.rest()
-        before = Footprint.of(target.pid)
-        target.go()
+    with unharmed(program, THREADS, CHURNERS, lambda pid: take_over(pid, chance)) as target:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             take_over(target.pid, chance)
             target.check()
             count += 1
-        target.rest()
-        differences = before.differences(Footprint.of(target.pid))
-        target.go()
-        interrupted = target.stop()
-    if differences or interrupted:
-        raise AssertionError(f"the target is not as it was: {differences}, {interrupted}")
     return count
 
 

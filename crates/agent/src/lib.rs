@@ -13,6 +13,8 @@ mod clone;
 mod cpu;
 #[cfg(weft_freestanding)]
 mod freestanding;
+#[cfg(any(feature = "clone", weft_freestanding))]
+mod way_in;
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use weft_abi::{ControlBlock, MAGIC, SLOT_SIZE, Slot, VERSION, answer_to, request, state};

@@ -152,15 +152,8 @@ pub(crate) fn leave_exec(pid: Tid) -> io::Result<Option<Registers>> {
         match ptrace::wait(pid)? {
             Event::Stop(_) => return Ok(settle_stop(pid)),
             Event::Gone => return Ok(None),
-            // The kernel takes any stop for an answer: it is asked again.
-            Event::Signal(signal) => {
-                ptrace::interrupt(pid)?;
-                ptrace::resume(pid, signal)?;
-            }
-            _ => {
-                ptrace::interrupt(pid)?;
-                ptrace::resume(pid, 0)?;
-            }
+            Event::Signal(signal) => ptrace::resume_asked(pid, signal)?,
+            _ => ptrace::resume_asked(pid, 0)?,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Reading and writing the target's memory.
 
 use crate::proc::Tid;
+use crate::room::PAGE;
 use crate::{Error, ErrorKind, Result, TargetAddr};
 use std::fs::OpenOptions;
 use std::io;
@@ -39,6 +40,23 @@ pub fn read_many(pid: Tid, pieces: &[(TargetAddr, usize)]) -> Result<Vec<Option<
         debug_assert!(results.len() > before, "every round must get somewhere");
     }
     Ok(results)
+}
+
+/// The words on a stack, as far as some pages are there.
+pub fn words_above(pid: Tid, stack: TargetAddr, pages: u64) -> Vec<u64> {
+    let end = stack.0 / PAGE * PAGE + PAGE;
+    let first = (stack, (end - stack.0) as usize);
+    let others = (1..pages).map(|index| (TargetAddr(end + (index - 1) * PAGE), PAGE as usize));
+    let pieces: Vec<_> = std::iter::once(first).chain(others).collect();
+    let read = read_many(pid, &pieces).unwrap_or_default();
+    let bytes: Vec<u8> = read.into_iter().map_while(|piece| piece).flatten().collect();
+    words(&bytes)
+}
+
+/// Bytes as words.
+pub fn words(bytes: &[u8]) -> Vec<u64> {
+    let words = bytes.chunks_exact(8);
+    words.map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default())).collect()
 }
 
 /// Writes to memory that the target itself could write to.

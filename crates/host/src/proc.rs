@@ -186,15 +186,15 @@ pub fn entry(pid: Tid) -> Result<TargetAddr> {
     })
 }
 
-/// Whether a signal waits for this very thread, which does not block it.
-pub fn is_about_to_get(tid: Tid, signal: i32) -> bool {
+/// Whether one of some signals waits for this very thread, which does not block it.
+pub fn is_about_to_get(tid: Tid, signals: &[i32]) -> bool {
     let Ok(status) = fs::read_to_string(format!("/proc/{tid}/status")) else { return false };
-    let holds = |name: &str| {
+    let set = |name: &str| {
         let set = status.lines().find_map(|line| line.strip_prefix(name));
-        let set = set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or(0);
-        set >> (signal - 1) & 1 == 1
+        set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or(0)
     };
-    holds("SigPnd:") && !holds("SigBlk:")
+    let waiting = set("SigPnd:") & !set("SigBlk:");
+    signals.iter().any(|signal| waiting >> (signal - 1) & 1 == 1)
 }
 
 /// Now, in clock ticks since boot: what [`Stat::start_time`] of a process is that starts now.

@@ -75,6 +75,13 @@ pub fn resume(tid: Tid, signal: c_int) -> io::Result<()> {
     request(libc::PTRACE_CONT, tid, 0, signal as usize).map(drop)
 }
 
+/// Lets a thread run on, with a signal or 0, that stopped for another reason than that it was asked to. It
+/// is asked again: the kernel takes any stop for an answer.
+pub fn resume_asked(tid: Tid, signal: c_int) -> io::Result<()> {
+    interrupt(tid)?;
+    resume(tid, signal)
+}
+
 /// Lets a stopped thread run until it enters or leaves a system call.
 pub fn resume_to_call(tid: Tid, signal: c_int) -> io::Result<()> {
     request(libc::PTRACE_SYSCALL, tid, 0, signal as usize).map(drop)

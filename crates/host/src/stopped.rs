@@ -167,8 +167,7 @@ impl Stopped {
 
     /// Waits until these seized and interrupted threads are stopped.
     fn await_stops(&mut self, mut waiting: Vec<Tid>, patience: Duration) -> Result<()> {
-        let mut deadline = Instant::now() + patience;
-        let mut rounds = 1;
+        let mut limit = Limit::new(patience);
         while !waiting.is_empty() {
             let mut progress = false;
             let mut still = Vec::with_capacity(waiting.len());
@@ -180,34 +179,24 @@ impl Stopped {
                         self.admit(tid)?;
                     }
                     Some(Event::Gone) => progress = true,
-                    // It was about to handle a signal: let it, and it stops right after. It has to be
-                    // asked again, since the kernel takes any stop for an answer.
+                    // It was about to handle a signal: let it, and it stops right after.
                     Some(Event::Signal(signal)) => {
                         progress = true;
-                        let _ = ptrace::interrupt(tid);
-                        let _ = ptrace::resume(tid, signal);
+                        let _ = ptrace::resume_asked(tid, signal);
                         still.push(tid);
                     }
                     Some(Event::SystemCall | Event::Exec | Event::Other(_)) => {
                         progress = true;
-                        let _ = ptrace::interrupt(tid);
-                        let _ = ptrace::resume(tid, 0);
+                        let _ = ptrace::resume_asked(tid, 0);
                         still.push(tid);
                     }
                 }
             }
             waiting = still;
             if !progress && !waiting.is_empty() {
-                if Instant::now() > deadline {
-                    if rounds == ROUNDS || !waiting.iter().any(|&tid| is_runnable(tid)) {
-                        self.unstoppable.extend(in_the_kernel(self.pid, &waiting)?);
-                        return Ok(());
-                    }
-                    rounds += 1;
-                    deadline += patience;
-                    for &tid in &waiting {
-                        let _ = ptrace::interrupt(tid);
-                    }
+                if limit.is_reached(&waiting) {
+                    self.unstoppable.extend(in_the_kernel(self.pid, &waiting)?);
+                    return Ok(());
                 }
                 std::thread::sleep(NAP);
             }
@@ -273,8 +262,7 @@ impl Stopped {
     /// Stops the guarded threads that no longer sleep. One that has run into a breakpoint for which
     /// `is_ours` holds is put back before it.
     pub fn stop_awake(&mut self, is_ours: impl Fn(TargetAddr) -> bool) -> Result<()> {
-        let mut deadline = Instant::now() + PATIENCE;
-        let mut rounds = 1;
+        let mut limit = Limit::new(PATIENCE);
         loop {
             let mut asleep = Vec::new();
             let mut awake = Vec::new();
@@ -290,20 +278,15 @@ impl Stopped {
                 let _ = ptrace::interrupt(tid);
                 loop {
                     match ptrace::poll(tid).map_err(|e| ptrace::failed("wait for", tid, &e))? {
-                        None if Instant::now() > deadline => {
-                            if rounds == ROUNDS || !is_runnable(tid) {
-                                self.unstoppable.extend(in_the_kernel(self.pid, &[tid])?);
-                                break;
-                            }
-                            rounds += 1;
-                            deadline += PATIENCE;
-                            let _ = ptrace::interrupt(tid);
+                        None if limit.is_reached(&[tid]) => {
+                            self.unstoppable.extend(in_the_kernel(self.pid, &[tid])?);
+                            break;
                         }
                         None => std::thread::sleep(NAP),
                         Some(Event::Stop(_)) => {
                             // Stopped on its way from a breakpoint: the signal is yet to come.
                             if before_breakpoint(tid, &is_ours).is_some()
-                                && proc::is_about_to_get(tid, libc::SIGTRAP)
+                                && proc::is_about_to_get(tid, &[libc::SIGTRAP])
                             {
                                 let _ = ptrace::resume(tid, 0);
                                 continue;
@@ -320,9 +303,7 @@ impl Stopped {
                                 self.admit_any(tid)?;
                                 break;
                             }
-                            // The kernel takes any stop for an answer.
-                            let _ = ptrace::interrupt(tid);
-                            let _ = ptrace::resume(tid, signal);
+                            let _ = ptrace::resume_asked(tid, signal);
                         }
                         Some(Event::Other(
                             libc::PTRACE_EVENT_CLONE
@@ -330,7 +311,7 @@ impl Stopped {
                             | libc::PTRACE_EVENT_VFORK,
                         )) => {
                             if let Ok(born) = ptrace::event_message(tid) {
-                                self.receive(born as Tid, deadline)?;
+                                self.receive(born as Tid, limit.deadline)?;
                             }
                             // It stands still there as well as anywhere. Its way out of the kernel may
                             // be long: that of a `vfork` goes past the child, which is stopped.
@@ -338,8 +319,7 @@ impl Stopped {
                             break;
                         }
                         Some(Event::SystemCall | Event::Exec | Event::Other(_)) => {
-                            let _ = ptrace::interrupt(tid);
-                            let _ = ptrace::resume(tid, 0);
+                            let _ = ptrace::resume_asked(tid, 0);
                         }
                     }
                 }
@@ -422,7 +402,7 @@ impl Stopped {
 
     /// Lets some of the stopped threads run for a moment, and stops them again, with those that they have
     /// started meanwhile.
-    pub fn let_run(&mut self, some: Vec<Tid>, moment: Duration, caution: Caution) -> Result<()> {
+    pub fn let_run(&mut self, some: Vec<Tid>, moment: Duration) -> Result<()> {
         for tid in &some {
             self.threads.remove(tid);
             // A failure means that the thread was killed; waiting will tell.
@@ -433,7 +413,7 @@ impl Stopped {
             let _ = ptrace::interrupt(tid);
         }
         self.await_stops(some, PATIENCE)?;
-        self.stop_others(caution)
+        self.stop_others(Caution::StopAll)
     }
 
     /// The threads that sleep undisturbed, or cannot be stopped.
@@ -485,9 +465,34 @@ fn is_asleep(tid: Tid) -> bool {
         && proc::stat(tid).is_ok_and(|stat| stat.state != 't')
 }
 
-/// Whether a thread waits for nothing but its turn.
-fn is_runnable(tid: Tid) -> bool {
-    proc::stat(tid).is_ok_and(|stat| stat.state == 'R')
+/// How long threads may take to stop; longer, if one of them waits for nothing but its turn.
+struct Limit {
+    patience: Duration,
+    deadline: Instant,
+    rounds: u32,
+}
+
+impl Limit {
+    fn new(patience: Duration) -> Self {
+        Self { patience, deadline: Instant::now() + patience, rounds: 1 }
+    }
+
+    /// Whether these threads have had their time; those that get more are asked to stop once more.
+    fn is_reached(&mut self, waiting: &[Tid]) -> bool {
+        let is_runnable = |&tid: &Tid| proc::stat(tid).is_ok_and(|stat| stat.state == 'R');
+        if Instant::now() <= self.deadline {
+            return false;
+        }
+        if self.rounds == ROUNDS || !waiting.iter().any(is_runnable) {
+            return true;
+        }
+        self.rounds += 1;
+        self.deadline += self.patience;
+        for &tid in waiting {
+            let _ = ptrace::interrupt(tid);
+        }
+        false
+    }
 }
 
 /// How the thread would notice that it was stopped.

@@ -7,36 +7,27 @@ import json
 import re
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 import weft
 from weft.cli import measure
-from weft.cli.output import console, forward_signals, print_json
+from weft.cli.output import all_of, console, forward_signals, print_json
 from weft.clone import Cloned, CloneStats
 from weft.errors import InvalidArgument
 
 __all__ = ["attach", "options", "refuse", "run"]
-
-_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _OWN = {"cache_size": "--cache-size", "stats": "--stats", "stats_file": "--stats-file"}
 _SMALLEST = 256 << 10
 _FACTORS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
-def options(command: _Function) -> _Function:
-    """Give a command the options of the clone weaver; they reach it as keyword arguments."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
-
-
-_OPTIONS = (
+options = all_of(
     click.option(
         "--weaver",
         type=click.Choice(["patch", "clone"]),
@@ -61,6 +52,7 @@ _OPTIONS = (
         help="Write that to a file, as JSON.",
     ),
 )
+"""Gives a command the options of the clone weaver; they reach it as keyword arguments."""
 
 
 def refuse(options: dict[str, Any]) -> None:

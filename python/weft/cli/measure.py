@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from weft.cli.output import console, file_option, format_option_of
+from weft.cli.output import all_of, console, file_option, format_option_of
 from weft.errors import InvalidArgument, TargetGone
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 FORMATS = ("text", "json", "csv", "parquet")
 UNKNOWN_CODE = -1
 """Instead of the exit code of a process that somebody else has started."""
-_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -53,13 +52,6 @@ class Wish:
         return not (self.metrics or self.one_liners)
 
 
-def options(command: _Function) -> _Function:
-    """Give a command the options of a measurement; they reach it as keyword arguments."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
-
-
 interval_option = click.option(
     "--interval",
     type=click.FloatRange(min=0.01),
@@ -75,7 +67,7 @@ budget_option = click.option(
     help="How much of its time the target may lose at most: 2%. Without it there is no limit.",
 )
 
-_OPTIONS = (
+options = all_of(
     click.option(
         "-m",
         "--metric",
@@ -111,6 +103,7 @@ _OPTIONS = (
     click.option("--otlp", metavar="URL", help="Push the metrics by OTLP over HTTP meanwhile."),
     click.option("-v", "--verbose", is_flag=True, help="Say what could not be woven, and why."),
 )
+"""Gives a command the options of a measurement; they reach it as keyword arguments."""
 
 
 def wish(options: dict[str, Any]) -> Wish:

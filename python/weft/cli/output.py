@@ -57,6 +57,17 @@ format_option = format_option_of(["text", "json"])
 """The decorator that gives a command ``--format``, passed to it as ``output_format``."""
 
 
+def all_of(*options: Callable[[Any], Any]) -> Callable[[_Function], _Function]:
+    """Return the decorator that gives a command several options, in their order."""
+
+    def decorate(command: _Function) -> _Function:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
 def file_option(help_text: str) -> Callable[[_Function], _Function]:
     """Return the decorator that gives a command ``-f FILE.mdl``, passed to it as ``files``."""
     return click.option(

@@ -4,6 +4,7 @@
 //! The crate is compiled for baseline SSE2, so of the vector registers only xmm0-15 are its business.
 
 use super::thread::{Thread, at, left};
+use crate::way_in::way_in;
 use core::arch::naked_asm;
 use core::mem::offset_of;
 
@@ -385,59 +386,7 @@ extern "C" fn weft_clone_join() {
     )
 }
 
-/// What the host has a stopped thread do, on a stack of the host's, with a [`weft_abi::CloneVisit`] in `rdi`.
-/// The thread may be anywhere: its vector registers come back as they were, the others are the host's
-/// business.
-macro_rules! visit {
-    ($name:ident, $function:path) => {
-        #[unsafe(naked)]
-        #[unsafe(no_mangle)]
-        extern "C" fn $name() {
-            naked_asm!(
-                "push 2",
-                "popfq",
-                "sub rsp, 264",
-                "movups [rsp + 0x00], xmm0",
-                "movups [rsp + 0x10], xmm1",
-                "movups [rsp + 0x20], xmm2",
-                "movups [rsp + 0x30], xmm3",
-                "movups [rsp + 0x40], xmm4",
-                "movups [rsp + 0x50], xmm5",
-                "movups [rsp + 0x60], xmm6",
-                "movups [rsp + 0x70], xmm7",
-                "movups [rsp + 0x80], xmm8",
-                "movups [rsp + 0x90], xmm9",
-                "movups [rsp + 0xa0], xmm10",
-                "movups [rsp + 0xb0], xmm11",
-                "movups [rsp + 0xc0], xmm12",
-                "movups [rsp + 0xd0], xmm13",
-                "movups [rsp + 0xe0], xmm14",
-                "movups [rsp + 0xf0], xmm15",
-                "call {function}",
-                "movups xmm0, [rsp + 0x00]",
-                "movups xmm1, [rsp + 0x10]",
-                "movups xmm2, [rsp + 0x20]",
-                "movups xmm3, [rsp + 0x30]",
-                "movups xmm4, [rsp + 0x40]",
-                "movups xmm5, [rsp + 0x50]",
-                "movups xmm6, [rsp + 0x60]",
-                "movups xmm7, [rsp + 0x70]",
-                "movups xmm8, [rsp + 0x80]",
-                "movups xmm9, [rsp + 0x90]",
-                "movups xmm10, [rsp + 0xa0]",
-                "movups xmm11, [rsp + 0xb0]",
-                "movups xmm12, [rsp + 0xc0]",
-                "movups xmm13, [rsp + 0xd0]",
-                "movups xmm14, [rsp + 0xe0]",
-                "movups xmm15, [rsp + 0xf0]",
-                "add rsp, 264",
-                "ret",
-                function = sym $function,
-            )
-        }
-    };
-}
-
-visit!(weft_clone_start, super::start);
-visit!(weft_clone_leave, super::leave::leave);
-visit!(weft_clone_forget, super::leave::forget);
+// What the host has a stopped thread do, with a [`weft_abi::CloneVisit`].
+way_in!(weft_clone_start, super::start);
+way_in!(weft_clone_leave, super::leave::leave);
+way_in!(weft_clone_forget, super::leave::forget);

@@ -3,7 +3,7 @@
 //! The engine is built by a thread on a trip ([`crate::journey`]): until the threads are sent to join it,
 //! nothing of the process has changed but that it has more memory.
 
-use super::visit::{Desk, describe};
+use super::visit::{Desk, Errand, describe};
 use super::{CloneOptions, failed};
 use crate::agent::{self, Fetch, away_trip, check_outcomes, making_shared, permitted_traveller};
 use crate::agent_image::Freestanding;
@@ -167,16 +167,13 @@ fn begin(
     start: CloneStart,
 ) -> Result<Vec<(Tid, CloneThread)>> {
     let image = image()?;
-    let mut threads = Vec::new();
-    for &tid in stopped.threads().keys() {
-        threads.push((tid, describe(stopped, tid)?));
-    }
+    let mut threads = describe(stopped)?;
     let executable = image.data_start.unwrap_or(image.bytes.len() as u64);
     let protection = (libc::PROT_READ | libc::PROT_EXEC) as u64;
     let protect = [presence.base.0, executable, protection].map(Value::Const).to_vec();
     let before = vec![Step::Call(libc::SYS_mprotect, protect)];
-    let entry = presence.base + image.entries[0];
-    if !desk.visit(stopped, room, entry, start, &mut threads, before, Vec::new())? {
+    let errand = Errand { start, before, ..Errand::to(presence.base + image.entries[0]) };
+    if !desk.visit(stopped, room, errand, &mut threads)? {
         return Err(Error::new(
             ErrorKind::UnsupportedTarget,
             format!("process {} has no room for the engine", stopped.pid()),

@@ -180,7 +180,7 @@ impl Drop for Cloned {
 /// Fails if another weft is in a process: of two, neither would know what the other does.
 fn refuse_others(pid: Tid) -> Result<()> {
     let maps = proc::maps(pid)?;
-    if !maps.iter().any(|mapping| is_wefts(mapping) || inject::is_control(mapping)) {
+    if !maps.iter().any(|mapping| is_wefts(mapping) || is_control(mapping)) {
         return Ok(());
     }
     Err(Error::new(ErrorKind::AlreadyTraced, format!("another weft is in process {pid}"))

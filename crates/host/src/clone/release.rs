@@ -1,7 +1,7 @@
 //! Taking the engine out of a process: its threads go on in the program's own code.
 
 use super::inject::{Presence, map_private};
-use super::visit::{Desk, describe};
+use super::visit::{Desk, Errand, describe};
 use crate::agent::{self, away_trip, check_outcomes, permitted_traveller, removing};
 use crate::arch::{Step, Value, VectorState};
 use crate::journey::Traveller;
@@ -10,7 +10,7 @@ use crate::room::Room;
 use crate::stopped::{Caution, Stopped};
 use crate::{Error, ErrorKind, Result, place, ptrace};
 use std::time::{Duration, Instant};
-use weft_abi::{CloneStart, CloneThread};
+use weft_abi::CloneThread;
 
 /// How long threads may take to come to where they can leave.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -49,13 +49,12 @@ const FAULTS: [i32; 5] = [libc::SIGILL, libc::SIGTRAP, libc::SIGBUS, libc::SIGFP
 /// Waits until no thread has a fault to handle yet: it has to do so where it was.
 fn await_faults(stopped: &mut Stopped) -> Result<()> {
     loop {
-        let is_faulty =
-            |tid: &Tid| FAULTS.iter().any(|&signal| proc::is_about_to_get(*tid, signal));
+        let is_faulty = |tid: &Tid| proc::is_about_to_get(*tid, &FAULTS);
         let faulty: Vec<Tid> = stopped.threads().keys().copied().filter(is_faulty).collect();
         if faulty.is_empty() {
             return Ok(());
         }
-        stopped.let_run(faulty, MOMENT, Caution::StopAll)?;
+        stopped.let_run(faulty, MOMENT)?;
     }
 }
 
@@ -85,15 +84,9 @@ fn leave(
 ) -> Result<Vec<(Tid, CloneThread)>> {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let mut threads = Vec::new();
-        for &tid in stopped.threads().keys() {
-            threads.push((tid, describe(stopped, tid)?));
-        }
+        let mut threads = describe(stopped)?;
         let fits = Desk::length(threads.len()) <= desk.length;
-        let start = CloneStart::default();
-        let (before, after) = (Vec::new(), Vec::new());
-        let entry = presence.leave;
-        if fits && desk.visit(stopped, room, entry, start, &mut threads, before, after)? {
+        if fits && desk.visit(stopped, room, Errand::to(presence.leave), &mut threads)? {
             return Ok(threads);
         }
         if !fits || Instant::now() > deadline {
@@ -106,7 +99,7 @@ fn leave(
         }
         let busy = threads.iter().filter(|(_, thread)| thread.is_busy != 0);
         let busy = busy.map(|&(tid, _)| tid).collect();
-        stopped.let_run(busy, MOMENT, Caution::StopAll)?;
+        stopped.let_run(busy, MOMENT)?;
         await_faults(stopped)?;
     }
 }
@@ -130,8 +123,8 @@ fn forget(
         check_outcomes(stopped.pid(), &outcomes)?;
     }
     let after = removing(presence.base, presence.length).to_vec();
-    let start = CloneStart::default();
-    if desk.visit(stopped, room, presence.forget, start, threads, Vec::new(), after)? {
+    let errand = Errand { after, ..Errand::to(presence.forget) };
+    if desk.visit(stopped, room, errand, threads)? {
         return Ok(());
     }
     Err(Error::new(ErrorKind::Internal, "the engine has not given its memory back"))

@@ -1,7 +1,7 @@
 //! Visits to the engine: a stopped thread asks it something on weft's behalf.
 
 use crate::agent::{away_trip, check_outcomes, permitted_traveller};
-use crate::arch::{Step, VectorState};
+use crate::arch::{Registers, Step, VectorState};
 use crate::proc::Tid;
 use crate::room::{PAGE, Room};
 use crate::stopped::{Stopped, outside_rseq};
@@ -10,6 +10,24 @@ use weft_abi::{CloneRegisters, CloneStart, CloneThread, CloneVisit};
 
 /// What the engine may use of stack on a visit.
 const STACK: u64 = 256 << 10;
+
+/// What a thread visits the engine for.
+pub struct Errand {
+    /// The way in.
+    pub entry: TargetAddr,
+    /// With what the engine starts, if that is what it is for.
+    pub start: CloneStart,
+    /// What the thread does before it goes in, and after it.
+    pub before: Vec<Step>,
+    pub after: Vec<Step>,
+}
+
+impl Errand {
+    /// Nothing but the visit.
+    pub fn to(entry: TargetAddr) -> Self {
+        Self { entry, start: CloneStart::default(), before: Vec::new(), after: Vec::new() }
+    }
+}
 
 /// Memory of the target where the engine is told of threads, and tells of them.
 #[derive(Clone, Copy, Debug)]
@@ -32,17 +50,14 @@ impl Desk {
 
     /// Has one of the stopped threads visit the engine with a list of threads, and brings that list up to
     /// date. Says whether the engine has done what it was asked for.
-    #[expect(clippy::too_many_arguments, reason = "each is one of its own")]
     pub fn visit(
         &self,
         stopped: &Stopped,
         room: &Room,
-        entry: TargetAddr,
-        start: CloneStart,
+        errand: Errand,
         threads: &mut [(Tid, CloneThread)],
-        before: Vec<Step>,
-        after: Vec<Step>,
     ) -> Result<bool> {
+        let Errand { entry, start, before, after } = errand;
         let pid = stopped.pid();
         let visit = CloneVisit { threads: threads.len() as u64, is_done: 0, start };
         let mut bytes = bytes_of(&visit).to_vec();
@@ -66,11 +81,17 @@ impl Desk {
     }
 }
 
-/// What a stopped thread has, for the engine.
-pub fn describe(stopped: &Stopped, tid: Tid) -> Result<CloneThread> {
+/// What all stopped threads have, for the engine.
+pub fn describe(stopped: &Stopped) -> Result<Vec<(Tid, CloneThread)>> {
+    let threads = stopped.threads().iter();
+    threads
+        .map(|(&tid, &registers)| Ok((tid, describe_one(stopped.pid(), tid, registers)?)))
+        .collect()
+}
+
+fn describe_one(pid: Tid, tid: Tid, registers: Registers) -> Result<CloneThread> {
     let failed = |e: std::io::Error| ptrace::failed("read", tid, &e);
-    let Some(registers) = stopped.threads().get(&tid) else { return Ok(CloneThread::default()) };
-    let g = outside_rseq(stopped.pid(), tid, *registers).settled().0;
+    let g = outside_rseq(pid, tid, registers).settled().0;
     let raw = ptrace::vector_state(tid).map_err(failed)?;
     Ok(CloneThread {
         registers: CloneRegisters {

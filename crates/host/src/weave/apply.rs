@@ -2,7 +2,6 @@
 
 use super::edit::{self, Edit, Found};
 use super::family::acquaint;
-use super::goroutines::{words_above, words_of};
 use super::plan::{JUMP, Plan};
 use super::weaver::Weaver;
 use super::woven::{Active, Piece, ProbeId};
@@ -143,8 +142,11 @@ impl Weaver {
         let all = || std::iter::once(&*stopped).chain(&kin);
         let mut unmoved = self.interrupted_in(all(), changes)?;
         unmoved.extend(all().flat_map(|held| slept_in(held, changes)));
-        unmoved.extend(all().flat_map(|held| returned_into(held, changes)));
-        unmoved.extend(all().flat_map(|held| self.waited_in(held, changes)));
+        // Where code only becomes what it was, nobody can be in the middle of anything new.
+        if !changes.make.is_empty() {
+            unmoved.extend(all().flat_map(|held| returned_into(held, changes)));
+            unmoved.extend(all().flat_map(|held| self.waited_in(held, changes)));
+        }
         let found = self.drop_stale(changes, &unmoved)?;
         // From here on the code changes, and whatever happens, weft must know of it.
         let mut failure = None;
@@ -591,7 +593,7 @@ pub(crate) fn addresses_in(
         };
         let length = (mapping.end - stack).min(LARGEST_STACK);
         let bytes = memory::read(pid, stack, length as usize).unwrap_or_default();
-        let words = words_of(&bytes);
+        let words = memory::words(&bytes);
         let on_stack = words.iter().enumerate().filter(|&(_, &word)| is_ours(&TargetAddr(word)));
         let mut on_stack_too = on_stack.clone();
         let is_inside = always
@@ -614,7 +616,7 @@ fn returned_into(held: &Stopped, changes: &Changes) -> Vec<usize> {
     let sleeping = held.sleepers().filter_map(proc::sleeping_at).map(|(_, stack)| stack);
     let mut found = Vec::new();
     for stack in running.chain(sleeping) {
-        let words = words_above(held.pid(), stack, PAGES);
+        let words = memory::words_above(held.pid(), stack, PAGES);
         for (index, &word) in words.iter().enumerate() {
             if let Some(function) = changes.function_around(word)
                 && was_interrupted(held.pid(), stack, &words, index)

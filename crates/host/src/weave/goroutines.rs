@@ -6,7 +6,6 @@
 
 use crate::arch::Registers;
 use crate::proc::{self, Tid};
-use crate::room::PAGE;
 use crate::stopped::Stopped;
 use crate::symbols::ModuleSymbols;
 use crate::{Result, TargetAddr, memory};
@@ -60,7 +59,7 @@ impl Goroutines {
         let mut found = Vec::new();
         let mut places = Vec::new();
         let mut look = |stack: TargetAddr| {
-            let words = words_above(pid, stack, PAGES);
+            let words = memory::words_above(pid, stack, PAGES);
             for index in 1..words.len() {
                 if self.preempt.contains(&words[index]) {
                     places.push(stack.0 + 8 * index as u64 + self.distance);
@@ -74,28 +73,28 @@ impl Goroutines {
         for Registers(registers) in held.threads().values() {
             look(TargetAddr(registers.rsp));
             if self.preempt.contains(&registers.rip) {
-                found.extend(words_above(pid, TargetAddr(registers.rsp), 2));
+                found.extend(memory::words_above(pid, TargetAddr(registers.rsp), 2));
             }
         }
         held.sleepers().filter_map(proc::sleeping_at).for_each(|(_, stack)| look(stack));
         let places: Vec<_> = places.into_iter().map(|at| (TargetAddr(at), 8)).collect();
         let words = memory::read_many(pid, &places).unwrap_or_default();
-        found.extend(words.into_iter().flatten().flat_map(|bytes| words_of(&bytes)));
+        found.extend(words.into_iter().flatten().flat_map(|bytes| memory::words(&bytes)));
         found
     }
 
     /// The stack pointers of goroutines that wait after they were interrupted.
     fn parked(&self, pid: Tid) -> Result<Vec<TargetAddr>> {
-        let list = words_of(&memory::read(pid, TargetAddr(self.list), 16)?);
+        let list = memory::words(&memory::read(pid, TargetAddr(self.list), 16)?);
         let [start, length] = list[..] else { return Ok(Vec::new()) };
-        let goroutines = words_of(&memory::read(pid, TargetAddr(start), 8 * length as usize)?);
+        let goroutines = memory::words(&memory::read(pid, TargetAddr(start), 8 * length as usize)?);
         let saved: Vec<_> = goroutines.iter().map(|at| (TargetAddr(at + SAVED), 16)).collect();
         let saved = memory::read_many(pid, &saved)?;
         let waits = |words: Vec<u64>| {
             let [stack, at] = words[..] else { return None };
             self.park.iter().any(|range| range.contains(&at)).then_some(TargetAddr(stack))
         };
-        Ok(saved.into_iter().flatten().filter_map(|bytes| waits(words_of(&bytes))).collect())
+        Ok(saved.into_iter().flatten().filter_map(|bytes| waits(memory::words(&bytes))).collect())
     }
 }
 
@@ -115,21 +114,4 @@ fn frame_size(pid: Tid, start: u64) -> Option<u64> {
         }
     }
     None
-}
-
-/// The words on a stack, as far as some pages are there.
-pub fn words_above(pid: Tid, stack: TargetAddr, pages: u64) -> Vec<u64> {
-    let end = stack.0 / PAGE * PAGE + PAGE;
-    let first = (stack, (end - stack.0) as usize);
-    let others = (1..pages).map(|index| (TargetAddr(end + (index - 1) * PAGE), PAGE as usize));
-    let pieces: Vec<_> = std::iter::once(first).chain(others).collect();
-    let read = memory::read_many(pid, &pieces).unwrap_or_default();
-    let bytes: Vec<u8> = read.into_iter().map_while(|piece| piece).flatten().collect();
-    words_of(&bytes)
-}
-
-/// Bytes as words.
-pub fn words_of(bytes: &[u8]) -> Vec<u64> {
-    let words = bytes.chunks_exact(8);
-    words.map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default())).collect()
 }
