@@ -189,9 +189,10 @@ SMC(operand_while_it_runs, "200", "0") {
     long patched = 0;
     for (uint32_t i = 1; i <= 200; i++) {
         __atomic_store_n((uint32_t *)(code + 4), i, __ATOMIC_SEQ_CST);
-        for (double until = now() + PATIENCE; seen != i && now() < until;) sched_yield();
-        if (seen != i) break;
-        patched = i;
+        /* Looked at once a turn: one of the two may still have an old value in its hand, and put it down late. */
+        for (double until = now() + PATIENCE; patched != i && now() < until; sched_yield())
+            if (seen == i) patched = i;
+        if (patched != i) break;
     }
     ended = 1;
     for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
@@ -325,9 +326,10 @@ SMC(by_breakpoints, "100", "0 | 1") {
         memcpy(code + 1, &i, 4);
         all_serialize();
         *(volatile uint8_t *)code = 0xb8;
-        for (double until = now() + PATIENCE; seen != i && now() < until;) sched_yield();
-        if (seen != i) break;
-        patched = i;
+        /* Looked at once a turn: one of the two may still have an old value in its hand, and put it down late. */
+        for (double until = now() + PATIENCE; patched != i && now() < until; sched_yield())
+            if (seen == i) patched = i;
+        if (patched != i) break;
     }
     ended = 1;
     for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);

@@ -259,7 +259,7 @@ extern "C" fn dispatch(thread: &mut Thread) {
         }
     };
     thread.epoch.store(u64::MAX, Release);
-    {
+    let step = {
         let mut engine = engine();
         engine.control.stats.agent_entries.fetch_add(1, Relaxed);
         match kind {
@@ -272,16 +272,13 @@ extern "C" fn dispatch(thread: &mut Thread) {
             }
         }
         engine.control.stats.agent_cycles.fetch_add(cycles().saturating_sub(began), Relaxed);
-    }
+        (engine.is_in_step() && kind != left::CHECK).then_some(&engine.control.step)
+    };
     if kind == left::SYSTEM_CALL {
         calls::system_call(thread);
         let pc = thread.pc;
         engine().go(thread, pc);
     }
-    let step = {
-        let engine = locked();
-        (engine.is_in_step() && kind != left::CHECK).then_some(&engine.control.step)
-    };
     if let Some(step) = step {
         wait_in_step(thread, step, exit.is_onward);
     }
@@ -475,7 +472,7 @@ impl Engine {
             let end = self.code_end(pc)?;
             let arena = self.arena_for(pc)?;
             self.check_room(arena);
-            let block = self.translate(pc, end, arena, Extent::Single)?;
+            let block = self.translate(&Source::at(pc, end), arena, Extent::Single)?;
             let code = block.code;
             let number = self.add(arena, block, Box::default());
             // Nobody finds it but the thread that is sent there.
@@ -489,17 +486,12 @@ impl Engine {
 
     fn translate(
         &mut self,
-        address: u64,
-        end: u64,
+        source: &Source,
         arena: usize,
         extent: Extent,
     ) -> Option<translate::Block> {
-        let length = (end - address).min(2048) as usize;
-        // SAFETY: the program's own code, which is mapped and may be read.
-        let bytes = unsafe { core::slice::from_raw_parts(address as *const u8, length) };
-        let source = Source { address, bytes };
         let ties = !self.is_in_step();
-        translate(&source, &self.map, &mut self.arenas[arena], self.tables.first(), extent, ties)
+        translate(source, &self.map, &mut self.arenas[arena], self.tables.first(), extent, ties)
     }
 
     /// Finds the code of an address, or makes it; nothing if there can be none.
@@ -525,23 +517,25 @@ impl Engine {
             end = end.min((address | (system::PAGE - 1)) + 1);
         }
         let before = self.arenas[arena].used();
-        let block = match self.translate(address, end, arena, extent) {
-            Some(block) => block,
-            None => {
+        let mut source = Source::at(address, end);
+        let copy: Box<[u8]>;
+        if is_checked {
+            // Read once: others may write to it now, and what is kept must be what was translated.
+            copy = source.bytes.into();
+            source.bytes = &copy;
+        }
+        let block = match self.translate(&source, arena, extent) {
+            None if is_guarded => {
                 // Its first instruction goes beyond the page.
+                self.pages.guard(&self.regions, address + 15);
                 let end = self.code_end(address)?;
-                if is_guarded {
-                    self.pages.guard(&self.regions, address + 15);
-                }
-                self.translate(address, end, arena, extent)?
+                self.translate(&Source::at(address, end), arena, extent)?
             }
+            block => block?,
         };
-        let original: Box<[u8]> = if is_checked {
-            let length = (block.end - block.start) as usize;
-            // SAFETY: what has just been read.
-            unsafe { core::slice::from_raw_parts(address as *const u8, length) }.into()
-        } else {
-            Box::default()
+        let original = match is_checked {
+            true => source.bytes[..(block.end - block.start) as usize].into(),
+            false => Box::default(),
         };
         let stats = &self.control.stats;
         stats.blocks.fetch_add(1, Relaxed);

@@ -147,6 +147,16 @@ pub struct Source<'a> {
     pub bytes: &'a [u8],
 }
 
+impl Source<'_> {
+    /// What can be executed from an address on, to where that ends or enough of it.
+    pub fn at(address: u64, end: u64) -> Self {
+        let length = (end - address).min(2048) as usize;
+        // SAFETY: the program's own code, which is mapped and may be read.
+        let bytes = unsafe { core::slice::from_raw_parts(address as *const u8, length) };
+        Self { address, bytes }
+    }
+}
+
 struct Translator<'a> {
     map: &'a Map,
     arena: &'a mut Arena,

@@ -11,10 +11,13 @@ use weft_snippet::{
     compile, runtime,
 };
 
-/// How long one round of one operation should take, in nanoseconds, and how many there are: the
-/// machine has other things to do, so the best of them counts.
+/// How long one round of one operation should take, in nanoseconds. The machine has other things to do,
+/// so the best of them counts: there are rounds until so many have brought nothing better, or to the end.
 const ROUND: f64 = 30_000.0;
-const ROUNDS: usize = 9;
+const IN_VAIN: usize = 6;
+const ROUNDS: usize = 60;
+/// What is better.
+const BETTER: f64 = 0.97;
 /// The most turns of a round: a ring that nobody reads must not become full.
 const TURNS: u64 = 1000;
 /// How far a measured value may be from the usual one. Beyond that something has gone wrong with it.
@@ -194,7 +197,9 @@ impl Runner {
     /// the machine does for a while falls on one of them.
     fn run(mut self) -> Vec<f64> {
         let mut best = vec![f64::INFINITY; self.loops.len()];
+        let mut in_vain = 0;
         for _ in 0..ROUNDS {
+            in_vain += 1;
             for (index, best) in best.iter_mut().enumerate() {
                 let Turns { at, ring, usual } = self.loops[index];
                 if let Some(ring) = ring {
@@ -207,7 +212,14 @@ impl Runner {
                     unsafe { std::mem::transmute(self.code.as_ptr().add(at)) };
                 let began = Instant::now();
                 run(times, 12345, 678);
-                *best = best.min(began.elapsed().as_nanos() as f64 / times as f64);
+                let turn = began.elapsed().as_nanos() as f64 / times as f64;
+                if turn < *best * BETTER {
+                    in_vain = 0;
+                }
+                *best = best.min(turn);
+            }
+            if in_vain == IN_VAIN {
+                break;
             }
         }
         best
