@@ -407,7 +407,7 @@ impl Drop for Target {
 /// Takes the probes of a dead weft out of the code; says whether no thread is in them any more.
 fn restore(stopped: &mut Stopped, probes: &AbandonedProbes) -> Result<bool> {
     apply_edits(stopped, &probes.edits)?;
-    let inside = addresses_in(stopped, std::slice::from_ref(&probes.code), false)?;
+    let inside = addresses_in(stopped, std::slice::from_ref(&probes.code))?;
     Ok(inside.is_empty())
 }
 

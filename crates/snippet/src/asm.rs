@@ -555,10 +555,6 @@ impl Asm {
         self.refer(Target::Address(address));
     }
 
-    pub(crate) fn call_register(&mut self, register: Register) {
-        self.modrm(0, false, &[0xff], 2, register.into(), false);
-    }
-
     pub(crate) fn ret(&mut self) {
         self.bytes(&[0xc3]);
     }

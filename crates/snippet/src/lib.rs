@@ -71,6 +71,6 @@ pub use ir::{
     Statement, TimerClock, Type, Unary, Weave, Width,
 };
 pub use parse::Diagnostic;
-pub use runtime::{Runtime, runtime};
+pub use runtime::{CALL_OF_PROGRAM, Runtime, runtime};
 pub use site::{Clock, Env, Routines, Site, Source};
 pub use verify::{At, MAX_OPERATIONS, Problem, permit, verify};

@@ -37,6 +37,10 @@ const NAP: i32 = 200_000;
 /// How often it does while the reader does not move: 100 ms in all.
 const NAPS: i64 = 500;
 
+/// How the function of the program is called, for which [`Routines::call`] is: `call r10`. What is behind
+/// it, is on the stacks of threads that are in such functions, and on no others.
+pub const CALL_OF_PROGRAM: [u8; 3] = [0x41, 0xff, 0xd2];
+
 /// The routines' code, and where each begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Runtime {
@@ -472,7 +476,10 @@ fn call(asm: &mut Asm, env: &Env) -> Label {
         asm.mov(register, Mem::Base(R11, 8 * index as i32));
     }
     asm.mov_imm(RAX, 0);
-    asm.call_register(R10);
+    asm.bytes(&CALL_OF_PROGRAM);
+    // While the return address is on the stack, the host knows by it that the call goes on. No old one
+    // may stay there.
+    asm.store_imm(Mem::Base(RSP, -8), 0);
     asm.mov(R10, RAX);
     if env.xsave_mask == 0 {
         asm.fxrstor(Mem::Base(RSP, 0));

@@ -443,18 +443,6 @@ pub(crate) fn walk_expressions(statement: &Statement, visit: &mut dyn FnMut(&Exp
     });
 }
 
-impl Weave {
-    /// Whether it calls functions of the program.
-    pub fn calls_program(&self) -> bool {
-        let mut calls = false;
-        for statement in self.sections.iter().flat_map(|section| &section.body) {
-            walk(statement, &mut |inner| calls |= matches!(inner, Statement::Call(_)));
-            walk_expressions(statement, &mut |expr| calls |= matches!(expr, Expr::Call(_)));
-        }
-        calls
-    }
-}
-
 /// Visits a statement's own expressions.
 pub(crate) fn direct_expressions(statement: &Statement, visit: &mut dyn FnMut(&Expr)) {
     match statement {

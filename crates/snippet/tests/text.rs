@@ -205,14 +205,3 @@ fn cost_is_bounded() {
     let deep = format!("counter x\nx += {}1{}", "(".repeat(100), ")".repeat(100));
     assert_eq!(Weave::parse(&deep).unwrap_err().what, "nested too deep");
 }
-
-#[test]
-fn calls_of_the_program_are_found() {
-    let calls = |text: &str| Weave::parse(text).unwrap().calls_program();
-    assert!(!calls("counter calls\ncalls += 1"));
-    assert!(!calls("counter x\nat call { x += arg(0) }"));
-    assert!(calls("call 4096(1)"));
-    assert!(calls("counter x\nx += 1 + min(2, call 4096())"));
-    assert!(calls("counter x\nat exit { x += 1 }\nat entry { if 1 { x += 1 } else { call 7() } }"));
-    assert!(calls("map m[1] 8\nm[call 4096()] += 1"));
-}

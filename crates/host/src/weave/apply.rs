@@ -12,6 +12,7 @@ use crate::{Error, ErrorKind, Result, TargetAddr, memory};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use weft_abi::Change;
+use weft_snippet::CALL_OF_PROGRAM;
 
 /// A function that is about to change: what is to be there.
 #[derive(Clone, Debug)]
@@ -341,7 +342,7 @@ impl Weaver {
         }
         let code = self.code();
         for held in held {
-            let found = addresses_in(held, &code, self.calls_program);
+            let found = addresses_in(held, &code);
             for at in unless_ended(held.pid(), found)?.unwrap_or_default() {
                 let is_in = |index: &&usize| {
                     self.pieces_of(changes.functions[**index].function).any(|p| p.contains(at))
@@ -459,7 +460,7 @@ impl Weaver {
         let code = self.code();
         let mut busy = Vec::new();
         for held in held {
-            let found = addresses_in(held, &code, self.calls_program);
+            let found = addresses_in(held, &code);
             busy.extend(unless_ended(held.pid(), found)?.unwrap_or_default());
         }
         Ok(busy)
@@ -574,11 +575,11 @@ fn move_threads(stopped: &mut Stopped, changes: &Changes) -> Result<()> {
 /// The addresses within ranges of weft's code that threads are at, or will come back to.
 ///
 /// Stacks are full of addresses that mean nothing any more. So those on a thread's stack count only when
-/// it is in weft's code, or was when a signal interrupted it: otherwise nothing of weft's is on it.
+/// it is in weft's code, or was when a signal interrupted it, or in a function of the program that a snippet
+/// calls: otherwise nothing of weft's is on it.
 pub(crate) fn addresses_in(
     stopped: &Stopped,
     ranges: &[Range<TargetAddr>],
-    always: bool,
 ) -> Result<Vec<TargetAddr>> {
     let pid = stopped.pid();
     let maps = proc::maps(pid)?;
@@ -595,10 +596,10 @@ pub(crate) fn addresses_in(
         let bytes = memory::read(pid, stack, length as usize).unwrap_or_default();
         let words = memory::words(&bytes);
         let on_stack = words.iter().enumerate().filter(|&(_, &word)| is_ours(&TargetAddr(word)));
-        let mut on_stack_too = on_stack.clone();
-        let is_inside = always
-            || is_ours(&at)
-            || on_stack_too.any(|(index, _)| was_interrupted(pid, stack, &words, index));
+        let is_inside = is_ours(&at)
+            || on_stack.clone().any(|(index, &word)| {
+                is_behind_call(pid, TargetAddr(word)) || was_interrupted(pid, stack, &words, index)
+            });
         if is_inside {
             found.extend(is_ours(&at).then_some(at));
             found.extend(on_stack.map(|(_, &word)| TargetAddr(word)));
@@ -637,6 +638,13 @@ fn was_interrupted(pid: Tid, stack: TargetAddr, words: &[u64], index: usize) -> 
     let is_current =
         !alternate.contains(&(stack.0 + 8 * frame as u64)) || alternate.contains(&stack.0);
     is_current && is_signal_return(pid, TargetAddr(words[frame]))
+}
+
+/// Whether an address in weft's code is where a function of the program returns to that a snippet calls.
+fn is_behind_call(pid: Tid, at: TargetAddr) -> bool {
+    let call = CALL_OF_PROGRAM.len();
+    memory::read(pid, TargetAddr(at.0 - call as u64), call)
+        .is_ok_and(|bytes| bytes == CALL_OF_PROGRAM)
 }
 
 /// What is further away than this from the stack pointer is not looked at.

@@ -135,7 +135,6 @@ impl Weaver {
                 }
             }
             self.join(&mut batch, &weave)?;
-            self.calls_program |= weave.calls_program();
             batch.drafts.push(Draft {
                 id,
                 weave: Arc::new(weave),

@@ -163,7 +163,7 @@ impl Weaver {
             born.release();
         }
         // In the same stop: nobody can have come in since.
-        let is_empty = addresses_in(&held, &self.code(), self.calls_program)?.is_empty();
+        let is_empty = addresses_in(&held, &self.code())?.is_empty();
         if is_empty {
             self.take_memory(held)?;
         } else {

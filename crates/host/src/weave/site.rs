@@ -8,6 +8,7 @@ use super::text::FunctionTerrain;
 use super::values::Values;
 use super::woven::{Probe, Strand};
 use crate::Result;
+use crate::arch::cpu::kept_around_calls;
 use std::collections::HashMap;
 use weft_code::{Convention, Live, Liveness, Program, live_at_entry};
 use weft_snippet::{Compiled, Env, PointKind, Site, compile, runtime};
@@ -31,6 +32,7 @@ pub fn environment(
     }
     let base = arena.allocate(8)?;
     arena.write(base, &values.base.0.to_le_bytes());
+    let (xsave_mask, xsave_size) = kept_around_calls();
     let mut env = Env {
         base: base.0,
         salt: arena.salt().0,
@@ -39,8 +41,8 @@ pub fn environment(
         thread_pointer: key.2,
         bmi2,
         clock: clock(),
-        xsave_mask: 0,
-        xsave_size: 0,
+        xsave_mask,
+        xsave_size,
     };
     let room = runtime(&env, base.0).code.len();
     let at = arena.allocate(room)?;

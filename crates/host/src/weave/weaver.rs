@@ -47,8 +47,6 @@ pub struct Weaver {
     pub(super) bmi2: bool,
     /// Whether the word at each thread's `fs` base is the `fs` base, as where a C library runs.
     pub(super) thread_pointer: bool,
-    /// Whether there was a snippet that calls functions of the program.
-    pub(super) calls_program: bool,
 }
 
 impl Weaver {
@@ -69,7 +67,6 @@ impl Weaver {
             leaving: Vec::new(),
             bmi2: std::arch::is_x86_feature_detected!("bmi2"),
             thread_pointer: false,
-            calls_program: false,
         }
     }
 

@@ -1,6 +1,6 @@
 //! What the processor can do and what the kernel lets programs use of it.
 
-use std::arch::x86_64::__cpuid_count;
+use std::arch::x86_64::{__cpuid_count, _xgetbv};
 
 /// The features that weft cares about.
 #[derive(Clone, Copy, Debug)]
@@ -19,10 +19,11 @@ pub(crate) fn enables_fsgsbase(hwcap2: u64) -> bool {
     hwcap2 & 1 << 1 != 0
 }
 
+/// The processor's report on extended state.
+const XSAVE_LEAF: u32 = 0xd;
+
 impl Features {
     pub fn read() -> Self {
-        /// The processor's report on extended state.
-        const XSAVE_LEAF: u32 = 0xd;
         // SAFETY: reads a number that the kernel gave this process at its start.
         let hwcap2 = unsafe { libc::getauxval(libc::AT_HWCAP2) };
         // A kernel that does not use XSAVE leaves the answer of the leaf without meaning.
@@ -38,4 +39,31 @@ impl Features {
             xsave_size,
         }
     }
+}
+
+/// What has to be kept of the vector registers around a call, as `xsavec` takes it, and how many bytes it
+/// writes for that. Nothing where there is no such instruction: then there is nothing beyond SSE either.
+pub(crate) fn kept_around_calls() -> (u64, u32) {
+    /// The legacy part and the head, which are always there.
+    const LEGACY: u32 = 576;
+    /// x87, SSE, AVX, AVX-512 and APX: what functions may have values in.
+    const VALUES: u64 = 0xe7 | 1 << 19;
+    if !std::is_x86_feature_detected!("xsavec") {
+        return (0, 0);
+    }
+    // SAFETY: who has `xsavec` has `xgetbv`.
+    let mask = unsafe { enabled() } & VALUES;
+    let beyond = (2..63).filter(|part| mask & 1 << part != 0);
+    let size = beyond.fold(LEGACY, |size, part| {
+        let about = __cpuid_count(XSAVE_LEAF, part);
+        let is_aligned = about.ecx & 2 != 0;
+        about.eax + if is_aligned { size.next_multiple_of(64) } else { size }
+    });
+    (mask, size)
+}
+
+#[target_feature(enable = "xsave")]
+fn enabled() -> u64 {
+    // SAFETY: reads which states the kernel lets programs use.
+    unsafe { _xgetbv(0) }
 }
