@@ -21,13 +21,7 @@ SECONDS = 8.0
     ("program", "function"),
     [
         # Goroutines that the runtime has interrupted.
-        pytest.param(
-            *("preempted", "main.spin"),
-            marks=pytest.mark.xfail(
-                reason="goes wrong once in some thousand changes on a busy machine; not understood",
-                strict=False,
-            ),
-        ),
+        ("preempted", "main.spin"),
         ("preempted", "main.many"),
         # A thread whose signal handler takes its time.
         ("dozing", "spin"),

@@ -16,7 +16,9 @@ static void doze(int number) {
 
 __attribute__((noipa)) unsigned long spin(unsigned long start, long rounds) {
     unsigned long a = start, b = 1;
-    asm volatile("1:\n"
+    /* A window over the first of these has the loop jump into its middle. */
+    asm volatile("nop\n"
+                 "1:\n"
                  "xor %1, %0\n inc %1\n rol %0\n inc %0\n xor %0, %1\n ror %1\n"
                  "dec %2\n jnz 1b\n"
                  : "+r"(a), "+r"(b), "+r"(rounds)

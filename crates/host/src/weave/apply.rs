@@ -141,6 +141,9 @@ impl Weaver {
             unless_ended(held.pid(), self.step_out(held, changes))?;
         }
         let all = || std::iter::once(&*stopped).chain(&kin);
+        for held in all() {
+            unless_ended(held.pid(), leave_stones(held, changes))?;
+        }
         let mut unmoved = self.interrupted_in(all(), changes)?;
         unmoved.extend(all().flat_map(|held| slept_in(held, changes)));
         // Where code only becomes what it was, nobody can be in the middle of anything new.
@@ -611,6 +614,28 @@ pub(crate) fn addresses_in(
 /// Functions that get a window with an instruction in its middle that a thread will return to from a signal
 /// handler: by their index.
 fn returned_into(held: &Stopped, changes: &Changes) -> Vec<usize> {
+    let found = returns_of_handlers(held, |at| changes.function_around(at));
+    found.into_iter().map(|(_, function)| function).collect()
+}
+
+/// Has threads return from signal handlers to where jumps of weft's lead that were interrupted: what only
+/// such jumps lead to may go.
+pub(super) fn leave_stones(held: &Stopped, changes: &Changes) -> Result<()> {
+    if changes.stones.is_empty() {
+        return Ok(());
+    }
+    for (place, target) in returns_of_handlers(held, |at| changes.stones.get(&at).copied()) {
+        memory::write(held.pid(), place, &target.to_ne_bytes())?;
+    }
+    Ok(())
+}
+
+/// Where threads will return to from signal handlers, if that is wanted: the place of the address on the
+/// stack, and what is wanted of it.
+fn returns_of_handlers<T>(
+    held: &Stopped,
+    wanted: impl Fn(u64) -> Option<T>,
+) -> Vec<(TargetAddr, T)> {
     /// How far from the stack pointer the frames of handlers that run are looked for.
     const PAGES: u64 = 17;
     let running = held.threads().values().map(|registers| TargetAddr(registers.0.rsp));
@@ -619,10 +644,10 @@ fn returned_into(held: &Stopped, changes: &Changes) -> Vec<usize> {
     for stack in running.chain(sleeping) {
         let words = memory::words_above(held.pid(), stack, PAGES);
         for (index, &word) in words.iter().enumerate() {
-            if let Some(function) = changes.function_around(word)
+            if let Some(what) = wanted(word)
                 && was_interrupted(held.pid(), stack, &words, index)
             {
-                found.push(function);
+                found.push((stack + 8 * index as u64, what));
             }
         }
     }

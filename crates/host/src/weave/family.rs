@@ -5,7 +5,7 @@
 //! child has only the memory that was there when it was forked; code that leads to other memory must not
 //! come to it.
 
-use super::apply::{Changes, Next, addresses_in, differences, unless_ended};
+use super::apply::{Changes, Next, addresses_in, differences, leave_stones, unless_ended};
 use super::arena::Arena;
 use super::edit::{self, Edit};
 use super::plan::Plan;
@@ -159,6 +159,7 @@ impl Weaver {
     fn leave_one(&self, child: Tid, changes: &Changes) -> Result<bool> {
         let mut held = stop(child)?;
         self.step_out(&mut held, changes)?;
+        leave_stones(&held, changes)?;
         for mut born in self.change_child(&mut held, changes)? {
             born.release();
         }

@@ -104,6 +104,9 @@ pub trait Terrain {
     /// Whether a goroutine may wait before the instruction at this address, and it cannot be told: the
     /// runtime interrupts them anywhere.
     fn is_waited_at(&self, at: u64) -> bool;
+    /// Whether goroutines are interrupted at this address. One that waits at a jump of weft's that only
+    /// others of weft's lead to could not go on when that is gone.
+    fn is_preempted_at(&self, at: u64) -> bool;
     /// Whether all jumps within the function are known.
     fn is_certain(&self) -> bool;
     /// Whether an address belongs to the function.
@@ -437,7 +440,9 @@ fn settle(
     is_entry: bool,
 ) -> Result<(), &'static str> {
     match reaims(terrain, plan, &window, is_entry, None) {
-        Err(NO_PADDING) if window.hole.is_none() => {
+        Err(NO_PADDING)
+            if window.hole.is_none() && !terrain.is_preempted_at(window.start + JUMP) =>
+        {
             // There may be room for another jump behind the first.
             let covered = window.start..window.end();
             let mut wider = self::window(terrain, plan, covered, 2 * JUMP, window.tactic)?;
@@ -553,6 +558,7 @@ mod tests {
         certain: bool,
         fixed: Vec<u64>,
         waited: Vec<u64>,
+        preempted: Vec<u64>,
         padding: u64,
     }
 
@@ -575,6 +581,7 @@ mod tests {
                 certain: true,
                 fixed: vec![],
                 waited: vec![],
+                preempted: vec![],
                 padding: padding as u64,
             }
         }
@@ -622,6 +629,10 @@ mod tests {
 
         fn is_waited_at(&self, at: u64) -> bool {
             self.waited.contains(&at)
+        }
+
+        fn is_preempted_at(&self, at: u64) -> bool {
+            self.preempted.contains(&at)
         }
 
         fn is_certain(&self) -> bool {
@@ -739,6 +750,9 @@ mod tests {
         assert_eq!(plan.windows[&BASE].overwritten(), BASE..BASE + 10);
         assert_eq!(plan.reaims[0].hole, Some(BASE + 5));
         assert_eq!(plan.claims().len(), 2);
+        // A goroutine could wait at the second jump.
+        let preempted = Field { preempted: vec![BASE + 5], ..field };
+        assert_eq!(preempted.plan(&[Spot::Entry(BASE)]).refused[0].why, NO_PADDING);
     }
 
     #[test]

@@ -231,7 +231,7 @@ impl ModuleText {
     }
 
     /// The instructions by which a function of Go's looks whether its stack is large enough: its runtime
-    /// does not interrupt them. Their starts are in this range.
+    /// does not interrupt them.
     fn stack_check(&self, known: &Known) -> Range<u64> {
         /// Where a goroutine's description has the end of its stack.
         const STACK_GUARD: u64 = 16;
@@ -242,7 +242,7 @@ impl ModuleText {
             let Some(instruction) = self.decode(at) else { break };
             match instruction.mnemonic() {
                 Mnemonic::Cmp => has_compared |= instruction.memory_displacement64() == STACK_GUARD,
-                Mnemonic::Jbe if has_compared => return known.start..at + 1,
+                Mnemonic::Jbe if has_compared => return known.start..instruction.next_ip(),
                 Mnemonic::Jb | Mnemonic::Mov | Mnemonic::Lea | Mnemonic::Sub => {}
                 _ => break,
             }
@@ -466,10 +466,12 @@ impl plan::Terrain for FunctionTerrain<'_> {
     }
 
     fn is_waited_at(&self, at: u64) -> bool {
+        self.text.goroutines.is_none() && self.is_preempted_at(at)
+    }
+
+    fn is_preempted_at(&self, at: u64) -> bool {
         self.text.function(at).is_some_and(|known| {
-            known.is_preemptible
-                && self.text.goroutines.is_none()
-                && !self.text.stack_check(&known).contains(&at)
+            known.is_preemptible && !self.text.stack_check(&known).contains(&at)
         })
     }
 
@@ -486,7 +488,7 @@ impl plan::Terrain for FunctionTerrain<'_> {
     }
 
     fn hole(&self, within: Range<u64>, taken: &[Range<u64>]) -> Option<u64> {
-        // A goroutine could be interrupted at the jump in there, and go on when that is gone.
+        // A goroutine could be interrupted at the jump in there, too.
         let is_preemptible = |known: &Known| known.is_preemptible;
         if self.text.starting_at(self.whole.entry()).is_some_and(is_preemptible) {
             return None;
