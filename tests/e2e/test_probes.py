@@ -307,6 +307,13 @@ def test_a_probe_counts_on_while_others_come_and_go(name: str, threads: int, bui
         come_and_go(program, session, name, CYCLES, random.Random(threads))
 
 
+@needs_weaver
+def test_handlers_return_to_what_was_there_when_they_began(build: Build) -> None:
+    # With one thread, signals come to it so fast that it is in a handler most of the time.
+    with woven(build, "signals", 1) as (program, session):
+        come_and_go(program, session, "signals", 20 * CYCLES, random.Random(1))
+
+
 def come_and_go(
     program: Lockstep, session: Weaver, module: str, cycles: int, chance: random.Random
 ) -> None:

@@ -2,6 +2,7 @@
 
 use super::edit::{self, Edit, Found};
 use super::family::acquaint;
+use super::handlers::{Stack, near_stacks, stacks};
 use super::plan::{JUMP, Plan};
 use super::weaver::Weaver;
 use super::woven::{Active, Piece, ProbeId};
@@ -191,7 +192,7 @@ impl Weaver {
             for note in old.notes {
                 self.arenas[0].strike(note);
             }
-            self.limbo.extend(old.pieces);
+            self.limbo.extend(Some(old.pieces).filter(|pieces| !pieces.is_empty()));
             if woven.strands.is_empty() {
                 self.woven.remove(&next.function);
             }
@@ -257,10 +258,15 @@ impl Weaver {
         stones
     }
 
+    /// The trampolines that nothing leads to any more.
+    pub(super) fn left_pieces(&self) -> impl Iterator<Item = &Piece> {
+        self.limbo.iter().flatten()
+    }
+
     /// The trampolines of a function that threads may be in.
     fn pieces_of(&self, function: u64) -> impl Iterator<Item = &Piece> {
         let active = self.woven.get(&function).into_iter().flat_map(|woven| &woven.active.pieces);
-        active.chain(self.limbo.iter().filter(move |piece| piece.function == function))
+        active.chain(self.left_pieces().filter(move |piece| piece.function == function))
     }
 
     /// Has threads leave trampolines of functions that change: from there they would go on as the code
@@ -292,7 +298,7 @@ impl Weaver {
             let mut all = self.woven.values().flat_map(|woven| &woven.active.pieces);
             is_ours(at)
                 && !all.any(|piece| piece.contains(at))
-                && !self.limbo.iter().any(|piece| piece.contains(at))
+                && !self.left_pieces().any(|piece| piece.contains(at))
         };
         for (tid, _) in inside {
             held.step_while(tid, |at| match piece_at(at) {
@@ -471,10 +477,11 @@ impl Weaver {
 
     fn free_limbo(&mut self, busy: &[TargetAddr]) {
         let arenas = &mut self.arenas;
-        self.limbo.retain(|piece| {
-            let is_busy = busy.iter().any(|&at| piece.contains(at));
+        self.limbo.retain(|pieces| {
+            // Whoever is in one may come to the others.
+            let is_busy = busy.iter().any(|&at| pieces.iter().any(|piece| piece.contains(at)));
             if !is_busy {
-                arenas[piece.arena].release(piece.at, piece.length);
+                pieces.iter().for_each(|piece| arenas[piece.arena].release(piece.at, piece.length));
             }
             is_busy
         });
@@ -488,7 +495,7 @@ impl Weaver {
 
     /// Takes threads out of trampolines that sleep there in a system call which was copied.
     pub fn evict_sleepers(&mut self, stopped: &mut Stopped) -> Result<()> {
-        for piece in &self.limbo {
+        for piece in self.limbo.iter().flatten() {
             for (tid, registers) in stopped.threads().clone() {
                 let at = registers.instruction();
                 if !piece.contains(at) {
@@ -586,26 +593,28 @@ pub(crate) fn addresses_in(
 ) -> Result<Vec<TargetAddr>> {
     let pid = stopped.pid();
     let maps = proc::maps(pid)?;
-    let is_ours = |at: &TargetAddr| ranges.iter().any(|range| range.contains(at));
+    let is_ours = |at: TargetAddr| ranges.iter().any(|range| range.contains(&at));
+    let read = |stack: TargetAddr| {
+        let mapping = maps.iter().find(|mapping| mapping.contains(stack));
+        let length = mapping.map_or(0, |mapping| (mapping.end - stack).min(LARGEST_STACK));
+        memory::words(&memory::read(pid, stack, length as usize).unwrap_or_default())
+    };
     let running = stopped.threads().values().map(|r| (r.instruction(), TargetAddr(r.0.rsp)));
     let sleeping = stopped.sleepers().filter_map(proc::sleeping_at);
     let mut found = Vec::new();
-    for (at, stack) in running.chain(sleeping) {
-        let Some(mapping) = maps.iter().find(|m| m.contains(stack)) else {
-            found.extend(is_ours(&at).then_some(at));
-            continue;
+    for (at, pointer) in running.chain(sleeping) {
+        let stacks = stacks(pid, pointer, read);
+        let words = stacks.iter().flat_map(|stack| &stack.words).map(|&word| TargetAddr(word));
+        let on_stack = words.filter(|&word| is_ours(word));
+        let interrupts = |stack: &Stack| {
+            stack.returns.iter().any(|&index| is_ours(TargetAddr(stack.words[index])))
         };
-        let length = (mapping.end - stack).min(LARGEST_STACK);
-        let bytes = memory::read(pid, stack, length as usize).unwrap_or_default();
-        let words = memory::words(&bytes);
-        let on_stack = words.iter().enumerate().filter(|&(_, &word)| is_ours(&TargetAddr(word)));
-        let is_inside = is_ours(&at)
-            || on_stack.clone().any(|(index, &word)| {
-                is_behind_call(pid, TargetAddr(word)) || was_interrupted(pid, stack, &words, index)
-            });
+        let is_inside = is_ours(at)
+            || stacks.iter().any(interrupts)
+            || on_stack.clone().any(|word| is_behind_call(pid, word));
         if is_inside {
-            found.extend(is_ours(&at).then_some(at));
-            found.extend(on_stack.map(|(_, &word)| TargetAddr(word)));
+            found.extend(is_ours(at).then_some(at));
+            found.extend(on_stack);
         }
     }
     Ok(found)
@@ -636,33 +645,15 @@ fn returns_of_handlers<T>(
     held: &Stopped,
     wanted: impl Fn(u64) -> Option<T>,
 ) -> Vec<(TargetAddr, T)> {
-    /// How far from the stack pointer the frames of handlers that run are looked for.
-    const PAGES: u64 = 17;
-    let running = held.threads().values().map(|registers| TargetAddr(registers.0.rsp));
-    let sleeping = held.sleepers().filter_map(proc::sleeping_at).map(|(_, stack)| stack);
     let mut found = Vec::new();
-    for stack in running.chain(sleeping) {
-        let words = memory::words_above(held.pid(), stack, PAGES);
-        for (index, &word) in words.iter().enumerate() {
-            if let Some(what) = wanted(word)
-                && was_interrupted(held.pid(), stack, &words, index)
-            {
-                found.push((stack + 8 * index as u64, what));
+    for Stack { start, words, returns } in near_stacks(held) {
+        for index in returns {
+            if let Some(what) = wanted(words[index]) {
+                found.push((start + 8 * index as u64, what));
             }
         }
     }
     found
-}
-
-/// Whether a word on a stack is where a signal handler that runs will return to.
-fn was_interrupted(pid: Tid, stack: TargetAddr, words: &[u64], index: usize) -> bool {
-    let Some(frame) = index.checked_sub(INTERRUPTED_AT) else { return false };
-    let start = words[frame + ALTERNATE_START];
-    let alternate = start..start.saturating_add(words[frame + ALTERNATE_SIZE]);
-    // A frame on an alternate stack is left over from earlier, unless the thread is there now.
-    let is_current =
-        !alternate.contains(&(stack.0 + 8 * frame as u64)) || alternate.contains(&stack.0);
-    is_current && is_signal_return(pid, TargetAddr(words[frame]))
 }
 
 /// Whether an address in weft's code is where a function of the program returns to that a snippet calls.
@@ -674,24 +665,6 @@ fn is_behind_call(pid: Tid, at: TargetAddr) -> bool {
 
 /// What is further away than this from the stack pointer is not looked at.
 const LARGEST_STACK: u64 = 16 << 20;
-
-/// Where in the frame that the kernel puts on the stack for a signal handler the interrupted address
-/// is, in words; the first word is where the handler returns to.
-const INTERRUPTED_AT: usize = 22;
-/// Where in it the alternate stack is described that the thread had then.
-const ALTERNATE_START: usize = 3;
-const ALTERNATE_SIZE: usize = 5;
-
-/// Whether the code at an address ends the handling of a signal.
-fn is_signal_return(pid: Tid, at: TargetAddr) -> bool {
-    const SYSTEM_CALL: [u8; 2] = [0x0f, 0x05];
-    // `mov $15, %rax` and `mov $15, %eax`: the number of `rt_sigreturn`.
-    const NUMBERS: [&[u8]; 2] = [&[0x48, 0xc7, 0xc0, 15, 0, 0, 0], &[0xb8, 15, 0, 0, 0]];
-    let Ok(bytes) = memory::read(pid, at, 16) else { return false };
-    NUMBERS.iter().any(|number| {
-        bytes.strip_prefix(*number).is_some_and(|rest| rest.starts_with(&SYSTEM_CALL))
-    })
-}
 
 fn still_inside(tid: Tid) -> Error {
     Error::new(ErrorKind::Timeout, format!("thread {tid} does not leave the code of a probe"))

@@ -15,6 +15,7 @@ pub(crate) mod edit;
 mod extents;
 mod family;
 mod goroutines;
+mod handlers;
 mod landing;
 mod listing;
 mod plan;

@@ -40,8 +40,9 @@ pub struct Weaver {
     pub(super) next_probe: ProbeId,
     /// Numbers that were given out for probes that are not there yet.
     pub(super) reserved: BTreeSet<ProbeId>,
-    /// Trampolines that nothing leads to any more, but that a thread may still be in.
-    pub(super) limbo: Vec<Piece>,
+    /// Trampolines that nothing leads to any more, but that a thread may still be in. Those that were a
+    /// function's at one time are together: they lead to each other.
+    pub(super) limbo: Vec<Vec<Piece>>,
     /// Room of discarded probes that a thread may still be measuring into.
     pub(super) leaving: Vec<Leaving>,
     pub(super) bmi2: bool,
@@ -217,8 +218,7 @@ impl Weaver {
         let graph = graph.as_ref();
         let terrain = FunctionTerrain { text, whole, graph };
         let reserved: Vec<Range<u64>> = self
-            .limbo
-            .iter()
+            .left_pieces()
             .filter(|piece| piece.function == function)
             .map(|piece| piece.window.clone())
             .collect();
@@ -371,7 +371,7 @@ impl Weaver {
                 .advice("remove it first"));
         }
         if let Some(probe) = self.probes.remove(&id) {
-            let waits = self.limbo.iter().map(|piece| piece.at).collect();
+            let waits = self.left_pieces().map(|piece| piece.at).collect();
             self.leaving.push(Leaving { rooms: probe.rooms, waits });
             self.settle();
         }
@@ -382,7 +382,7 @@ impl Weaver {
     pub(super) fn settle(&mut self) {
         let limbo = &self.limbo;
         for leaving in &mut self.leaving {
-            leaving.waits.retain(|&at| limbo.iter().any(|piece| piece.at == at));
+            leaving.waits.retain(|&at| limbo.iter().flatten().any(|piece| piece.at == at));
         }
         let is_out = |leaving: &mut Leaving| leaving.waits.is_empty();
         for room in self.leaving.extract_if(.., is_out).flat_map(|leaving| leaving.rooms) {
@@ -433,12 +433,12 @@ impl Weaver {
 /// Forgets a function whose code is gone, with its probes; threads may still be in their code.
 fn forget(
     woven: &mut HashMap<u64, Woven>,
-    limbo: &mut Vec<Piece>,
+    limbo: &mut Vec<Vec<Piece>>,
     arenas: &mut [Arena],
     function: u64,
 ) {
     if let Some(woven) = woven.remove(&function) {
-        limbo.extend(woven.active.pieces);
+        limbo.extend(Some(woven.active.pieces).filter(|pieces| !pieces.is_empty()));
         for note in woven.active.notes {
             arenas[0].strike(note);
         }
