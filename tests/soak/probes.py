@@ -38,7 +38,7 @@ SHORT, LONG = 20, 1500
 FEWEST, MOST = 25, 500
 
 COUNTING = ["counts", "counts_cpp", "counts_rs", "counts_go", "signals", "coroutines", "churn"]
-COUNTING += ["forks", "naps", "plugging"]
+COUNTING += ["forks", "naps"]
 
 KINDS: list[Kind] = ["entry", "exit", "call", "after", "block", "edge", "insn"]
 COUNTERS = ["counter calls\ncalls += 1", "counter calls shared\ncalls += 1"]
@@ -282,7 +282,7 @@ def main() -> None:
             print(f"{name}: {rates}", flush=True)
         cycles = max(FEWEST, min(MOST, seconds))
         for name in COUNTING:
-            for threads in (2, 16):
+            for threads in (1, 2, 16):
                 count_on(Builder(folder), name, threads, cycles, chance)
             print(f"{name}: {cycles} cycles under load, and every count was right", flush=True)
 
