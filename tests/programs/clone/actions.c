@@ -596,6 +596,84 @@ CASE(deadly_faults) {
         }
     puts("");
 }
+/* --- frames that cannot be --- */
+
+static void say_code(int number, siginfo_t *given, void *context) {
+    (void)context;
+    _exit(number == SIGSEGV && given->si_code == SI_KERNEL && given->si_addr == NULL ? 100 : 99);
+}
+/* Calls with no stack at all: the frame can be neither written nor read. */
+APART static void call_without_a_stack(long call, long first, long second, long third) {
+    asm volatile("xor %%esp, %%esp\n syscall\n ud2"
+                 :
+                 : "a"(call), "D"(first), "S"(second), "d"(third)
+                 : "rcx", "r11", "memory");
+}
+static void no_frame(int how) {
+    static char room[1 << 16] __attribute__((aligned(4096)));
+    stack_t whole = {.ss_sp = room, .ss_size = sizeof room}, small = {.ss_sp = room, .ss_size = 2048};
+    sigset_t set = only(SIGSEGV);
+    install(SIGUSR1, count, how < 2 ? SA_ONSTACK : 0);
+    if (how % 2) install_full(SIGSEGV, say_code, SA_ONSTACK);
+    switch (how) {
+    case 0: /* An alternate stack that is too small for the frame. */
+    case 1:
+        small.ss_sp = room + 32768;
+        CHECK(sigaltstack(&small, NULL) == 0);
+        tell_self(SIGUSR1);
+        for (size_t i = 0; i < sizeof room; i++) CHECK(room[i] == 0);
+        break;
+    case 2:
+    case 3:
+        CHECK(sigaltstack(&whole, NULL) == 0);
+        call_without_a_stack(SYS_tgkill, getpid(), gettid(), SIGUSR1);
+        break;
+    case 4:
+    case 5:
+        CHECK(sigaltstack(&whole, NULL) == 0);
+        call_without_a_stack(SYS_rt_sigreturn, 0, 0, 0);
+        break;
+    case 7: /* Blocked, so that it cannot be handled. */
+        CHECK(sigaltstack(&whole, NULL) == 0 && sigprocmask(SIG_BLOCK, &set, NULL) == 0);
+        call_without_a_stack(SYS_rt_sigreturn, 0, 0, 0);
+        break;
+    case 9:
+        CHECK(sigprocmask(SIG_BLOCK, &set, NULL) == 0);
+        *nowhere = 1;
+        break;
+    default: /* Ignored. */
+        install(SIGSEGV, SIG_IGN, 0);
+        call_without_a_stack(SYS_tgkill, getpid(), gettid(), SIGUSR1);
+    }
+}
+CASE(frames_without_room) {
+    for (int how = 0; how < 10; how++) {
+        pid_t child = fork();
+        if (child == 0) {
+            no_frame(how);
+            _exit(0);
+        }
+        int status;
+        CHECK(waitpid(child, &status, 0) == child);
+        printf("%d ", WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status));
+    }
+    puts("");
+}
+/* Signals whose default is nothing, while the program cannot decide whether it wants to know. */
+CASE(handled_now_and_then) {
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGURG};
+    timer_t timer;
+    CHECK(timer_create(CLOCK_MONOTONIC, &event, &timer) == 0);
+    struct itimerspec often = {{0, 10000}, {0, 10000}};
+    timer_settime(timer, 0, &often, NULL);
+    for (long i = 0; i < or_else(amount, 20000); i++) {
+        install(SIGURG, count, 0);
+        install(SIGURG, i % 2 ? SIG_DFL : SIG_IGN, 0);
+    }
+    timer_delete(timer);
+    install(SIGURG, count, 0);
+    puts("still here");
+}
 /* The new mask and the old one in the same place. */
 CASE(mask_in_one_place) {
     sigset_t set = only(SIGSEGV), now;

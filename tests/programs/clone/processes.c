@@ -89,6 +89,21 @@ CASE(vfork) {
         CHECK(result_of(child) == 77);
     }
 }
+/* A child that ends by a fault has borrowed its parent's memory, and must leave it in order. */
+CASE(faults_after_vfork) {
+    static volatile int *volatile nowhere = NULL;
+    for (volatile int i = 0; i < 6; i++) {
+        pid_t child = vfork();
+        if (child == 0) {
+            if (i % 3 == 0) *nowhere = 1;
+            if (i % 3 == 1) asm volatile("ud2");
+            if (i % 3 == 2) asm volatile("xor %%esp, %%esp\n push %%rax" : : : "memory");
+            _exit(0);
+        }
+        printf("%d ", result_of(child));
+    }
+    puts("");
+}
 CASE(spawn) {
     for (int i = 0; i < 20; i++) {
         pid_t child;

@@ -41,8 +41,8 @@ pub fn system_call(thread: &mut Thread) {
     let number = thread.general[RAX] as usize;
     let next = thread.pc;
     let result = match number {
-        system::RT_SIGRETURN => signals::return_from_handler(thread),
-        system::RT_SIGACTION => Some(signals::action(thread)),
+        system::RT_SIGRETURN => Some(signals::return_from_handler(thread)),
+        system::RT_SIGACTION => signals::action(thread),
         system::SIGALTSTACK => Some(signals::alternate_stack(thread)),
         system::RT_SIGPROCMASK => signals::change_mask(thread),
         system::MMAP

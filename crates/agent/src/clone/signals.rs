@@ -40,6 +40,8 @@ const ALL: u64 = !NEEDED;
 
 /// The code of a fault at a page that is there but may not be used so.
 const SEGV_ACCERR: i32 = 2;
+/// What the kernel says when it cannot write a frame, or read one: it is nobody's, and nowhere.
+const SI_KERNEL: u64 = 0x80;
 /// What the processor says of a fault in memory.
 mod fault {
     pub const WRITE: u64 = 2;
@@ -186,7 +188,9 @@ fn install(signal: usize, action: &Action) {
             flags: action.flags & !(SA_NODEFER | SA_RESETHAND)
                 | SA_SIGINFO
                 | SA_ONSTACK
-                | SA_RESTORER,
+                | SA_RESTORER
+                // The program's stack may not be there when its frame is written.
+                | if NEEDED & bit(signal) != 0 { SA_NODEFER } else { 0 },
             restorer: switch::restorer as *const () as u64,
             mask: ALL,
         }
@@ -204,8 +208,12 @@ fn set_action(signal: usize, action: &Action) {
     }
 }
 
-/// `rt_sigaction`
-pub fn action(thread: &Thread) -> isize {
+/// `rt_sigaction`; nothing if a signal came first, which is handled as it was to be until now.
+pub fn action(thread: &Thread) -> Option<isize> {
+    (thread.is_pending.load(Relaxed) == 0).then(|| set_program_action(thread))
+}
+
+fn set_program_action(thread: &Thread) -> isize {
     let [_, _, old, _, _, _, new, signal, ..] = thread.general;
     let size = thread.general[10];
     let signal = signal as usize;
@@ -380,32 +388,57 @@ pub extern "C" fn handler(signal: usize, info: &mut [u64; 16], context: &mut Con
     if is_at_instruction {
         info[2] = state.pc;
     }
-    let action = Actions::get(thread, signal);
-    if action.handler <= SIG_IGN {
-        unhandled(signal, is_fault, &action, &mut engine, thread, context);
-        return;
-    }
     // SAFETY: the kernel has written the vector state there.
-    unsafe { enter_handler(&mut engine, thread, signal, info, context) };
+    if let Err(Deadly(signal)) = unsafe { pass_on(&mut engine, thread, info, context) } {
+        // A child that has borrowed its parent's memory leaves that to it.
+        drop(engine);
+        die(signal);
+    }
     context.rip = engine.go(thread, context.rip);
-    engine.control.stats.signals.fetch_add(1, Relaxed);
 }
 
-/// A signal that the program does not handle; the engine is told only of those that it needs.
-fn unhandled(
-    signal: usize,
-    is_fault: bool,
-    action: &Action,
+/// A signal by which the program ends.
+struct Deadly(usize);
+
+/// Does with a signal what the program wants done. Says whether its handler has begun.
+///
+/// # Safety
+/// The context's vector state must be there.
+unsafe fn pass_on(
     engine: &mut Engine,
     thread: &mut Thread,
+    info: &[u64; 16],
     context: &mut Context,
-) {
-    if !is_fault && action.handler == SIG_IGN {
-        context.rip = engine.go(thread, context.rip);
-        return;
+) -> Result<bool, Deadly> {
+    let signal = info[0] as u32 as usize;
+    let is_fault = (info[1] as i32) > 0;
+    let is_needed = NEEDED & bit(signal) != 0;
+    match Actions::get(thread, signal).handler {
+        // Since it came, it has ceased to be the engine's.
+        SIG_DFL | SIG_IGN if !is_needed => send_again(info),
+        SIG_IGN if !is_fault => {}
+        SIG_DFL | SIG_IGN => return Err(Deadly(signal)),
+        // What cannot wait ends a program that wants it to.
+        _ if is_fault && thread.hidden_mask & bit(signal) != 0 => return Err(Deadly(signal)),
+        _ => {
+            // SAFETY: the caller vouches for it.
+            let has_entered = unsafe { enter_handler(engine, thread, signal, info, context) };
+            if !has_entered && signal == SIGSEGV {
+                return Err(Deadly(SIGSEGV));
+            }
+            if !has_entered {
+                // SAFETY: the same.
+                return unsafe { pass_on(engine, thread, &FAULT_OF_THE_KERNEL, context) };
+            }
+            engine.control.stats.signals.fetch_add(1, Relaxed);
+            return Ok(true);
+        }
     }
-    die(signal);
+    Ok(false)
 }
+
+const FAULT_OF_THE_KERNEL: [u64; 16] =
+    [SIGSEGV as u64, SI_KERNEL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
 /// Ends the program as the signal would have.
 fn die(signal: usize) -> ! {
@@ -439,7 +472,15 @@ fn written(
 
 /// A signal while the thread is in the agent: it has to wait.
 fn interrupted_agent(thread: &mut Thread, signal: usize, info: &[u64; 16], context: &mut Context) {
+    let at = |label: &u8| core::ptr::from_ref(label) as u64;
     if (info[1] as i32) > 0 && NEEDED & bit(signal) != 0 {
+        // SAFETY: labels, whose addresses alone count.
+        unsafe {
+            if context.rip == at(&switch::weft_copy_instruction) {
+                context.rip = at(&switch::weft_copy_failed);
+                return;
+            }
+        }
         super::report::fail_with(format_args!(
             "signal {signal} at {:#x} for address {:#x}, for the program's {:#x}",
             context.rip - image().start,
@@ -452,7 +493,6 @@ fn interrupted_agent(thread: &mut Thread, signal: usize, info: &[u64; 16], conte
     thread.is_pending.store(1, Relaxed);
     context.mask = ALL;
     let pc = context.rip;
-    let at = |label: &u8| core::ptr::from_ref(label) as u64;
     // SAFETY: labels, whose addresses alone count.
     unsafe {
         let resume = switch::resume as *const () as u64;
@@ -481,7 +521,6 @@ pub extern "C" fn deliver_pending(thread: &mut Thread) {
     // It was about to enter the clone, but is not in it.
     thread.epoch.store(u64::MAX, Release);
     let info = thread.pending_info;
-    let signal = info[0] as u32 as usize;
     let mut vectors = VectorState::save(&thread.vectors);
     let mut context = Context {
         flags: UC_FP_XSTATE | UC_SIGCONTEXT_SS | UC_STRICT_RESTORE_SS,
@@ -497,15 +536,17 @@ pub extern "C" fn deliver_pending(thread: &mut Thread) {
     thread.is_pending.store(0, Relaxed);
     {
         let mut engine = engine();
-        let action = Actions::get(thread, signal);
-        if action.handler > SIG_IGN {
-            // SAFETY: the vector state was just saved.
-            unsafe { enter_handler(&mut engine, thread, signal, &info, &mut context) };
-            engine.control.stats.signals.fetch_add(1, Relaxed);
-            vectors.clear();
-            thread.vectors = [0; 16];
-        } else if action.handler == SIG_DFL {
-            die(signal);
+        // SAFETY: the vector state was just saved.
+        match unsafe { pass_on(&mut engine, thread, &info, &mut context) } {
+            Ok(has_begun) if has_begun => {
+                vectors.clear();
+                thread.vectors = [0; 16];
+            }
+            Ok(_) => {}
+            Err(Deadly(signal)) => {
+                drop(engine);
+                die(signal);
+            }
         }
         thread.general = context.general();
         thread.flags = context.rflags;
@@ -514,7 +555,8 @@ pub extern "C" fn deliver_pending(thread: &mut Thread) {
     set_mask(context.mask);
 }
 
-/// Has the program's handler begin: writes its frame, and makes the context that of the handler.
+/// Has the program's handler begin: writes its frame, and makes the context that of the handler. If there
+/// is no room for a frame, nothing has happened.
 ///
 /// # Safety
 /// The context's vector state must be there.
@@ -524,7 +566,7 @@ unsafe fn enter_handler(
     signal: usize,
     info: &[u64; 16],
     context: &mut Context,
-) {
+) -> bool {
     let action = Actions::get(thread, signal);
     let mask = context.mask;
     let rsp = context.general()[RSP];
@@ -532,11 +574,15 @@ unsafe fn enter_handler(
     let is_on = is_on_stack(&alternate, rsp);
     let uses = action.flags & SA_ONSTACK != 0 && alternate[1] & SS_DISABLE == 0 && !is_on;
     // Below the red zone, unless the stack is a fresh one.
-    let mut sp = if uses { alternate[0] + alternate[2] } else { rsp - 128 };
+    let mut sp = if uses { alternate[0] + alternate[2] } else { rsp.wrapping_sub(128) };
     let size = vector_size(context.vectors);
-    sp = (sp - size as u64) & !63;
+    sp = sp.wrapping_sub(size as u64) & !63;
     let vectors = sp;
-    sp = ((sp - size_of::<Frame>() as u64) & !15) - 8;
+    sp = (sp.wrapping_sub(size_of::<Frame>() as u64) & !15).wrapping_sub(8);
+    // The kernel would rather not write beyond it.
+    if (uses || is_on) && (sp <= alternate[0] || sp - alternate[0] > alternate[2]) {
+        return false;
+    }
     // A native frame, but for what is the engine's.
     let mut shown = *context;
     shown.vectors = vectors;
@@ -550,10 +596,13 @@ unsafe fn enter_handler(
     for page in engine.pages.guarded_after(sp, 3) {
         pages::release(engine, page);
     }
-    // SAFETY: the program's stack. Where there is none, the program dies of it, as it would natively.
-    unsafe {
-        *(sp as *mut Frame) = frame;
-        core::ptr::copy_nonoverlapping(context.vectors as *const u8, vectors as *mut u8, size);
+    // SAFETY: the program's stack, where that is one.
+    let is_written = unsafe {
+        switch::copy(sp, &raw const frame as u64, size_of::<Frame>())
+            && switch::copy(vectors, context.vectors, size)
+    };
+    if !is_written {
+        return false;
     }
     if uses && alternate[1] & SS_AUTODISARM != 0 {
         thread.altstack = [0, SS_DISABLE, 0];
@@ -582,6 +631,7 @@ unsafe fn enter_handler(
             install(signal, &Action::default());
         }
     }
+    true
 }
 
 /// What `fxsave` writes; the head of what `xsave` writes beyond it follows.
@@ -682,12 +732,15 @@ impl VectorState {
     }
 }
 
-/// `rt_sigreturn`: the program's handler has ended.
-pub fn return_from_handler(thread: &mut Thread) -> ! {
-    let at = thread.general[RSP] - 8;
-    // SAFETY: the program's stack; where it is none, the program dies of it.
-    let mut frame = unsafe { *(at as *const Frame) };
+/// `rt_sigreturn`: the program's handler has ended. It returns to the caller where there is no frame.
+pub fn return_from_handler(thread: &mut Thread) -> isize {
+    let at = thread.general[RSP];
+    let mut frame = Frame::default();
     let context = &mut frame.context;
+    // SAFETY: the program's stack, where that is one.
+    if !unsafe { switch::copy(&raw mut *context as u64, at, size_of::<Context>()) } {
+        return fault(thread);
+    }
     thread.hidden_mask = context.mask & NEEDED;
     context.mask &= !NEEDED;
     let [start, flags, size] = context.stack;
@@ -702,14 +755,32 @@ pub fn return_from_handler(thread: &mut Thread) -> ! {
     loop {
         switch::return_from_signal(&raw const frame as u64 + 8);
         // A signal came. It comes again when it is let in, as the frame's mask says.
-        requeue(thread);
+        send_waiting_again(thread);
     }
 }
 
-/// Has the kernel send a waiting signal once more.
-fn requeue(thread: &mut Thread) {
+/// Has a fault wait for the thread that the kernel would have said. Returns what the call does.
+fn fault(thread: &mut Thread) -> isize {
+    let mask = set_mask(ALL);
+    if thread.is_pending.load(Relaxed) == 0 {
+        thread.pending_mask = mask;
+    } else {
+        send_waiting_again(thread);
+    }
+    thread.pending_info = FAULT_OF_THE_KERNEL;
+    thread.is_pending.store(1, Relaxed);
+    0
+}
+
+/// Has the kernel send the signal that waits once more.
+fn send_waiting_again(thread: &mut Thread) {
     let info = thread.pending_info;
     thread.is_pending.store(0, Relaxed);
+    send_again(&info);
+}
+
+/// Has the kernel send a signal once more, for it to come when it is not blocked.
+fn send_again(info: &[u64; 16]) {
     let signal = info[0] as u32 as usize;
     let args = [system::pid(), system::tid(), signal, info.as_ptr() as usize, 0, 0];
     // SAFETY: the kernel reads the description. It refuses those that only it may make; then the bare

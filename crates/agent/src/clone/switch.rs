@@ -181,6 +181,9 @@ unsafe extern "C" {
     pub static weft_return_begin: u8;
     pub static weft_return_instruction: u8;
     pub static weft_return_abandoned: u8;
+    /// The one instruction of [`copy`] that may fault, and where it goes then.
+    pub static weft_copy_instruction: u8;
+    pub static weft_copy_failed: u8;
 }
 
 /// Back to the clone, with all that the program had. A thread that is interrupted in here starts it
@@ -355,6 +358,30 @@ pub extern "C" fn return_from_signal(frame: u64) {
         "ret",
         pending = const at!(is_pending),
         sigreturn = const super::system::RT_SIGRETURN,
+    )
+}
+
+/// Copies to or from the program's memory; says whether all of that is there.
+///
+/// Unlike a transfer by the kernel, this makes stacks grow.
+///
+/// # Safety
+/// The agent's side must be there, and the program's must be the program's.
+#[unsafe(naked)]
+pub unsafe extern "C" fn copy(to: u64, from: u64, length: usize) -> bool {
+    naked_asm!(
+        "mov rcx, rdx",
+        ".globl weft_copy_instruction",
+        ".hidden weft_copy_instruction",
+        "weft_copy_instruction:",
+        "rep movsb",
+        "mov eax, 1",
+        "ret",
+        ".globl weft_copy_failed",
+        ".hidden weft_copy_failed",
+        "weft_copy_failed:",
+        "xor eax, eax",
+        "ret",
     )
 }
 
