@@ -89,7 +89,7 @@ def parse(output: str) -> Outcome:
     outcome: Outcome = {}
     name = None
     for line in output.splitlines():
-        if begun := re.match(r"(\w+ \([\w.]+\)|Doctest: \S+)(?: \.\.\.|$)", line):
+        if begun := re.match(r"(\w+ \([\w.<>]+\)|Doctest: \S+)(?: \.\.\.|$)", line):
             name = begun[1]
         ended = ENDED.search(line)
         if name and ended:

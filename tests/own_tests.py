@@ -124,18 +124,22 @@ def main() -> None:
         sys.exit("no interpreter here has its test suite")
     prefix = cloned() if options.prefix is None else shlex.split(options.prefix)
     modules = options.modules or MODULES
-    tests, failed = 0, 0
+    tests, failed, empty = 0, 0, 0
     for number, module in enumerate(modules, start=1):
         native, clone, found = compare(prefix, python, module)
         tests += len(native.outcome)
         failed += bool(found)
         times = f"{native.seconds:6.1f} s {clone.seconds:6.1f} s"
         what = f"{len(found)} came out differently" if found else "same"
+        if not native.outcome and not found:
+            what = "nothing was run"
+            empty += 1
         line = f"{module:30} {len(native.outcome):5} tests {times}"
         print(f"{number:3}/{len(modules)} {line} {what}", flush=True)
         for difference in found[:10]:
             print(f"    {difference}", flush=True)
-    print(f"{len(modules) - failed} of {len(modules)} modules are the same, with {tests} tests")
+    same = len(modules) - failed - empty
+    print(f"{same} of {len(modules)} modules are the same, with {tests} tests; {empty} ran nothing")
     sys.exit(failed > 0)
 
 
