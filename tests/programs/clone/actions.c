@@ -104,6 +104,7 @@ CASE(read_back) {
         CHECK(old.sa_sigaction == keep_info);
         SAME(old.sa_flags & ~0x04000000, SA_SIGINFO | SA_RESTART | SA_ONSTACK);
         CHECK(sigismember(&old.sa_mask, SIGUSR2) && !sigismember(&old.sa_mask, SIGUSR1));
+        action.sa_flags ^= 0x400; /* of no meaning: so programs find out what a kernel knows */
         struct sigaction usual = {.sa_handler = SIG_DFL};
         CHECK(sigaction(SIGUSR1, &usual, &old) == 0 && old.sa_sigaction == keep_info);
         CHECK(sigaction(SIGUSR1, NULL, &old) == 0 && old.sa_handler == SIG_DFL);
@@ -641,13 +642,17 @@ static void no_frame(int how) {
         CHECK(sigprocmask(SIG_BLOCK, &set, NULL) == 0);
         *nowhere = 1;
         break;
+    case 10: /* Nowhere to return to. */
+        syscall(SYS_rt_sigaction, SIGUSR1, (uint64_t[]){(uint64_t)count, 0, 0, 0}, NULL, 8);
+        tell_self(SIGUSR1);
+        break;
     default: /* Ignored. */
         install(SIGSEGV, SIG_IGN, 0);
         call_without_a_stack(SYS_tgkill, getpid(), gettid(), SIGUSR1);
     }
 }
 CASE(frames_without_room) {
-    for (int how = 0; how < 10; how++) {
+    for (int how = 0; how < 11; how++) {
         pid_t child = fork();
         if (child == 0) {
             no_frame(how);

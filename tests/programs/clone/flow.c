@@ -7,6 +7,7 @@
 #include <link.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 
@@ -486,6 +487,28 @@ CASE(far_places) {
         mapped++;
     }
     CHECK(mapped >= 3);
+}
+/* The same among much else that is mapped, by a program that has no descriptors left. */
+CASE(far_places_without_descriptors) {
+    static const uint8_t code[] = {0xb8, 5, 0, 0, 0, 0xc3}; /* mov $5, %eax; ret */
+    enum { AROUND = 64, SIZE = 1 << 16 };
+    struct rlimit none = {3, 3};
+    CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    for (uintptr_t place = 1ul << 40; place < 6ul << 40; place += 1ul << 40) {
+        uint8_t *all[AROUND];
+        for (int i = 0; i < AROUND; i++) {
+            uint8_t *at = (uint8_t *)(place + ((uintptr_t)i << 25) - (1ul << 30));
+            all[i] = mmap(at, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+            CHECK(all[i] == at);
+            memset(all[i], i, SIZE);
+        }
+        uint8_t *page = all[AROUND / 2];
+        memcpy(page, code, sizeof code);
+        CHECK(mprotect(page, 4096, PROT_READ | PROT_EXEC) == 0);
+        SAME(((int (*)(void))page)(), 5);
+        for (int i = 0; i < AROUND; i++) SAME(all[i][SIZE - 1], i);
+    }
+    puts("all there");
 }
 
 /* --- what can be seen --- */

@@ -241,6 +241,55 @@ CASE(inherited_signals) {
         _exit(99);
     }
     CHECK(result_of(child) == 0);
+    /* Those that a tool may want for itself, too. */
+    signal(SIGSEGV, SIG_IGN);
+    sigfillset(&set);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    child = vfork();
+    if (child == 0) {
+        execl("/no/such/file", "none", NULL);
+        execl("/proc/self/exe", "itself", "signals_at_start", NULL);
+        _exit(99);
+    }
+    CHECK(result_of(child) == 0);
+}
+/* A child that begins without handlers still sees its code change. */
+APART static void check_cleared(void) {
+    struct sigaction action;
+    CHECK(sigaction(SIGUSR1, NULL, &action) == 0 && action.sa_handler == SIG_DFL);
+    CHECK(sigaction(SIGUSR2, NULL, &action) == 0 && action.sa_handler == SIG_IGN);
+    CHECK(sigaction(SIGSEGV, NULL, &action) == 0 && action.sa_handler == SIG_DFL);
+    static const unsigned char give[] = {0xb8, 1, 0, 0, 0, 0xc3}; /* mov $1, %eax; ret */
+    unsigned char *made = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(made != MAP_FAILED);
+    memcpy(made, give, sizeof give);
+    for (unsigned char i = 1; i < 10; i++) {
+        made[1] = i;
+        SAME(((int (*)(void))made)(), i);
+    }
+    syscall(SYS_tgkill, getpid(), gettid(), SIGUSR1);
+    _exit(1);
+}
+CASE(begun_without_handlers) {
+    struct sigaction action = {.sa_handler = tick};
+    sigaction(SIGUSR1, &action, NULL);
+    sigaction(SIGSEGV, &action, NULL);
+    signal(SIGUSR2, SIG_IGN);
+    static const uint64_t kinds[] = {0, CLONE_VM | CLONE_VFORK};
+    for (volatile int i = 0; i < 4; i++) {
+        uint64_t words[8] = {kinds[i % 2] | 0x100000000, 0, 0, 0, SIGCHLD};
+        long child;
+        /* Not by a function: both would return from it by the same stack. */
+        asm volatile("syscall"
+                     : "=a"(child)
+                     : "a"(SYS_clone3), "D"(words), "S"(sizeof words)
+                     : "rcx", "r11", "memory");
+        if (child == 0) check_cleared();
+        printf("%d ", result_of((pid_t)child));
+    }
+    puts("");
+    raise(SIGUSR1);
+    CHECK(handled == 1);
 }
 
 /* --- exec --- */

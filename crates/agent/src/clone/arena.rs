@@ -4,7 +4,7 @@
 //! grows from the front, code that seldom runs from the back.
 
 use super::emit::Out;
-use super::regions::Regions;
+use super::regions::{Region, Regions};
 use super::system::{self, PAGE};
 use super::translate::{Cold, MOST, MOST_COLD};
 use alloc::vec::Vec;
@@ -70,12 +70,23 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// Maps an arena near an address.
-    pub fn map(near: u64, exits: [u64; 4], half: u64) -> Option<Self> {
+    /// Maps an arena near an address. What is known to be mapped need not be all of it.
+    pub fn map(near: u64, exits: [u64; 4], half: u64, mut known: Regions) -> Option<Self> {
         let rw = system::map_shared(SIZE as usize)?;
-        // What is the engine's own is in the way, too.
-        let rx = Regions::read().room(near, SIZE)?;
-        // SAFETY: nothing is there.
+        let rx = loop {
+            let rx = known.room(near, SIZE)?;
+            match system::reserve(rx as usize, SIZE as usize) {
+                system::EEXIST => known.insert(Region {
+                    start: rx,
+                    end: rx + SIZE,
+                    protection: system::PROT_NONE,
+                    is_shared: false,
+                }),
+                at if at == rx as isize => break rx,
+                _ => return None,
+            }
+        };
+        // SAFETY: nothing is there but what was just reserved.
         unsafe { second_view(rw, rx as usize)? };
         let rw = rw as u64;
         let gate = |number: u64| rx + number * 16;

@@ -24,6 +24,7 @@ mod system;
 mod tables;
 mod thread;
 mod translate;
+mod vectors;
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -610,7 +611,10 @@ impl Engine {
         let exits: [extern "C" fn(); 4] =
             [switch::gate_exit, switch::gate_system_call, switch::gate_wrong, switch::gate_check];
         let exits = exits.map(|exit| exit as *const () as u64);
-        let arena = Arena::map(address, exits, self.epoch & 1)?;
+        // What is the engine's own is in the way, too; the kernel cannot be asked without a descriptor.
+        let mapped = Regions::read();
+        let known = if mapped.is_empty() { self.regions.clone() } else { mapped };
+        let arena = Arena::map(address, exits, self.epoch & 1, known)?;
         let rx = arena.rx;
         self.regions.insert(regions::Region {
             start: rx,

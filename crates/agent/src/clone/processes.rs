@@ -13,6 +13,7 @@ use weft_abi::{CloneControl, exec, option};
 const CLONE_VM: u64 = 0x100;
 const CLONE_SIGHAND: u64 = 0x800;
 const CLONE_VFORK: u64 = 0x4000;
+const CLONE_CLEAR_SIGHAND: u64 = 1 << 32;
 const SIGCHLD: u64 = 17;
 /// How long a host may take to answer before it is taken for gone.
 const PATIENCE: u64 = 5000;
@@ -43,7 +44,7 @@ pub fn clone(thread: &mut Thread, number: usize) -> Option<isize> {
     let (flags, stack) = match number {
         system::FORK => (SIGCHLD, 0),
         system::VFORK => (CLONE_VM | CLONE_VFORK | SIGCHLD, 0),
-        system::CLONE => (rdi, rsi),
+        system::CLONE => (rdi & u64::from(u32::MAX), rsi),
         _ => {
             let Some(words) = program::read::<[u64; 8]>(rdi) else { return Some(EFAULT) };
             (words[0], if words[5] == 0 { 0 } else { words[5] + words[6] })
@@ -51,7 +52,7 @@ pub fn clone(thread: &mut Thread, number: usize) -> Option<isize> {
     };
     let is_sharing = flags & CLONE_VM != 0;
     if !is_sharing && stack == 0 {
-        return fork(thread);
+        return fork(thread, flags);
     }
     let mask = signals::block_all();
     if thread.is_pending.load(Relaxed) != 0 {
@@ -83,6 +84,7 @@ pub fn clone(thread: &mut Thread, number: usize) -> Option<isize> {
     };
     child.is_vforked = u32::from(flags & CLONE_VFORK != 0);
     child.is_forked = u32::from(!is_sharing);
+    child.is_cleared = u32::from(flags & CLONE_CLEAR_SIGHAND != 0);
     if flags & CLONE_VFORK != 0 {
         child.altstack = thread.altstack;
     }
@@ -119,12 +121,15 @@ pub fn clone(thread: &mut Thread, number: usize) -> Option<isize> {
 }
 
 /// A process of its own, which goes on from here as the parent does.
-fn fork(thread: &mut Thread) -> Option<isize> {
+fn fork(thread: &mut Thread, flags: u64) -> Option<isize> {
     // Nobody else may be in the middle of something that the child then finds half done.
     let mut engine = engine();
     engine.arenas.iter_mut().for_each(Arena::copy_for_child);
     let result = calls::make(thread);
     if result == Some(0) {
+        if flags & CLONE_CLEAR_SIGHAND != 0 {
+            Actions::clear(thread);
+        }
         drop(engine);
         become_process(thread);
     } else {
@@ -154,6 +159,10 @@ pub extern "C" fn begin_thread(thread: &mut Thread) {
         become_process(thread);
         thread.is_used.store(1, Relaxed);
     }
+    if thread.is_cleared != 0 {
+        let _engine = engine();
+        Actions::clear(thread);
+    }
     go_on(thread);
 }
 
@@ -182,15 +191,29 @@ pub fn execute(thread: &mut Thread) -> Option<isize> {
         (engine.control, engine.options)
     };
     if control.is_host_gone.load(Relaxed) != 0 || options & option::STAY != 0 {
-        return calls::pass(thread);
+        return become_other(thread);
     }
-    let Some(request) = ask(control) else { return calls::pass(thread) };
-    let result = calls::pass(thread);
+    let Some(request) = ask(control) else { return become_other(thread) };
+    let result = become_other(thread);
     // Still here: it has failed.
     request.store(exec::FAILED, Release);
     ring(control);
     wait_while(request, exec::FAILED);
     request.store(exec::FREE, Release);
+    result
+}
+
+/// Makes the call, for a program that is told of signals what this one would have told it.
+fn become_other(thread: &mut Thread) -> Option<isize> {
+    let is_used = |other: &&'static mut Thread| other.is_used.load(Relaxed) != 0;
+    // Others who share the engine's handlers would miss them.
+    let is_alone = thread.is_vforked != 0 || engine().threads().filter(is_used).count() == 1;
+    if !is_alone {
+        return calls::pass(thread);
+    }
+    signals::show_needed(thread);
+    let result = calls::pass(thread);
+    signals::hide_needed();
     result
 }
 

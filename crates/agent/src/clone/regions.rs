@@ -26,7 +26,7 @@ impl Region {
 }
 
 /// All that is mapped, in order.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Regions(Vec<Region>);
 
 impl Regions {
@@ -53,6 +53,10 @@ impl Regions {
             }
         }
         regions
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     pub fn at(&self, address: u64) -> Option<&Region> {

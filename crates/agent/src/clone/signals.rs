@@ -8,10 +8,10 @@
 use super::state::{self, RAX, RSP, State};
 use super::system::{self, EINVAL};
 use super::thread::Thread;
+use super::vectors::{VectorState, start_afresh, vector_size};
 use super::{
     Engine, Guard, calls, engine, fail, image, locked, out_of_clone, pages, program, switch,
 };
-use crate::cpu;
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -19,11 +19,25 @@ pub const SS_ONSTACK: u64 = 1;
 pub const SS_DISABLE: u64 = 2;
 const SS_AUTODISARM: u64 = 1 << 31;
 
+const SA_NOCLDSTOP: u64 = 1;
+const SA_NOCLDWAIT: u64 = 2;
 const SA_SIGINFO: u64 = 4;
+const SA_EXPOSE_TAGBITS: u64 = 0x800;
 const SA_RESTORER: u64 = 0x0400_0000;
 const SA_ONSTACK: u64 = 0x0800_0000;
+const SA_RESTART: u64 = 0x1000_0000;
 const SA_NODEFER: u64 = 0x4000_0000;
 const SA_RESETHAND: u64 = 0x8000_0000;
+/// What the kernel keeps of what it is told.
+const SA_KNOWN: u64 = SA_NOCLDSTOP
+    | SA_NOCLDWAIT
+    | SA_SIGINFO
+    | SA_EXPOSE_TAGBITS
+    | SA_RESTORER
+    | SA_ONSTACK
+    | SA_RESTART
+    | SA_NODEFER
+    | SA_RESETHAND;
 
 const SIG_DFL: u64 = 0;
 const SIG_IGN: u64 = 1;
@@ -31,6 +45,7 @@ const SIGBUS: usize = 7;
 const SIGKILL: usize = 9;
 const SIGSEGV: usize = 11;
 const SIGSTOP: usize = 19;
+const SIG_BLOCK: usize = 0;
 const SIG_UNBLOCK: usize = 1;
 const SIG_SETMASK: usize = 2;
 
@@ -144,7 +159,7 @@ impl Actions {
     pub fn take_over(thread: &Thread) {
         for (signal, action) in Self::of(thread).0.iter().enumerate().skip(1) {
             if NEEDED & bit(signal) != 0 {
-                install(signal, &Action { handler: SIG_IGN + 1, ..Action::default() });
+                install(signal, &FOR_THE_ENGINE);
             } else if action.handler > SIG_IGN {
                 install(signal, action);
             }
@@ -163,6 +178,16 @@ impl Actions {
         Box::into_raw(Box::new(Self::of(thread).clone())) as u64
     }
 
+    /// Handles nothing any more, as the kernel has done for a child that is to begin so.
+    pub fn clear(thread: &Thread) {
+        for action in &mut Self::of(thread).0 {
+            if action.handler > SIG_IGN {
+                *action = Action::default();
+            }
+        }
+        Self::take_over(thread);
+    }
+
     /// Gives up a copy.
     pub fn forget(at: u64) {
         // SAFETY: `copy` has made it, and the child that used it is gone.
@@ -178,6 +203,9 @@ impl Actions {
         Self::of(thread).0[signal.min(64)]
     }
 }
+
+/// What the kernel is told of signals that the engine needs: there is a handler.
+const FOR_THE_ENGINE: Action = Action { handler: SIG_IGN + 1, flags: 0, restorer: 0, mask: 0 };
 
 /// Tells the kernel what to do: its own default, nothing, or the engine's handler.
 fn install(signal: usize, action: &Action) {
@@ -233,6 +261,7 @@ fn set_program_action(thread: &Thread) -> isize {
     let before = Actions::get(thread, signal);
     if let Some(mut action) = wanted {
         action.mask &= !(bit(SIGKILL) | bit(SIGSTOP));
+        action.flags &= SA_KNOWN;
         Actions::of(thread).0[signal] = action;
         if NEEDED & bit(signal) == 0 {
             install(signal, &action);
@@ -256,17 +285,12 @@ pub fn change_mask(thread: &mut Thread) -> Option<isize> {
     }
     if let Some(set) = set {
         thread.hidden_mask = match how as usize {
-            0 => hidden | set,
+            SIG_BLOCK => hidden | set,
             SIG_UNBLOCK => hidden & !set,
             _ => set,
         };
         if set != 0 && how as usize != SIG_UNBLOCK {
-            let needed = NEEDED;
-            // SAFETY: the kernel reads the mask.
-            unsafe {
-                let at = &raw const needed as usize;
-                system::call6(system::RT_SIGPROCMASK, [SIG_UNBLOCK, at, 0, 8, 0, 0]);
-            }
+            add_to_mask(SIG_UNBLOCK, NEEDED);
         }
     }
     if old != 0 && hidden != 0 {
@@ -327,6 +351,36 @@ pub fn use_own_stack(thread: &Thread) -> [u64; 3] {
     }
     before[1] &= u64::from(u32::MAX);
     before
+}
+
+/// Changes some signals in the kernel's mask of this thread.
+fn add_to_mask(how: usize, set: u64) {
+    // SAFETY: the kernel reads the mask.
+    unsafe {
+        let at = &raw const set as usize;
+        system::call6(system::RT_SIGPROCMASK, [how, at, 0, 8, 0, 0]);
+    }
+}
+
+/// Has the kernel know what the program wants of those signals that the engine needs, for another program
+/// to inherit. Nothing of this one may run meanwhile.
+pub fn show_needed(thread: &Thread) {
+    let _engine = engine();
+    for signal in [SIGSEGV, SIGBUS] {
+        let action = Actions::get(thread, signal);
+        if action.handler == SIG_IGN {
+            set_action(signal, &action);
+        }
+    }
+    add_to_mask(SIG_BLOCK, thread.hidden_mask);
+}
+
+/// Has the kernel tell the engine of them again.
+pub fn hide_needed() {
+    for signal in [SIGSEGV, SIGBUS] {
+        install(signal, &FOR_THE_ENGINE);
+    }
+    add_to_mask(SIG_UNBLOCK, NEEDED);
 }
 
 /// Sets the kernel's mask of this thread, and returns the old one.
@@ -489,7 +543,7 @@ fn interrupted_agent(thread: &mut Thread, signal: usize, info: &[u64; 16], conte
         ));
     }
     thread.pending_info = *info;
-    thread.pending_mask = context.mask;
+    thread.pending_mask = context.mask & !NEEDED;
     thread.is_pending.store(1, Relaxed);
     context.mask = ALL;
     let pc = context.rip;
@@ -579,8 +633,9 @@ unsafe fn enter_handler(
     sp = sp.wrapping_sub(size as u64) & !63;
     let vectors = sp;
     sp = (sp.wrapping_sub(size_of::<Frame>() as u64) & !15).wrapping_sub(8);
-    // The kernel would rather not write beyond it.
-    if (uses || is_on) && (sp <= alternate[0] || sp - alternate[0] > alternate[2]) {
+    // The kernel would rather not write beyond it, nor have a handler return to nowhere.
+    let is_beyond = (uses || is_on) && (sp <= alternate[0] || sp - alternate[0] > alternate[2]);
+    if is_beyond || action.flags & SA_RESTORER == 0 {
         return false;
     }
     // A native frame, but for what is the engine's.
@@ -632,104 +687,6 @@ unsafe fn enter_handler(
         }
     }
     true
-}
-
-/// What `fxsave` writes; the head of what `xsave` writes beyond it follows.
-const LEGACY: usize = 512;
-const HEAD: usize = 64;
-/// The first part of a vector state that is behind its head.
-const FIRST_BEYOND: u32 = 2;
-/// What the kernel has room for only once a thread has used it; it takes no larger state before.
-const TILES: u64 = 1 << 18;
-/// Where, in what the processor leaves free, the kernel describes a saved state, and how that begins.
-const DESCRIBED: u64 = 464;
-const MAGIC: u32 = 0x4650_5853;
-/// How it says that all of a state is there: behind the end.
-const END_MAGIC: u32 = 0x4650_5845;
-
-/// How large a saved vector state is, by what it says of itself.
-fn vector_size(vectors: u64) -> usize {
-    if vectors == 0 {
-        return 0;
-    }
-    // SAFETY: the kernel, or we, have written the state there, with its size in what the processor leaves
-    // free.
-    unsafe {
-        let software = (vectors + DESCRIBED) as *const u32;
-        if *software == MAGIC { *software.add(1) as usize } else { LEGACY }
-    }
-}
-
-/// A handler begins with vector registers as a program does.
-///
-/// # Safety
-/// A saved state must be there.
-unsafe fn start_afresh(vectors: u64) {
-    if vectors == 0 {
-        return;
-    }
-    // SAFETY: the caller vouches for it. Control words and the head that says what is in use.
-    unsafe {
-        *(vectors as *mut u16) = 0x37f;
-        *((vectors + 24) as *mut u32) = 0x1f80;
-        if vector_size(vectors) > LEGACY {
-            *((vectors + LEGACY as u64) as *mut u64) = 0;
-        }
-    }
-}
-
-/// Room for all vector registers.
-#[repr(align(64))]
-struct VectorState([u8; 16 << 10]);
-
-impl VectorState {
-    /// Saves what the program has, as the kernel would: the agent has changed xmm0-15 only, and keeps
-    /// theirs.
-    fn save(kept: &[u128; 16]) -> Self {
-        let mut state = Self([0; 16 << 10]);
-        let mut features = cpu::xgetbv();
-        if features & TILES != 0 {
-            features &= cpu::in_use() | !TILES;
-        }
-        let last = features.ilog2();
-        let size = if last >= FIRST_BEYOND {
-            let part = core::arch::x86_64::__cpuid_count(0xd, last);
-            (part.ebx + part.eax) as usize
-        } else {
-            LEGACY + HEAD
-        };
-        if size + 4 > state.0.len() {
-            fail("the vector state is too large");
-        }
-        let at = state.at();
-        // SAFETY: there is room for it, aligned; the head is zero.
-        unsafe {
-            let (low, high) = (features as u32, (features >> 32) as u32);
-            core::arch::asm!("xsave64 [{}]", in(reg) at, in("eax") low, in("edx") high);
-            *((at + LEGACY as u64) as *mut u64) |= 2;
-            *((at + 160) as *mut [u128; 16]) = *kept;
-            let software = (at + DESCRIBED) as *mut u32;
-            *software = MAGIC;
-            *software.add(1) = size as u32 + 4;
-            *(software.add(2) as *mut u64) = features;
-            *software.add(4) = size as u32;
-            *((at + size as u64) as *mut u32) = END_MAGIC;
-        }
-        state
-    }
-
-    fn at(&mut self) -> u64 {
-        self.0.as_mut_ptr() as u64
-    }
-
-    /// Gives the thread the registers that a program begins with.
-    fn clear(&mut self) {
-        let at = self.at();
-        // SAFETY: `start_afresh` has made it an initial state.
-        unsafe {
-            core::arch::asm!("xrstor64 [{}]", in(reg) at, in("eax") u32::MAX, in("edx") u32::MAX);
-        }
-    }
 }
 
 /// `rt_sigreturn`: the program's handler has ended. It returns to the caller where there is no frame.

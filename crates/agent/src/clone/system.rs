@@ -56,6 +56,7 @@ pub const ARCH_SET_GS: usize = 0x1001;
 pub const ARCH_GET_GS: usize = 0x1004;
 
 pub const EFAULT: isize = -14;
+pub const EEXIST: isize = -17;
 pub const EINVAL: isize = -22;
 pub const ENOSYS: isize = -38;
 
@@ -101,6 +102,13 @@ fn map(length: usize, sharing: usize) -> Option<usize> {
     // SAFETY: new memory, wherever the kernel has room.
     let at = unsafe { call6(MMAP, [0, length, PROT_READ | PROT_WRITE, flags, usize::MAX, 0]) };
     usize::try_from(at).ok()
+}
+
+/// Keeps addresses, if nothing is there yet. Returns the first of them, or an error.
+pub fn reserve(at: usize, length: usize) -> isize {
+    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
+    // SAFETY: new memory, where there is nothing.
+    unsafe { call6(MMAP, [at, length, PROT_NONE, flags, usize::MAX, 0]) }
 }
 
 /// Gives memory back.

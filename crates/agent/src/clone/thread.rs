@@ -81,6 +81,8 @@ pub struct Thread {
     pub is_vforked: u32,
     /// Whether it begins a process of its own.
     pub is_forked: u32,
+    /// Whether it begins with no handlers.
+    pub is_cleared: u32,
 }
 
 const HEAD: usize = 4096;
