@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-import weft
+from weft import clone
 from weft.cli import measure
 from weft.cli.output import all_of, console, forward_signals, print_json
 from weft.clone import Cloned, CloneStats
@@ -66,7 +66,7 @@ def refuse(options: dict[str, Any]) -> None:
 
 def run(program: tuple[str, ...], options: Mapping[str, Any]) -> int:
     """Run the program to its end, and return its exit code."""
-    with weft.run(program, weaver="clone", cache_size=_cache_size(options)) as cloned:
+    with clone.launch(program, cache_size=_cache_size(options)) as cloned:
         forward_signals(cloned.pid)
         code = cloned.wait()
         _tell(cloned, options)
@@ -77,7 +77,7 @@ def attach(pid: int, options: Mapping[str, Any]) -> None:
     """Have a process run from a clone for a while."""
     out = console(stderr=True)
     with (
-        weft.attach(pid, weaver="clone", cache_size=_cache_size(options)) as cloned,
+        clone.attach(pid, cache_size=_cache_size(options)) as cloned,
         measure.waiting_for(pid) as wait,
     ):
         # Whoever ends weft wants it to leave.
