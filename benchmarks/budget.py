@@ -4,8 +4,9 @@
 
 Of three programs two copies do the same work at the same time, again and again. In one of them weft
 counts the calls of a hot function for a while. Printed are how much longer it takes then, by the
-medians of what it takes beside the other, and whether the interval that weft reports holds the true
-number, which is known from counting without a budget.
+medians of what it takes beside the other, how far these are from each other before and after, when
+nothing is measured, and whether the interval that weft reports holds the true number, which is known
+from counting without a budget.
 """
 
 from __future__ import annotations
@@ -123,23 +124,25 @@ def measure(work: Work, seconds: float) -> str:
             one.end()
             calls = exact.value
             assert isinstance(calls, int) and calls
-        alone = pairs(one, other, seconds / 2)
+        before = pairs(one, other, seconds / 2)
         with weft.attach(one.process.pid) as session:
             session.metrics.keep_within(BUDGET)
             metric = session.metric("calls", work.focus)
             woven = pairs(one, other, seconds)
             value, interval, shed = metric.value, metric.interval, metric.shed
-        alone += pairs(one, other, seconds / 2)
+        after = pairs(one, other, seconds / 2)
     finally:
         one.process.kill()
         other.process.kill()
     assert isinstance(value, int)
     truth = calls * len(woven)
     low, high = (interval.low, interval.high) if interval else (value, value)
-    ratio = median(woven) / median(alone)
+    ratio = median(woven) / median(before + after)
+    noise = abs(median(before) / median(after) - 1)
     share = 100.0 if shed is None else 100 * shed.share
     return (
-        f"{work.name:14}{100 * (ratio - 1):+6.2f}% time, measured {share:.1f}% of it; "
+        f"{work.name:14}{100 * (ratio - 1):+6.2f}% time (noise {100 * noise:.2f}%), "
+        f"measured {share:.1f}% of it; "
         f"{value / truth:.2f} of the truth, between {low / truth:.2f} and {high / truth:.2f}: "
         + ("holds" if low <= truth <= high else "WRONG")
     )
