@@ -5,8 +5,8 @@
 Of three programs two copies do the same work at the same time, again and again. In one of them weft
 counts the calls of a hot function for a while. Printed are how much longer it takes then, by the
 medians of what it takes beside the other, how far these are from each other before and after, when
-nothing is measured, and whether the interval that weft reports holds the true number, which is known
-from counting without a budget.
+nothing is measured, and whether the interval that weft reports holds the true number, which is
+known from counting without a budget.
 """
 
 from __future__ import annotations
