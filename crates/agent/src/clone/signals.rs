@@ -592,11 +592,11 @@ pub extern "C" fn deliver_pending(thread: &mut Thread) {
         let mut engine = engine();
         // SAFETY: the vector state was just saved.
         match unsafe { pass_on(&mut engine, thread, &info, &mut context) } {
-            Ok(has_begun) if has_begun => {
+            Ok(true) => {
                 vectors.clear();
                 thread.vectors = [0; 16];
             }
-            Ok(_) => {}
+            Ok(false) => {}
             Err(Deadly(signal)) => {
                 drop(engine);
                 die(signal);

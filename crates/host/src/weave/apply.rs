@@ -495,7 +495,7 @@ impl Weaver {
 
     /// Takes threads out of trampolines that sleep there in a system call which was copied.
     pub fn evict_sleepers(&mut self, stopped: &mut Stopped) -> Result<()> {
-        for piece in self.limbo.iter().flatten() {
+        for piece in self.left_pieces() {
             for (tid, registers) in stopped.threads().clone() {
                 let at = registers.instruction();
                 if !piece.contains(at) {
