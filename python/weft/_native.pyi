@@ -108,7 +108,7 @@ class Target:
     def probe_counters(
         self, probe: int, name: str, process: int | None = None, thread: int | None = None
     ) -> list[int]:
-        """A counter of each point; one value if they share it."""
+        """A counter of each point; one value if they share it. Of process 0: of all processes."""
     def probe_timer(
         self, probe: int, name: str, process: int | None = None, thread: int | None = None
     ) -> tuple[int, int]:
@@ -125,6 +125,8 @@ class Target:
         """The processes that have measured something, by the id that each has for itself."""
     def probe_threads(self) -> list[tuple[int, int]]:
         """The threads that have measured something: of each its process, and its own id."""
+    def is_probe_crowded(self, probe: int) -> bool:
+        """Whether more threads have measured at a time than there is room for."""
     def is_current(self) -> bool:
         """Whether the target still runs the program that weft is in."""
     def leave_children(self) -> None:

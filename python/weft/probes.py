@@ -38,6 +38,9 @@ memory, or that call the kernel; the blocks that loops begin with; the edges tha
 exits that lead to the caller. What pushes, pops, calls and returns move through the stack is
 neither a load nor a store."""
 
+Process: TypeAlias = int | Literal["all"] | None
+"""A process by its id, the target and all its children, or the target alone."""
+
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 
 
@@ -256,7 +259,8 @@ class Probe:
     def processes(self) -> list[int]:
         """Return the processes that have measured something: the target, and children it forked.
 
-        A child is named by the id that it has in its own PID namespace.
+        A child is named by the id that it has in its own PID namespace. Of hundreds of children,
+        those that have ended are no longer told apart: what they measured is in the value of all.
         """
         return sorted({pid for part in self._parts for pid in part.target.probe_processes()})
 
@@ -268,17 +272,28 @@ class Probe:
         """
         return sorted({pair for part in self._parts for pair in part.target.probe_threads()})
 
+    @property
+    def is_crowded(self) -> bool:
+        """Whether more threads have measured at a time than there is room for.
+
+        There is room for about a thousand threads, those of children included. What comes beyond
+        shares a place, and the values of the target may be too low.
+        """
+        return any(part.target.is_probe_crowded(part.number) for part in self._parts)
+
     def value(
-        self, name: str | None = None, *, process: int | None = None, thread: int | None = None
+        self, name: str | None = None, *, process: Process = None, thread: int | None = None
     ) -> int | Timer | Histogram | MapValue:
         """Return a value as it is now; without a name that of the first declaration.
 
         A counter is a number, summed over all threads and points; a timer is a :class:`Timer`, a
         histogram a :class:`Histogram`, and a map a dictionary from its keys to sums. Rings are read
         with :meth:`records`. ``process`` asks for the value of a forked child, ``thread`` for that
-        of one thread: see :meth:`processes` and :meth:`threads`.
+        of one thread: see :meth:`processes` and :meth:`threads`. ``process="all"`` asks for the sum
+        over the target and all its children, also of those that have ended.
         """
         name, kind = self._datum(name)
+        process = process_number(process, thread)
         if kind == "counter":
             return sum(
                 sum(part.target.probe_counters(part.number, name, process, thread))
@@ -313,7 +328,7 @@ class Probe:
         return Histogram(filled, sum(bucket.count for bucket in filled), total)
 
     def values(
-        self, name: str | None = None, *, process: int | None = None, thread: int | None = None
+        self, name: str | None = None, *, process: Process = None, thread: int | None = None
     ) -> dict[Point, int]:
         """Return a counter of each point. Points where it could not be woven are left out.
 
@@ -323,6 +338,7 @@ class Probe:
         name, kind = self._datum(name)
         if kind != "counter":
             raise _wrong_kind(name, kind)
+        process = process_number(process, thread)
         values: dict[Point, int] = {}
         for part in self._parts:
             counts = part.target.probe_counters(part.number, name, process, thread)
@@ -387,6 +403,15 @@ class Probe:
                 return datum
         names = ", ".join(name for name, _ in data) or "nothing"
         raise InvalidArgument(f"the probe has no {kind or 'value'} {name!r}", f"it has {names}")
+
+
+def process_number(process: Process, thread: int | None) -> int | None:
+    """Return what the compiled core calls it: 0, which is no process, stands for all."""
+    if process != "all":
+        return process
+    if thread is not None:
+        raise InvalidArgument("a thread is one process's", advice="name its process, or none")
+    return 0
 
 
 def _wrong_kind(name: str, kind: str) -> InvalidArgument:

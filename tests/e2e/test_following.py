@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -142,6 +143,55 @@ def test_what_children_measure_is_their_own(threads: int, build: Build) -> None:
             for point, n in probe.values(process=child).items():
                 measured[point.function] += n
         assert measured == forked
+
+
+def test_more_children_than_are_kept_apart(build: Build) -> None:
+    snippet = """
+        counter calls; histogram sizes log2; map by_size[1] 8; map pairs[2] 8
+        calls += 1; sizes << arg(0) & 1; by_size[arg(0) & 1] += 1; pairs[arg(0) & 1, 7] += 1
+    """
+    with lockstep(build("forks"), 2) as program, weft.attach(program.pid) as session:
+        family = session.insert("/Code/forks/in_family", snippet)
+        timed = session.insert("/Code/forks/in_family", "timer t wall\nstart t; stop t")
+        counted: Counter[str] = Counter()
+        for _ in range(6):
+            counted.update(program.batch(150))
+            own, all_of_it = counted["in_family"], counted["forked_in_family"]
+            all_of_it += own
+            assert family.value("calls") == own
+            assert family.value("calls", process="all") == all_of_it
+            assert sum(family.values("calls", process="all").values()) == all_of_it
+            sizes = family.value("sizes", process="all")
+            assert isinstance(sizes, weft.Histogram)
+            assert sizes.count == all_of_it
+            by_size = family.value("by_size", process="all")
+            pairs = family.value("pairs", process="all")
+            assert isinstance(by_size, dict) and isinstance(pairs, dict)
+            assert sum(by_size.values()) == sum(pairs.values()) == all_of_it
+            assert by_size.keys() == {0, 1} and pairs.keys() == {(0, 7), (1, 7)}
+            timer = timed.value(process="all")
+            assert isinstance(timer, weft.Timer)
+            assert timer.count == all_of_it
+        assert counted["forked_in_family"] > 5 * 1024
+        assert len(family.processes()) < 1024
+        assert not family.is_crowded
+        with pytest.raises(errors.InvalidArgument, match="a thread is one process's"):
+            family.value("calls", process="all", thread=1)
+
+
+def test_more_threads_than_there_is_room_for() -> None:
+    start = "threading.Thread(target=lambda: [time.sleep(0.1) for _ in range(600)]).start()"
+    script = f"import threading, time\nthreading.stack_size(1 << 16)\nfor _ in range(1100): {start}"
+    with subprocess.Popen(
+        [sys.executable, "-c", f"{script}\nprint()"], stdout=subprocess.PIPE
+    ) as busy:
+        assert busy.stdout is not None
+        busy.stdout.readline()
+        with weft.attach(busy.pid) as session:
+            probe = session.insert("/Code/libc.so.6/clock_nanosleep", COUNTER)
+            eventually(lambda: probe.is_crowded)
+            assert len(probe.threads()) == 1022
+        busy.kill()
 
 
 def test_children_can_be_left() -> None:

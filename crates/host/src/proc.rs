@@ -1,6 +1,7 @@
 //! What `/proc` says about a process: readers, and the parsers behind them.
 
 use crate::{Error, ErrorKind, Result, TargetAddr};
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -212,6 +213,13 @@ pub fn own_pid(pid: Tid) -> Result<Tid> {
     let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
     let own = line.and_then(|line| line.split_ascii_whitespace().last()?.parse().ok());
     Ok(own.unwrap_or(pid))
+}
+
+/// The ids that the processes of this machine have for themselves, whatever namespace they are in.
+pub fn own_pids() -> io::Result<BTreeSet<u32>> {
+    let pids = fs::read_dir("/proc")?.flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<Tid>().ok());
+    Ok(pids.map(|pid| own_pid(pid).unwrap_or(pid) as u32).collect())
 }
 
 fn parse_sleeping_call(text: &str) -> Option<SleepingCall> {

@@ -11,7 +11,8 @@ use crate::ptrace;
 use crate::room::Room;
 use crate::stopped::{Caution, Pause, Stopped};
 use crate::weave::{
-    Changes, FoundPoints, Item, Order, Point, ProbeId, Selection, Weaver, addresses_in, apply_edits,
+    Changes, FoundPoints, Item, Order, Point, ProbeId, Selection, Weaver, addresses_in,
+    apply_edits, keep,
 };
 use crate::worker::Worker;
 use crate::{Error, ErrorKind, Result};
@@ -34,6 +35,8 @@ pub struct Target {
     agent: Option<Arc<Mutex<Agent>>>,
     /// Likewise.
     weaver: Arc<Mutex<Weaver>>,
+    /// Whether its slabs are looked after.
+    is_kept: bool,
     /// The thread that holds the target while it is to stay stopped.
     hold: Option<Worker<Stopped>>,
     pauses: Vec<Pause>,
@@ -54,7 +57,15 @@ impl Target {
 
     fn new(pid: Tid, hold: Option<Worker<Stopped>>) -> Result<Self> {
         let weaver = Arc::new(Mutex::new(Weaver::new(pid)));
-        Ok(Self { pid, pidfd: open_pidfd(pid)?, agent: None, weaver, hold, pauses: Vec::new() })
+        Ok(Self {
+            pid,
+            pidfd: open_pidfd(pid)?,
+            agent: None,
+            weaver,
+            is_kept: false,
+            hold,
+            pauses: Vec::new(),
+        })
     }
 
     /// Starts a program, which stays stopped before its first instruction until it is resumed.
@@ -188,6 +199,10 @@ impl Target {
             if let Err(error) = supplied {
                 self.weaver()?.give_back(&mut batch);
                 return Err(error);
+            }
+            if !self.is_kept {
+                keep(&self.weaver);
+                self.is_kept = true;
             }
         }
         let changes = self.weaver()?.weave(batch)?;

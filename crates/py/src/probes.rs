@@ -171,7 +171,7 @@ impl Target {
         process: Option<u32>,
         thread: Option<u32>,
     ) -> PyResult<Vec<i64>> {
-        self.weaver(|weaver| weaver.counters(probe, name, Whose { process, thread }))
+        self.weaver(|weaver| weaver.counters(probe, name, whose(process, thread)))
     }
 
     #[pyo3(signature = (probe, name, process = None, thread = None))]
@@ -182,7 +182,7 @@ impl Target {
         process: Option<u32>,
         thread: Option<u32>,
     ) -> PyResult<(u64, u64)> {
-        let timer = self.weaver(|weaver| weaver.timer(probe, name, Whose { process, thread }))?;
+        let timer = self.weaver(|weaver| weaver.timer(probe, name, whose(process, thread)))?;
         Ok((timer.nanoseconds, timer.count))
     }
 
@@ -195,7 +195,7 @@ impl Target {
         thread: Option<u32>,
     ) -> PyResult<(Vec<BucketRow>, i64)> {
         let histogram =
-            self.weaver(|weaver| weaver.histogram(probe, name, Whose { process, thread }))?;
+            self.weaver(|weaver| weaver.histogram(probe, name, whose(process, thread)))?;
         let lows = histogram.buckets.iter().map(|bucket| bucket.0);
         let highs = lows.clone().skip(1).map(|next| next.wrapping_sub(1)).chain([i64::MAX]);
         let rows = lows.zip(highs).zip(&histogram.buckets);
@@ -212,8 +212,7 @@ impl Target {
         process: Option<u32>,
         thread: Option<u32>,
     ) -> PyResult<(Vec<EntryRow<'py>>, u64)> {
-        let (map, keys) =
-            self.weaver(|weaver| weaver.map(probe, name, Whose { process, thread }))?;
+        let (map, keys) = self.weaver(|weaver| weaver.map(probe, name, whose(process, thread)))?;
         let entries = map
             .entries
             .into_iter()
@@ -254,8 +253,22 @@ impl Target {
         self.with(py, weft_host::Target::leave_children)
     }
 
+    fn is_probe_crowded(&self, probe: ProbeId) -> PyResult<bool> {
+        self.weaver(|weaver| weaver.is_crowded(probe))
+    }
+
     fn probe_lost(&self, probe: ProbeId, name: &str) -> PyResult<u64> {
         self.weaver(|weaver| weaver.lost(probe, name))
+    }
+}
+
+/// Whose values are asked for; 0, which is no process, stands for all.
+fn whose(process: Option<u32>, thread: Option<u32>) -> Whose {
+    match (process, thread) {
+        (process, Some(thread)) => Whose::Thread { process, thread },
+        (None, None) => Whose::Target,
+        (Some(0), None) => Whose::All,
+        (Some(process), None) => Whose::Process(process),
     }
 }
 

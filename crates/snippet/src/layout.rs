@@ -14,15 +14,21 @@
 //! Slab 0 is never owned (its owner is all ones), and the last one is shared by all threads that
 //! found no other: values in it may be inexact, and its flag says so.
 //!
-//! The owner word is the thread's `fs` base xor the process's *salt*. The salt is `pid << 41 | 1`;
-//! it is in a page that the kernel zeroes in a forked child, so that a child never mistakes its
-//! parent's slab for its own.
+//! The owner word is the thread's `fs` base xor the process's *salt*. The salt has the process id in
+//! its highest bits, and once more where the slab is picked, so that children do not all queue up
+//! behind their parent; it is in a page that the kernel zeroes in a forked child, so that a child never
+//! mistakes its parent's slab for its own.
+//!
+//! A thread looks for its slab from its [home](Region::home) on, until it finds it or one that never had
+//! an owner. So a slab that is given back is not like one that never had any: those behind it would
+//! no longer be found. See [`header::RETIRED`].
 
 use crate::ir::{Buckets, Datum, DatumKind};
 
 /// Offsets in a slab's header.
 pub mod header {
-    /// Whose slab it is: 0 if nobody's (`u64`). While its new owner signs it, bit 1 is flipped.
+    /// Whose slab it is: 0 if it never was anybody's, [`RETIRED`] if it no longer is (`u64`). While its
+    /// new owner signs it, bit 1 is flipped.
     pub const OWNER: u32 = 0;
     /// The owner's thread id, as its own namespace numbers it (`u32`).
     pub const TID: u32 = 8;
@@ -34,6 +40,8 @@ pub mod header {
     pub const FAULTS: u32 = 24;
     /// How many calls were not made because one was running (`u64`).
     pub const SKIPPED_CALLS: u32 = 32;
+    /// Of slab 0: how often any slab was claimed (`u64`).
+    pub const CLAIMS: u32 = 40;
     /// Not 0 while a snippet's call runs (`u64`). State, like what follows the header.
     pub const CALLING: u32 = 56;
     /// Its length.
@@ -41,6 +49,8 @@ pub mod header {
 
     /// In the flags of the last slab: threads share it, values may be inexact.
     pub const OVERFLOWED: u32 = 1;
+    /// The owner of a slab that was given back. No thread's word is like it: theirs have bit 0 set.
+    pub const RETIRED: u64 = 2;
     /// What is flipped in the owner word while a slab is made ready.
     pub const PREPARING: u64 = 2;
 }
@@ -114,9 +124,12 @@ impl Region {
 /// Where in a salt the process id is. It has 22 bits on Linux.
 pub const SALT_SHIFT: u8 = 41;
 
+/// Where it is once more, to pick slabs.
+pub const SALT_HOME_SHIFT: u8 = 12;
+
 /// The salt of a process.
 pub const fn salt(pid: u32) -> u64 {
-    (pid as u64) << SALT_SHIFT | 1
+    (pid as u64) << SALT_SHIFT | (pid as u64) << SALT_HOME_SHIFT | 1
 }
 
 /// Where a datum is in every slab. What a datum does not have (see [`Datum::state_size`]) is not

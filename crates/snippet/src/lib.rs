@@ -59,6 +59,7 @@ pub mod layout;
 mod parse;
 mod print;
 pub mod read;
+mod retire;
 mod runtime;
 mod site;
 mod verify;
@@ -71,6 +72,7 @@ pub use ir::{
     Statement, TimerClock, Type, Unary, Weave, Width,
 };
 pub use parse::Diagnostic;
+pub use retire::renew;
 pub use runtime::{CALL_OF_PROGRAM, Runtime, runtime};
 pub use site::{Clock, Env, Routines, Site, Source};
 pub use verify::{At, MAX_OPERATIONS, Problem, permit, verify};

@@ -30,11 +30,11 @@ impl<'a> Slab<'a> {
         self.at(offset).map_or(0, |word| word.load(Relaxed))
     }
 
-    fn at(&self, offset: u32) -> Option<&'a AtomicU64> {
+    pub(crate) fn at(&self, offset: u32) -> Option<&'a AtomicU64> {
         self.words.get(offset as usize / 8)
     }
 
-    /// Whose it is; 0 if nobody's.
+    /// Whose it is: see [`header::OWNER`].
     pub fn owner(&self) -> u64 {
         self.word(header::OWNER)
     }
@@ -60,9 +60,14 @@ impl<'a> Slab<'a> {
         self.word(header::SKIPPED_CALLS)
     }
 
-    /// Whether a thread has, or had, values here.
+    /// Whether a thread has, or had, values here that were not given to another slab.
     pub fn is_used(&self) -> bool {
         self.thread().1 != 0 || self.overflowed()
+    }
+
+    /// Whether anything but zeros may be here.
+    pub fn was_used(&self) -> bool {
+        self.owner() != 0
     }
 
     /// Makes some of it zero again. No thread may be writing there.
@@ -73,19 +78,19 @@ impl<'a> Slab<'a> {
             }
         }
     }
-
-    /// Makes the slab of a thread that is gone free. Its sums stay, and a new owner adds to them.
-    pub fn retire(&self, region: &Region) {
-        self.clear(header::CALLING, region.state_end - header::CALLING);
-        if let Some(owner) = self.at(header::OWNER) {
-            owner.store(0, Release);
-        }
-    }
 }
 
 /// All slabs of a region that may hold values.
-pub fn slabs<'a>(words: &'a [AtomicU64], region: &Region) -> impl Iterator<Item = Slab<'a>> {
+pub fn slabs<'a>(
+    words: &'a [AtomicU64],
+    region: &Region,
+) -> impl DoubleEndedIterator<Item = Slab<'a>> {
     words.chunks_exact(region.stride() / 8).skip(1).map(Slab::new)
+}
+
+/// How often a slab of a region was claimed.
+pub fn claims(words: &[AtomicU64]) -> u64 {
+    Slab::new(words).word(header::CLAIMS)
 }
 
 /// A counter's value.
@@ -229,7 +234,7 @@ pub fn map_total(slab: Slab<'_>, place: Place, keys: u8, capacity: u32) -> (i64,
 }
 
 /// The entries in use of a map in one slab: the word that marks each, where it is, and its sum.
-fn map_entries<'a>(
+pub(crate) fn map_entries<'a>(
     slab: Slab<'a>,
     place: Place,
     keys: u8,

@@ -6,7 +6,8 @@
 
 use crate::asm::{Alu, Asm, Cond, Label, Mem, Shift};
 use crate::layout::{
-    MAP_PROBES, MAP_WRITING, MARK_PROBES, MARK_REACH, RING_STALLED, RING_TAIL, SALT_SHIFT, header,
+    MAP_PROBES, MAP_WRITING, MARK_PROBES, MARK_REACH, RING_STALLED, RING_TAIL, SALT_HOME_SHIFT,
+    SALT_SHIFT, header,
 };
 use crate::site::{Env, Routines, Source};
 use alloc::vec::Vec;
@@ -91,13 +92,14 @@ fn system_call(asm: &mut Asm, number: i64) {
     asm.syscall();
 }
 
-/// Gives this thread's slab, claiming one if it has none.
+/// Gives this thread's slab, claiming one if it has none: the first on its way that was given back, or
+/// else the one that ends the search because it never was anybody's.
 fn claim(asm: &mut Asm, env: &Env) -> Label {
     let region = &env.region;
-    let saved = [RCX, RDX, RSI, RDI, R8, R11];
+    let saved = [RCX, RDX, RSI, RDI, R8, R9, R11];
     let last = region.count() as i32 - 1;
-    let (have_salt, probe, taken, next) = (asm.label(), asm.label(), asm.label(), asm.label());
-    let (prepare, found) = (asm.label(), asm.label());
+    let (have_salt, search, probe, next) = (asm.label(), asm.label(), asm.label(), asm.label());
+    let (fresh, none_fresh, prepare, found) = (asm.label(), asm.label(), asm.label(), asm.label());
     let entry = asm.here();
     save(asm, &saved);
     asm.rdfsbase(RDX);
@@ -106,17 +108,23 @@ fn claim(asm: &mut Asm, env: &Env) -> Label {
     asm.jcc(Cond::NotEqual, have_salt);
     // A forked child, for the first time.
     system_call(asm, GETPID);
+    asm.mov(RCX, RAX);
+    asm.shift_imm(Shift::Shl, RCX, SALT_HOME_SHIFT);
     asm.shift_imm(Shift::Shl, RAX, SALT_SHIFT);
+    asm.alu(Alu::Or, RAX, RCX);
     asm.inc(RAX);
     asm.store(Mem::Rip(env.salt), RAX);
     asm.bind(have_salt);
     asm.alu(Alu::Xor, RDX, RAX);
     asm.mov(R8, RDX);
     asm.alu_imm(Alu::Xor, R8, header::PREPARING as i32);
+
+    asm.bind(search);
     asm.mov32(RCX, RDX);
     asm.shift32_imm(Shift::Shr, RCX, region.key_shift);
     asm.alu32_imm(Alu::And, RCX, last);
     asm.mov_imm(RSI, region.count() as i64);
+    asm.mov_imm(R9, 0);
 
     asm.bind(probe);
     asm.test(RCX, RCX);
@@ -127,29 +135,47 @@ fn claim(asm: &mut Asm, env: &Env) -> Label {
     asm.shift_imm(Shift::Shl, RDI, region.stride_log2);
     asm.alu(Alu::Add, RDI, Mem::Rip(env.base));
     asm.mov(RAX, Mem::Base(RDI, 0));
-    asm.test(RAX, RAX);
-    asm.jcc(Cond::NotEqual, taken);
-    asm.lock();
-    asm.cmpxchg(Mem::Base(RDI, 0), R8);
-    asm.jcc(Cond::Equal, prepare);
-    asm.bind(taken);
     asm.alu(Alu::Cmp, RAX, RDX);
     asm.jcc(Cond::Equal, found);
     // This thread was preparing it when a signal came: the handler needs it now.
     asm.alu(Alu::Cmp, RAX, R8);
     asm.jcc(Cond::Equal, prepare);
+    asm.test(RAX, RAX);
+    asm.jcc(Cond::Equal, fresh);
+    asm.alu_imm(Alu::Cmp, RAX, header::RETIRED as i32);
+    asm.jcc(Cond::NotEqual, next);
+    asm.test(R9, R9);
+    asm.cmov(Cond::Equal, R9, RDI);
     asm.bind(next);
     asm.inc(RCX);
     asm.alu32_imm(Alu::And, RCX, last);
     asm.dec(RSI);
     asm.jcc(Cond::NotEqual, probe);
 
+    asm.test(R9, R9);
+    asm.jcc(Cond::NotEqual, none_fresh);
     // None is free.
     asm.mov_imm(RDI, i64::from(last) << region.stride_log2);
     asm.alu(Alu::Add, RDI, Mem::Rip(env.base));
     asm.lock();
     asm.alu32_imm(Alu::Or, Mem::Base(RDI, header::FLAGS as i32), header::OVERFLOWED as i32);
     asm.jmp(found);
+
+    asm.bind(fresh);
+    asm.test(R9, R9);
+    asm.cmov(Cond::Equal, R9, RDI);
+    asm.bind(none_fresh);
+    asm.mov(RDI, R9);
+    asm.mov(RAX, Mem::Base(RDI, 0));
+    // Neither fresh nor given back: somebody was faster.
+    asm.alu_imm(Alu::Cmp, RAX, header::RETIRED as i32);
+    asm.jcc(Cond::Above, search);
+    asm.lock();
+    asm.cmpxchg(Mem::Base(RDI, 0), R8);
+    asm.jcc(Cond::NotEqual, search);
+    asm.mov(RAX, Mem::Rip(env.base));
+    asm.lock();
+    asm.inc(Mem::Base(RAX, header::CLAIMS as i32));
 
     asm.bind(prepare);
     system_call(asm, GETTID);

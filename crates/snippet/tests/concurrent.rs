@@ -7,9 +7,10 @@ use common::{Machine, compiled, map, parse, places, site};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
+use weft_snippet::layout::header::RETIRED;
 use weft_snippet::layout::{Place, Region};
 use weft_snippet::read::{self, Ring, Slab};
-use weft_snippet::{Buckets, PointKind, Weave};
+use weft_snippet::{Buckets, PointKind, Weave, renew};
 
 fn region() -> Region {
     Region { count_log2: 7, stride_log2: 16, state_end: 4096, key_shift: 12 }
@@ -57,7 +58,7 @@ impl Woven {
     }
 
     fn owned(&self) -> Vec<Slab<'_>> {
-        self.slabs().filter(|slab| slab.owner() != 0 && slab.owner() != u64::MAX).collect()
+        self.slabs().filter(|slab| slab.thread().1 != 0).collect()
     }
 }
 
@@ -185,13 +186,131 @@ fn threads_without_a_slab_share_the_last_one() {
 fn a_retired_slab_is_used_again() {
     let woven = Woven::new(region(), "counter c; local x\nc += 1; x += 1");
     let function = woven.function(PointKind::Entry);
+    let departed = Departed::new();
     function(0, 0, 0);
     let before = woven.owned()[0];
+    departed.fold(before, &woven);
     before.retire(&woven.machine.env.region);
     assert!(woven.owned().is_empty());
+    assert!(!before.is_used() && before.was_used());
     function(0, 0, 0);
-    assert_eq!(before.word(woven.places[0].sums), 2);
+    assert_eq!(woven.owned().len(), 1);
+    assert_eq!(before.word(woven.places[0].sums), 1);
     assert_eq!(before.word(woven.places[1].state), 1);
+    assert_eq!(departed.slab().word(woven.places[0].sums), 1);
+    assert_eq!(read::claims(woven.words()), 2);
+}
+
+/// A slab that no thread has.
+struct Departed(Vec<AtomicU64>);
+
+impl Departed {
+    fn new() -> Self {
+        Self((0..region().stride() / 8).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    fn slab(&self) -> Slab<'_> {
+        Slab::new(&self.0)
+    }
+
+    fn fold(&self, slab: Slab<'_>, woven: &Woven) {
+        for (datum, &place) in woven.weave.data.iter().zip(&woven.places) {
+            slab.fold(self.slab(), datum, place);
+        }
+    }
+}
+
+#[test]
+fn who_looks_for_its_slab_goes_past_those_that_were_given_back() {
+    // All threads begin to look at the same slab.
+    let region = Region { count_log2: 4, key_shift: 28, stride_log2: 12, state_end: 1024 };
+    let woven = Woven::new(region, "local x\nx += 1");
+    let function = woven.function(PointKind::Entry);
+    let meet = std::sync::Barrier::new(13);
+    std::thread::scope(|scope| {
+        for _ in 0..12 {
+            scope.spawn(|| {
+                function(0, 0, 0);
+                meet.wait();
+                meet.wait();
+                function(0, 0, 0);
+                meet.wait();
+            });
+        }
+        meet.wait();
+        let (gone, there): (Vec<_>, Vec<_>) =
+            woven.owned().into_iter().enumerate().partition(|(number, _)| number % 2 == 0);
+        assert_eq!(gone.len() + there.len(), 12);
+        gone.iter().for_each(|(_, slab)| slab.retire(&region));
+        meet.wait();
+        meet.wait();
+        assert!(there.iter().all(|(_, slab)| slab.word(woven.places[0].state) == 2));
+        assert_eq!(woven.owned().len(), 12, "each has one");
+    });
+}
+
+#[test]
+fn what_was_given_back_becomes_fresh_where_nobody_goes_past_it() {
+    let owners = [7, RETIRED, RETIRED, 0, RETIRED, 9, RETIRED, 0];
+    let words: Vec<AtomicU64> = owners.into_iter().map(AtomicU64::new).collect();
+    renew(words.chunks(1).map(Slab::new));
+    let now: Vec<u64> = words.iter().map(|word| word.load(Relaxed)).collect();
+    assert_eq!(now, [7, 0, 0, 0, RETIRED, 9, 0, 0]);
+}
+
+#[test]
+fn what_ended_threads_measured_is_kept_together() {
+    let woven = Woven::new(
+        region(),
+        "counter c; histogram h log2; map m[1] 8; map p[2] 8; ring r(a) 16\n\
+         c += 1; h << arg(0); m[arg(0)] += 2; p[arg(0), arg(1)] += 3; emit r(arg(0))",
+    );
+    let function = woven.function(PointKind::Entry);
+    let departed = Departed::new();
+    for number in 0..4_u64 {
+        std::thread::scope(|scope| {
+            scope.spawn(|| (number..number + 4).for_each(|key| function(key, key & 1, 0)));
+        });
+        for slab in woven.owned() {
+            departed.fold(slab, &woven);
+            slab.retire(&woven.machine.env.region);
+        }
+        assert!(woven.slabs().all(|slab| slab.word(woven.places[0].sums) == 0));
+    }
+    let all = || [departed.slab()].into_iter();
+    assert_eq!(read::sum_counter(all(), woven.places[0]), 16);
+    let histogram = read::sum_histogram(all(), woven.places[1], Buckets::Log2);
+    assert_eq!(histogram.sum, (0..4).map(|n| 4 * n + 6).sum::<i64>());
+    let map = read::sum_map(all(), woven.places[2], 1, 8);
+    let often = [1, 2, 3, 4, 3, 2, 1];
+    assert_eq!(
+        map.entries.into_iter().collect::<Vec<_>>(),
+        (0..7).map(|key| ([key, 0], 2 * often[key as usize])).collect::<Vec<_>>()
+    );
+    let pairs = read::sum_map(all(), woven.places[3], 2, 8);
+    assert_eq!(
+        pairs.entries.into_iter().collect::<Vec<_>>(),
+        (0..7).map(|key| ([key, key & 1], 3 * often[key as usize])).collect::<Vec<_>>()
+    );
+    assert_eq!((map.lost, pairs.lost), (0, 0));
+    assert_eq!(read::ring_written(departed.slab(), woven.places[4]), (16, 0));
+}
+
+#[test]
+fn what_finds_no_room_among_the_ended_is_counted() {
+    let woven = Woven::new(region(), "map m[1] 8\nm[arg(0)] += 2");
+    let function = woven.function(PointKind::Entry);
+    let departed = Departed::new();
+    for number in 0..8 {
+        (0..8).for_each(|key| function(8 * number + key, 0, 0));
+        for slab in woven.owned() {
+            departed.fold(slab, &woven);
+            slab.retire(&woven.machine.env.region);
+        }
+    }
+    let map = read::sum_map([departed.slab()].into_iter(), woven.places[0], 1, 8);
+    assert!(map.lost > 0);
+    assert_eq!(map.entries.values().sum::<i64>() + map.lost_sum, 2 * 64);
 }
 
 static HANDLER: AtomicU64 = AtomicU64::new(0);

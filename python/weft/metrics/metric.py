@@ -19,7 +19,7 @@ from weft.metrics import kernel
 from weft.metrics.budget import HITS, Sampling, estimate
 from weft.metrics.history import History
 from weft.metrics.model import Interval, MetricKind, Sample, Shed, Value
-from weft.probes import Bucket, Histogram, MapValue, Point, Timer
+from weft.probes import Bucket, Histogram, MapValue, Point, Process, Timer, process_number
 
 if TYPE_CHECKING:
     import pandas
@@ -266,11 +266,13 @@ class Metric:
             return total.get(key[0] if len(key) == 1 else (key[0], key[1]), 0)
         return total
 
-    def _owners(self) -> list[tuple[int, int | None]]:
+    def _owners(self) -> list[tuple[Process, int | None]]:
         """The processes that the focus asks for, or their threads where it matters which one."""
         assert self.node is not None
         probe = self.node.probes[0]
         process, thread = self._focus.of("Process"), self._focus.of("Thread")
+        if not process and not thread and self._definition.aggregate == "sum":
+            return [("all", None)]
         processes = [pid for pid in probe.processes() if not process or process[0] == str(pid)]
         if not thread and self._definition.aggregate == "sum":
             return [(pid, None) for pid in processes]
@@ -335,7 +337,7 @@ class Metric:
                     count
                     for number in self.node.probes[0].numbers
                     for count in self._engine.target.probe_counters(
-                        number, self._plan.datum, pid, tid
+                        number, self._plan.datum, process_number(pid, tid), tid
                     )
                 )
                 for path, count in zip(paths, found, strict=True):

@@ -21,26 +21,27 @@ pub struct TimerValue {
     pub count: u64,
 }
 
-/// Whose values are asked for.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Whose {
-    /// The process, by the id that it has for itself; without one the target.
-    pub process: Option<u32>,
-    /// Only this thread of it, likewise. A thread that is gone and one that came after it at the same
-    /// place count as one, by the id of the first.
-    pub thread: Option<u32>,
+/// Whose values are asked for. Processes and threads are named by the ids that they have for themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Whose {
+    /// The target's.
+    #[default]
+    Target,
+    /// One process's: the target's, or that of a child that it has forked.
+    Process(u32),
+    /// One thread's, of the target if no process is named. A thread that is gone and one that came after
+    /// it at the same place count as one, by the id of the first.
+    Thread {
+        /// Its process.
+        process: Option<u32>,
+        /// Itself.
+        thread: u32,
+    },
+    /// The target's and all its children's, also of those that have ended.
+    All,
 }
 
 impl Weaver {
-    /// The processes that have measured something: the target, and children that it has forked. Each by
-    /// the id that it has for itself.
-    pub fn processes(&self) -> Vec<u32> {
-        let slabs = self.values.iter().flat_map(Values::all_slabs);
-        let pids: BTreeSet<u32> =
-            slabs.map(|slab| slab.thread().1).filter(|&pid| pid != 0).collect();
-        pids.into_iter().collect()
-    }
-
     /// The threads that have measured something: of each its process, and its own id.
     pub fn threads(&self) -> Vec<(u32, u32)> {
         let slabs = self.values.iter().flat_map(Values::all_slabs);
@@ -135,7 +136,12 @@ impl Weaver {
         values: &'a Values,
         whose: Whose,
     ) -> impl Iterator<Item = Slab<'a>> + use<'a> {
-        values.slabs(whose.process.unwrap_or(self.own_pid), whose.thread)
+        values.slabs(whose, self.own_pid)
+    }
+
+    /// Whether more threads measured at a time than there is room for, so that values may be inexact.
+    pub fn is_crowded(&self, id: ProbeId) -> Result<bool> {
+        Ok(self.values_of(self.probe(id)?)?.are_exhausted())
     }
 
     pub(super) fn find(&self, id: ProbeId, name: &str) -> Result<(&Probe, &Values, usize)> {

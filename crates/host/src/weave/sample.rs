@@ -1,6 +1,7 @@
 //! Reading many values again and again, with one look at each thread's.
 
 use super::clock::clock;
+use super::read::Whose;
 use super::weaver::Weaver;
 use super::woven::ProbeId;
 use crate::Result;
@@ -63,7 +64,7 @@ impl Weaver {
         for (&values, wanted) in &sampler.wanted {
             let Some(values) = self.values.get(values) else { continue };
             // Thread by thread, because what one thread has is close together.
-            for slab in values.all_slabs().filter(Slab::is_used) {
+            for slab in values.slabs(Whose::All, self.own_pid) {
                 wanted.iter().for_each(|wanted| wanted.add(slab, now, &mut result));
             }
         }

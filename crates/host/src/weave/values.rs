@@ -1,19 +1,21 @@
 //! Memory in the target that probes measure into, and that weft reads while they do.
 
 use super::extents::Extents;
+use super::read::Whose;
 use crate::agent::{Agent, making_shared, map_shared};
 use crate::proc::{self, Mapping};
 use crate::stopped::Stopped;
 use crate::{Result, TargetAddr, place};
 use memmap2::MmapMut;
+use std::collections::BTreeSet;
 use std::os::fd::RawFd;
 use std::sync::atomic::AtomicU64;
 use weft_abi::VALUES_NAME;
-use weft_snippet::Datum;
 use weft_snippet::layout::{ALIGNMENT, Place, Region, header};
 use weft_snippet::read::{self, Slab};
+use weft_snippet::{Datum, renew};
 
-/// How many threads at a time have values of their own: a power of two. Where each has much, fewer.
+/// How many threads have values of their own: a power of two. Where each has much, fewer.
 const SLABS_LOG2: u8 = 10;
 /// How long all slabs may be together.
 const LENGTH_LOG2: u8 = 30;
@@ -38,6 +40,11 @@ pub struct Values {
     pub region: Region,
     memory: MmapMut,
     inode: u64,
+    /// A slab of weft's own, with what processes have measured that have ended and whose slabs others
+    /// have; empty while there are none.
+    departed: Vec<AtomicU64>,
+    /// How often slabs had been claimed when it was last seen to how many are free.
+    claims: u64,
     /// What is free of each slab.
     state: Extents,
     sums: Extents,
@@ -90,6 +97,8 @@ impl Values {
             region,
             memory,
             inode,
+            departed: Vec::new(),
+            claims: 0,
             state: Extents::new(header::SIZE.into()..state_end),
             sums: Extents::new(state_end.next_multiple_of(64)..region.stride() as u64),
         })
@@ -127,7 +136,7 @@ impl Values {
 
     /// Gives room back that no code measures into any more: it is zero for whoever gets it next.
     pub fn recycle(&mut self, room: Room) {
-        for slab in self.all_slabs().filter(Slab::is_used) {
+        for slab in self.all_slabs().filter(Slab::was_used).chain(self.departed()) {
             for &Taken { place, state, sums } in &room.taken {
                 slab.clear(place.state, state);
                 slab.clear(place.sums, sums);
@@ -141,18 +150,63 @@ impl Values {
         (self.base, self.region.size() as u64)
     }
 
-    /// The slabs that threads of a process, or one of them, have or had. They write to them while they
-    /// are read.
-    pub fn slabs(&self, process: u32, thread: Option<u32>) -> impl Iterator<Item = Slab<'_>> {
-        self.all_slabs().filter(move |slab| match thread {
-            Some(thread) => slab.thread() == (thread, process),
-            None => slab.thread().1 == process || slab.overflowed(),
-        })
+    /// The slabs that threads of a process have or had, or one of them, or all. They write to them while
+    /// they are read. What found no slab is taken for the target's, which is `own`.
+    pub fn slabs(&self, whose: Whose, own: u32) -> impl Iterator<Item = Slab<'_>> {
+        let departed = self.departed().filter(move |_| whose == Whose::All);
+        let is_wanted = move |slab: &Slab<'_>| {
+            let (tid, pid) = slab.thread();
+            let is_of = |process| pid == process || process == own && slab.overflowed();
+            match whose {
+                Whose::Target => is_of(own),
+                Whose::Process(process) => is_of(process),
+                Whose::Thread { process, thread } => (tid, pid) == (thread, process.unwrap_or(own)),
+                Whose::All => slab.is_used(),
+            }
+        };
+        self.all_slabs().filter(is_wanted).chain(departed)
     }
 
-    /// All slabs that may hold values.
-    pub fn all_slabs(&self) -> impl Iterator<Item = Slab<'_>> {
+    /// The slabs that are in the target.
+    pub fn all_slabs(&self) -> impl DoubleEndedIterator<Item = Slab<'_>> {
         read::slabs(self.words(), &self.region)
+    }
+
+    fn departed(&self) -> impl Iterator<Item = Slab<'_>> {
+        (!self.departed.is_empty()).then(|| Slab::new(&self.departed)).into_iter()
+    }
+
+    /// The processes that have slabs.
+    pub fn processes(&self) -> BTreeSet<u32> {
+        self.all_slabs().map(|slab| slab.thread().1).filter(|&pid| pid != 0).collect()
+    }
+
+    /// Whether threads found no slab for themselves.
+    pub fn are_exhausted(&self) -> bool {
+        self.all_slabs().next_back().is_some_and(|last| last.overflowed())
+    }
+
+    /// Whether few slabs are free, and many were claimed since this was last asked.
+    pub fn are_scarce(&mut self) -> bool {
+        let (claims, count) = (read::claims(self.words()), self.region.count());
+        if claims.wrapping_sub(self.claims) < count as u64 / 16 {
+            return false;
+        }
+        self.claims = claims;
+        self.all_slabs().filter(Slab::is_used).count() > count / 2
+    }
+
+    /// Gives the slabs of these processes, which have ended, to others. What these data are there, is kept.
+    pub fn retire(&mut self, ended: &BTreeSet<u32>, data: &[(&Datum, Place)]) {
+        renew(self.all_slabs());
+        if self.departed.is_empty() {
+            self.departed.resize_with(self.region.stride() / 8, AtomicU64::default);
+        }
+        let departed = Slab::new(&self.departed);
+        for slab in self.all_slabs().filter(|slab| ended.contains(&slab.thread().1)) {
+            data.iter().for_each(|(datum, place)| slab.fold(departed, datum, *place));
+            slab.retire(&self.region);
+        }
     }
 
     fn words(&self) -> &[AtomicU64] {

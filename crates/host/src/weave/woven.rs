@@ -75,6 +75,14 @@ impl Probe {
         self.own[point * Self::own_data(&self.weave).count() + rank]
     }
 
+    /// All places of all its data.
+    pub(super) fn placed(&self) -> impl Iterator<Item = (&Datum, Place)> {
+        self.weave.data.iter().enumerate().flat_map(move |(index, datum)| {
+            let places = if datum.is_per_point() { self.points.len() } else { 1 };
+            (0..places).map(move |point| (datum, self.place(index, point)))
+        })
+    }
+
     /// Notes that it cannot be at one of its points.
     pub(super) fn refuse(&mut self, point: usize, why: &str) {
         self.refused.push(Refusal { point: self.points[point], why: why.into() });

@@ -1,0 +1,56 @@
+//! Slabs of children that have ended, for those that come. A program may fork any number of children, and
+//! there are slabs for so many only.
+
+use super::weaver::Weaver;
+use crate::proc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+use weft_snippet::Datum;
+use weft_snippet::layout::Place;
+
+/// How long to rest between two looks. A machine forks some thousand children in a second at most.
+const REST: Duration = Duration::from_millis(50);
+
+/// Looks after the slabs of a weaver for as long as it is there.
+pub fn keep(weaver: &Arc<Mutex<Weaver>>) {
+    let weaver = Arc::downgrade(weaver);
+    let keeper = thread::Builder::new().name("weft-keeper".into()).spawn(move || {
+        loop {
+            thread::sleep(REST);
+            let Some(weaver) = weaver.upgrade() else { return };
+            let Ok(mut weaver) = weaver.lock() else { return };
+            weaver.give_back_slabs();
+        }
+    });
+    // Where no thread can be started, slabs run out: reading says so.
+    drop(keeper);
+}
+
+impl Weaver {
+    /// Puts what ended children have measured together where slabs become scarce, and gives their slabs
+    /// to others.
+    fn give_back_slabs(&mut self) {
+        for (index, values) in self.values.iter_mut().enumerate() {
+            if !values.are_scarce() {
+                continue;
+            }
+            // First whose they are, then who lives: so nobody is missed who came in between.
+            let mut ended = values.processes();
+            ended.remove(&self.own_pid);
+            let Ok(living) = proc::own_pids() else { return };
+            ended.retain(|pid| !living.contains(pid));
+            let probes = self.probes.values().filter(|probe| probe.values == index);
+            let data: Vec<(&Datum, Place)> = probes.flat_map(|probe| probe.placed()).collect();
+            values.retire(&ended, &data);
+        }
+    }
+
+    /// The processes that have measured something and are told apart: the target, and children that it
+    /// has forked. Each by the id that it has for itself.
+    pub fn processes(&self) -> Vec<u32> {
+        let pids: BTreeSet<u32> = self.values.iter().flat_map(|v| v.processes()).collect();
+        pids.into_iter().collect()
+    }
+}
