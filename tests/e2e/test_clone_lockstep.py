@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -87,8 +88,52 @@ def test_every_block_leaves_the_same_state(
         pytest.fail("\n".join([f"{len(different)}: {different[:20]}", *code, *found]))
 
 
-@pytest.mark.parametrize("command", [["true"], ["echo", "hello"], ["seq", "20"]], ids=" ".join)
-def test_programs_go_in_step(lockstep: Path, command: list[str]) -> None:
-    done = outcome([lockstep, *command], 60.0)
+PROGRAMS = """\
+true
+echo hello
+seq 20
+cat TEXT
+sort -n TEXT
+wc TEXT
+head -5 TEXT
+cut -c1-3 TEXT
+uniq -c TEXT
+nl TEXT
+tac TEXT
+od -c TEXT
+base64 TEXT
+md5sum TEXT
+sha256sum TEXT
+cksum TEXT
+factor 1234567890
+date -u -d @0
+printf '%s-%d' one 2
+ls -l TEXT
+sed -n s/1/one/p TEXT
+find TEXT -size +0
+gzip -c TEXT
+bzip2 -c TEXT
+sqlite3 :memory: 'SELECT sum(value) FROM generate_series(1, 100)'
+perl -e 'print 6 * 7'
+lua5.4 -e 'print(6 * 7)'
+"""
+FEW = 3
+"""So many of them in the short form."""
+
+
+def in_step() -> list[str]:
+    lines = PROGRAMS.splitlines()
+    return lines if BLOCKS >= 1_000_000 else lines[:FEW]
+
+
+@pytest.mark.parametrize("command", in_step())
+@pytest.mark.watchdog(700)
+def test_programs_go_in_step(lockstep: Path, command: str, tmp_path: Path) -> None:
+    program, *arguments = shlex.split(command)
+    need(program)
+    text = tmp_path / "text"
+    text.write_text("".join(f"{number * 7919 % 100}\n" for number in range(60)))
+    arguments = [str(text) if word == "TEXT" else word for word in arguments]
+    done = outcome([lockstep, program, *arguments], 600.0)
     assert done.status == 0, done.stdout
     assert "the same: exit status: 0" in done.stdout
