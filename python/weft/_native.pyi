@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypedDict, final
 
 from weft.probes import PointKind, PointSelection
@@ -163,8 +164,8 @@ class Cloned:
         """Wait for its end; its exit code, or nothing when the time is over."""
     def stats(self) -> list[tuple[str, int]]:
         """What the engine has counted, by name."""
-    def reports(self) -> list[str]:
-        """What went wrong in the engine, a text for each process that it failed in."""
+    def reports(self) -> list[Path]:
+        """The files in which the engine has said what went wrong in it."""
     def cycles(self) -> int:
         """The processor's counter of cycles, now."""
     def leave(self) -> None:

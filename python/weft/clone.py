@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -129,10 +130,11 @@ class Cloned:
         passed = max(1, self._target.cycles() - self._cycles)
         return CloneStats(seconds=seconds, agent_seconds=cycles * seconds / passed, **counts)
 
-    def reports(self) -> list[str]:
-        """Return what went wrong in the engine, a text for each process that it failed in.
+    def reports(self) -> list[Path]:
+        """Return the files in which the engine has said what went wrong in it.
 
-        A text says where the program was, what its registers held and what code was there.
+        A file says what happened, where the program was, what its registers held and what code was
+        there; its first line says what has become of the process.
         """
         return self._target.reports()
 

@@ -119,6 +119,7 @@ RECIPES = {
     "clone_actions": _compile("gcc", "clone/actions.c"),
     "clone_contexts": _compile("gcc", "clone/contexts.c"),
     "clone_longlived": _compile("gcc", "clone/longlived.c"),
+    "clone_leaving": _compile("gcc", "clone/leaving.c"),
     "clone_threads": _compile("gcc", "clone/threads.c"),
     "clone_processes": _compile("gcc", "clone/processes.c"),
     "clone_smc": _compile("gcc", "clone/smc.c"),

@@ -1,7 +1,7 @@
 //! What the host and the clone engine share: how it is started, what it counts, and how it asks for
 //! help when a program is about to become another one.
 
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 /// The first eight bytes of a [`CloneControl`].
 pub const CLONE_MAGIC: u64 = u64::from_le_bytes(*b"weftcln1");
@@ -12,8 +12,11 @@ pub const CLONE_NAME: &str = "weft-clone";
 /// How many threads of a family can be on their way into `execve` at once.
 pub const EXEC_COUNT: usize = 64;
 
-/// How much of a report there is room for.
-pub const REPORT_SIZE: usize = 8192;
+/// How much room there is for the names of reports.
+pub const REPORTS_SIZE: usize = 8192;
+
+/// How much room there is for the name of the folder that reports go to.
+pub const FOLDER_SIZE: usize = 4096;
 
 /// The registers that a program starts or goes on with.
 #[repr(C)]
@@ -107,7 +110,7 @@ pub struct CloneStep {
     pub registers: [AtomicU64; 18],
 }
 
-/// Where a request to follow an `execve` stands.
+/// Where a request stands: to follow an `execve`, or to have a process leave its clone.
 pub mod exec {
     /// Nobody's.
     pub const FREE: u32 = 0;
@@ -119,11 +122,14 @@ pub mod exec {
     pub const HELD: u32 = 3;
     /// The call has failed; the thread waits to be let go.
     pub const FAILED: u32 = 4;
-    /// The thread has been let go.
+    /// The thread has been let go; or its process cannot leave its clone.
     pub const RELEASED: u32 = 5;
+    /// A thread waits for its process to leave its clone; while the host sees to it, that is
+    /// [`HELD`]. What it waits for does not let it go: it then is where it would be natively.
+    pub const LEAVING: u32 = 6;
 }
 
-/// A thread's request to be followed through `execve`.
+/// A thread's request to be followed through `execve`, or to have its process leave its clone.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct ExecRequest {
@@ -180,14 +186,17 @@ pub struct CloneControl {
     pub is_host_gone: AtomicU32,
     /// How many processes share this.
     pub processes: AtomicU32,
-    /// How many bytes of the report are written.
-    pub report_length: AtomicU32,
+    /// How many bytes the names of reports take.
+    pub reports_length: AtomicU32,
     /// What the engine counts.
     pub stats: CloneStats,
     /// Where the program is, if it waits after each block.
     pub step: CloneStep,
     /// Who wants to be followed.
     pub requests: [ExecRequest; EXEC_COUNT],
-    /// What went wrong in the engine, as text.
-    pub report: [u8; REPORT_SIZE],
+    /// The files in which the engine has said what went wrong, a line for each. One that is being
+    /// written has zeros in it.
+    pub reports: [AtomicU8; REPORTS_SIZE],
+    /// Where it is to put them: the name of a folder, with a zero behind it.
+    pub folder: [AtomicU8; FOLDER_SIZE],
 }

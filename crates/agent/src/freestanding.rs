@@ -22,7 +22,10 @@ unsafe extern "C" {
 #[cfg(feature = "clone")]
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
-    crate::clone::fail_with(format_args!("{info}"))
+    match info.location() {
+        Some(place) => crate::clone::fail_with(format_args!("{} ({place})", info.message())),
+        None => crate::clone::fail_with(format_args!("{}", info.message())),
+    }
 }
 
 #[cfg(not(feature = "clone"))]

@@ -74,7 +74,7 @@ impl Cloned {
         self.host.leave();
     }
 
-    fn reports(&self) -> Vec<String> {
+    fn reports(&self) -> Vec<PathBuf> {
         self.host.reports()
     }
 

@@ -24,6 +24,8 @@ __all__ = ["attach", "options", "refuse", "run"]
 
 _OWN = {"cache_size": "--cache-size", "stats": "--stats", "stats_file": "--stats-file"}
 _SMALLEST = 256 << 10
+_ROUND = 0.5
+"""How often to look for reports, in seconds."""
 _FACTORS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -68,9 +70,12 @@ def run(program: tuple[str, ...], options: Mapping[str, Any]) -> int:
     """Run the program to its end, and return its exit code."""
     with clone.launch(program, cache_size=_cache_size(options)) as cloned:
         forward_signals(cloned.pid)
-        code = cloned.wait()
+        reports = _Reports(cloned)
+        while (code := cloned.wait(_ROUND)) is None:
+            reports.tell()
+        reports.tell()
         _tell(cloned, options)
-    return code or 0
+    return code
 
 
 def attach(pid: int, options: Mapping[str, Any]) -> None:
@@ -91,6 +96,7 @@ def attach(pid: int, options: Mapping[str, Any]) -> None:
             ended = wait(seconds)
         if ended is None:
             cloned.release()
+        _Reports(cloned).tell()
         _tell(cloned, options)
     last = "it ended" if ended is not None else "released: nothing of weft is left in it"
     out.print(f"process {pid}: {last}", highlight=False)
@@ -105,13 +111,31 @@ def _cache_size(options: Mapping[str, Any]) -> int | None:
     return None if size is None else _bytes(size)
 
 
+class _Reports:
+    """What goes wrong in the engine, of which the user is told once."""
+
+    def __init__(self, cloned: Cloned) -> None:
+        self._cloned = cloned
+        self._told: set[Path] = set()
+
+    def tell(self) -> None:
+        for file in self._cloned.reports():
+            if file not in self._told:
+                self._told.add(file)
+                print(f"weft: {_first_line(file)}; the report is {file}", file=sys.stderr)
+
+
+def _first_line(report: Path) -> str:
+    try:
+        with report.open(errors="replace") as file:
+            return file.readline().strip()
+    except OSError as error:
+        return f"something went wrong in the clone engine ({error.strerror})"
+
+
 def _tell(cloned: Cloned, options: Mapping[str, Any]) -> None:
-    """Say what the engine did, as far as that was asked for, and what went wrong in it."""
-    stats, reports = cloned.stats(), cloned.reports()
-    if reports:
-        file = Path(f"weft-report-{cloned.pid}.txt")
-        file.write_text("\n".join(reports))
-        console(stderr=True).print(f"weft: what is known of it is in {file}", highlight=False)
+    """Say what the engine did, as far as that was asked for."""
+    stats = cloned.stats()
     document = {"schema": 1, **asdict(stats)}
     if options["stats_file"]:
         Path(options["stats_file"]).write_text(json.dumps(document) + "\n")

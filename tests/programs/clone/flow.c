@@ -420,36 +420,6 @@ CASE(long_blocks) {
     printf("%ld\n", sum);
 }
 
-ASSEMBLY static long far_transfers(void) {
-    asm("mov %rsp, %rdx\n"
-        "mov %ss, %eax\n"
-        "push %rax\n"
-        "push %rdx\n"
-        "pushfq\n"
-        "mov %cs, %eax\n"
-        "push %rax\n"
-        "lea 1f(%rip), %rax\n"
-        "push %rax\n"
-        "iretq\n"
-        "ud2\n"
-        "1: cmp %rsp, %rdx\n"
-        "jne 9f\n"
-        "mov %cs, %eax\n"
-        "push %rax\n"
-        "lea 2f(%rip), %rax\n"
-        "push %rax\n"
-        "lretq\n"
-        "ud2\n"
-        "2: cmp %rsp, %rdx\n"
-        "jne 9f\n"
-        "mov $6, %eax\n"
-        "ret\n"
-        "9: ud2");
-}
-CASE(far_transfers) {
-    for (int i = 0; i < 100; i++) SAME(far_transfers(), 6);
-}
-
 /* An instruction that lies on two pages, and a block that ends with the last byte of the last one. */
 CASE(page_ends) {
     static const uint8_t code[] = {0xb8, 0x78, 0x56, 0x34, 0x12, 0xc3}; /* mov $0x12345678, %eax; ret */

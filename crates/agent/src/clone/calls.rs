@@ -75,6 +75,7 @@ pub fn system_call(thread: &mut Thread) {
             thread.general[RAX] = result as u64;
             thread.general[RCX] = next;
             thread.general[R11] = thread.flags;
+            thread.way_out = next;
         }
         None => thread.pc = next - LENGTH,
     }
@@ -139,8 +140,14 @@ fn free_buffers(thread: &Thread) {
 
 /// Makes the call as it is, whatever comes of it; nothing if a signal came first.
 pub fn make(thread: &mut Thread) -> Option<isize> {
+    // Once it is made, the program has no state that is known until its result is in its place.
+    let way_out = core::mem::take(&mut thread.way_out);
     let result = switch::call(thread);
-    (result != switch::ABANDONED).then_some(result)
+    if result == switch::ABANDONED {
+        thread.way_out = way_out;
+        return None;
+    }
+    Some(result)
 }
 
 /// Calls that change what is mapped.

@@ -6,8 +6,10 @@
 use super::signals::Actions;
 use super::state::{self, RAX, State};
 use super::thread::Thread;
-use super::{CloneThread, CloneVisit, Engine, SHARED, calls, free, image, pages, switch, visitors};
-use core::sync::atomic::Ordering::Relaxed;
+use super::{
+    CloneThread, CloneVisit, Engine, SHARED, calls, free, give_up, image, pages, switch, visitors,
+};
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// Where a thread would be in the program.
 struct Place {
@@ -19,6 +21,10 @@ struct Place {
 
 /// Finds out where the threads are in the program, if all can leave.
 pub extern "C" fn leave(visit: &mut CloneVisit) {
+    give_up::visited(|| find_all(visit));
+}
+
+fn find_all(visit: &mut CloneVisit) {
     // Whoever has the engine is in the middle of something.
     let Some(mut engine) = free() else {
         visitors(visit).iter_mut().for_each(|visitor| visitor.is_busy = 1);
@@ -40,6 +46,10 @@ pub extern "C" fn leave(visit: &mut CloneVisit) {
 
 fn find(engine: &Engine, visitor: &CloneThread) -> Option<Place> {
     let thread = engine.threads().find(|thread| thread.this == visitor.gs_base)?;
+    if thread.is_leaving.load(Acquire) != 0 {
+        let state = State { general: thread.general, pc: thread.pc, stacked: None };
+        return Some(Place { thread, state, is_out: true });
+    }
     if thread.is_used.load(Relaxed) == 0 || thread.is_pending.load(Relaxed) != 0 {
         return None;
     }
@@ -88,6 +98,9 @@ impl Place {
             visitor.registers.rflags = thread.flags;
             visitor.vectors = thread.vectors.map(|value| [value as u64, (value >> 64) as u64]);
         }
+        if thread.is_leaving.load(Acquire) != 0 {
+            visitor.mask = thread.pending_mask;
+        }
         visitor.gs_base = thread.gs_base;
         visitor.mask |= thread.hidden_mask;
         visitor.altstack = thread.altstack;
@@ -97,6 +110,10 @@ impl Place {
 /// Gives everything back to the kernel but the engine's own image. No thread may be in the engine any more
 /// but the one that is here.
 pub extern "C" fn forget(visit: &mut CloneVisit) {
+    give_up::visited(|| forget_all(visit));
+}
+
+fn forget_all(visit: &mut CloneVisit) {
     let Some(mut engine) = free() else { return };
     if let Some(thread) = engine.threads().find(|thread| thread.is_used.load(Relaxed) != 0) {
         Actions::give_back(thread);

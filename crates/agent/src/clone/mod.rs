@@ -8,6 +8,7 @@
 mod arena;
 mod calls;
 mod emit;
+mod give_up;
 #[cfg(weft_freestanding)]
 mod heap;
 mod leave;
@@ -18,6 +19,7 @@ mod program;
 mod regions;
 mod report;
 mod signals;
+mod sound;
 mod state;
 mod switch;
 mod system;
@@ -42,9 +44,9 @@ use thread::{Thread, left};
 use translate::{Cold, Extent, Link, Source, stub, translate};
 use weft_abi::{CloneControl, CloneStep, CloneThread, CloneVisit, option, turn};
 
-pub(crate) use report::fail;
+pub(crate) use give_up::fail;
 #[cfg(weft_freestanding)]
-pub(crate) use report::fail_with;
+pub(crate) use give_up::fail_with;
 
 #[cfg(weft_freestanding)]
 #[global_allocator]
@@ -90,13 +92,16 @@ pub struct Engine {
 
 struct Shared {
     lock: AtomicU32,
+    /// The record of the thread that has it, if that is one that lives here.
+    holder: AtomicU64,
     engine: UnsafeCell<Option<Engine>>,
 }
 
 // SAFETY: the engine is reached only through the lock.
 unsafe impl Sync for Shared {}
 
-static SHARED: Shared = Shared { lock: AtomicU32::new(0), engine: UnsafeCell::new(None) };
+static SHARED: Shared =
+    Shared { lock: AtomicU32::new(0), holder: AtomicU64::new(0), engine: UnsafeCell::new(None) };
 
 /// The engine, for as long as this lives.
 pub struct Guard(&'static mut Engine);
@@ -148,7 +153,13 @@ pub fn locked() -> Guard {
             system::futex_wait(lock, 2);
         }
     }
+    SHARED.holder.store(Thread::current().this, Relaxed);
     held()
+}
+
+/// Whether a thread has the engine.
+fn is_held_by(thread: &Thread) -> bool {
+    SHARED.holder.load(Relaxed) == thread.this
 }
 
 /// The engine, if nobody has it.
@@ -175,6 +186,7 @@ pub fn out_of_clone(engine: Guard, thread: &Thread) -> Guard {
 }
 
 fn unlock() {
+    SHARED.holder.store(0, Relaxed);
     if SHARED.lock.swap(0, Release) == 2 {
         system::futex_wake(&SHARED.lock);
     }
@@ -260,6 +272,7 @@ extern "C" fn dispatch(thread: &mut Thread) {
         }
     };
     thread.epoch.store(u64::MAX, Release);
+    thread.way_out = give_up::way_out(kind, exit.target);
     let step = {
         let mut engine = engine();
         engine.control.stats.agent_entries.fetch_add(1, Relaxed);
@@ -267,19 +280,24 @@ extern "C" fn dispatch(thread: &mut Thread) {
             left::EXIT => engine.exit(thread, &exit),
             left::INDIRECT => engine.indirect(thread, exit.target),
             left::CHECK => engine.check(thread, &exit),
-            _ => {
+            left::SYSTEM_CALL => {
                 engine.control.stats.system_calls.fetch_add(1, Relaxed);
                 thread.pc = exit.target;
             }
+            _ => thread.pc = exit.target,
         }
         engine.control.stats.agent_cycles.fetch_add(cycles().saturating_sub(began), Relaxed);
         (engine.is_in_step() && kind != left::CHECK).then_some(&engine.control.step)
     };
+    if kind == left::REFUSED {
+        give_up::refused(thread);
+    }
     if kind == left::SYSTEM_CALL {
         calls::system_call(thread);
         let pc = thread.pc;
         engine().go(thread, pc);
     }
+    thread.way_out = 0;
     if let Some(step) = step {
         wait_in_step(thread, step, exit.is_onward);
     }
@@ -335,6 +353,7 @@ impl Engine {
             |thread: &&mut Thread| thread.is_used.compare_exchange(0, 1, Acquire, Relaxed).is_ok();
         if let Some(thread) = self.threads().find(is_free) {
             thread.is_pending.store(0, Relaxed);
+            thread.way_out = 0;
             thread.hidden_mask = 0;
             thread.altstack = [0, signals::SS_DISABLE, 0];
             thread.epoch.store(u64::MAX, Relaxed);
@@ -503,7 +522,9 @@ impl Engine {
         }
         self.control.stats.misses.fetch_add(1, Relaxed);
         let mut end = self.code_end(address)?;
-        let arena = self.arena_for(address)?;
+        let Some(arena) = self.arena_for(address) else {
+            fail("there is no room for a clone near the code");
+        };
         self.check_room(arena);
         let is_seeing = self.options & option::BLIND == 0;
         let region = self.regions.at(address).copied();
@@ -608,8 +629,13 @@ impl Engine {
         if let Some(index) = self.arenas.iter().position(is_near) {
             return Some(index);
         }
-        let exits: [extern "C" fn(); 4] =
-            [switch::gate_exit, switch::gate_system_call, switch::gate_wrong, switch::gate_check];
+        let exits: [extern "C" fn(); 5] = [
+            switch::gate_exit,
+            switch::gate_system_call,
+            switch::gate_wrong,
+            switch::gate_check,
+            switch::gate_refused,
+        ];
         let exits = exits.map(|exit| exit as *const () as u64);
         // What is the engine's own is in the way, too; the kernel cannot be asked without a descriptor.
         let mapped = Regions::read();

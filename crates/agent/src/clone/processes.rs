@@ -54,14 +54,20 @@ pub fn clone(thread: &mut Thread, number: usize) -> Option<isize> {
     if !is_sharing && stack == 0 {
         return fork(thread, flags);
     }
+    let way_out = core::mem::take(&mut thread.way_out);
     let mask = signals::block_all();
     if thread.is_pending.load(Relaxed) != 0 {
+        thread.way_out = way_out;
         signals::set_mask(mask);
         return None;
     }
     let child = {
         let mut engine = engine();
-        let Some(child) = engine.thread() else { fail("no memory for a thread") };
+        let Some(child) = engine.thread() else {
+            thread.way_out = way_out;
+            signals::set_mask(mask);
+            fail("no memory for a thread")
+        };
         child
     };
     child.general = thread.general;
@@ -219,28 +225,34 @@ fn become_other(thread: &mut Thread) -> Option<isize> {
 
 /// Asks to be followed, and waits until the host is ready.
 fn ask(control: &'static CloneControl) -> Option<&'static AtomicU32> {
+    let request = claim(control)?;
+    request.store(exec::ASKED, Release);
+    ring(control);
+    wait_while(request, exec::ASKED);
+    if request.compare_exchange(exec::ASKED, exec::FREE, AcqRel, Acquire).is_ok() {
+        control.is_host_gone.store(1, Relaxed);
+        return None;
+    }
+    Some(request)
+}
+
+/// Takes a request that is nobody's, for this thread. Returns where it stands: see [`exec`].
+pub fn claim(control: &'static CloneControl) -> Option<&'static AtomicU32> {
     let free = |request: &&weft_abi::ExecRequest| {
         request.state.compare_exchange(exec::FREE, exec::CLAIMED, AcqRel, Relaxed).is_ok()
     };
     let request = control.requests.iter().find(free)?;
     request.pid.store(system::pid() as u32, Relaxed);
     request.tid.store(system::tid() as u32, Relaxed);
-    request.state.store(exec::ASKED, Release);
-    ring(control);
-    wait_while(&request.state, exec::ASKED);
-    if request.state.compare_exchange(exec::ASKED, exec::FREE, AcqRel, Acquire).is_ok() {
-        control.is_host_gone.store(1, Relaxed);
-        return None;
-    }
     Some(&request.state)
 }
 
-fn ring(control: &CloneControl) {
+pub fn ring(control: &CloneControl) {
     control.doorbell.fetch_add(1, Release);
     system::futex_wake(&control.doorbell);
 }
 
-fn wait_while(word: &AtomicU32, value: u32) {
+pub fn wait_while(word: &AtomicU32, value: u32) {
     let mut left = PATIENCE;
     while left > 0 && word.load(Acquire) == value {
         system::futex_wait_for(word, value, 100);

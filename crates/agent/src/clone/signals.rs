@@ -8,9 +8,10 @@
 use super::state::{self, RAX, RSP, State};
 use super::system::{self, EINVAL};
 use super::thread::Thread;
-use super::vectors::{VectorState, start_afresh, vector_size};
+use super::vectors::{VectorState, start_afresh, vector_size, xmm};
 use super::{
-    Engine, Guard, calls, engine, fail, image, locked, out_of_clone, pages, program, switch,
+    Engine, Guard, calls, engine, give_up, image, locked, out_of_clone, pages, program, sound,
+    switch,
 };
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering::{Relaxed, Release};
@@ -41,6 +42,7 @@ const SA_KNOWN: u64 = SA_NOCLDSTOP
 
 const SIG_DFL: u64 = 0;
 const SIG_IGN: u64 = 1;
+const SIGILL: usize = 4;
 const SIGBUS: usize = 7;
 const SIGKILL: usize = 9;
 const SIGSEGV: usize = 11;
@@ -52,6 +54,9 @@ const SIG_SETMASK: usize = 2;
 /// What the engine must see, whatever the program blocks: writes to guarded pages.
 pub const NEEDED: u64 = bit(SIGSEGV) | bit(SIGBUS);
 const ALL: u64 = !NEEDED;
+
+/// What the engine looks at before the program does: what its own code, and the clone, could cause.
+const WATCHED: u64 = NEEDED | bit(SIGILL);
 
 /// The code of a fault at a page that is there but may not be used so.
 const SEGV_ACCERR: i32 = 2;
@@ -99,8 +104,8 @@ pub struct Context {
     stack: [u64; 3],
     /// `r8` to `r15`, `rdi`, `rsi`, `rbp`, `rbx`, `rdx`, `rax`, `rcx`, `rsp`.
     registers: [u64; 16],
-    rip: u64,
-    rflags: u64,
+    pub rip: u64,
+    pub rflags: u64,
     segments: u64,
     error: u64,
     trap: u64,
@@ -108,7 +113,7 @@ pub struct Context {
     address: u64,
     vectors: u64,
     reserved: [u64; 8],
-    mask: u64,
+    pub mask: u64,
 }
 
 /// Which register of the machine each of a frame's is.
@@ -127,8 +132,16 @@ const UC_FP_XSTATE: u64 = 1;
 const UC_SIGCONTEXT_SS: u64 = 2;
 const UC_STRICT_RESTORE_SS: u64 = 4;
 
+/// A fault, as the kernel describes it.
+#[derive(Clone, Copy, Debug)]
+pub struct Fault<'a> {
+    pub signal: usize,
+    pub info: &'a [u64; 16],
+    pub context: &'a Context,
+}
+
 impl Context {
-    fn general(&self) -> [u64; 16] {
+    pub fn general(&self) -> [u64; 16] {
         let mut general = [0; 16];
         for (value, register) in self.registers.into_iter().zip(ORDER) {
             general[register] = value;
@@ -160,8 +173,8 @@ impl Actions {
         for (signal, action) in Self::of(thread).0.iter().enumerate().skip(1) {
             if NEEDED & bit(signal) != 0 {
                 install(signal, &FOR_THE_ENGINE);
-            } else if action.handler > SIG_IGN {
-                install(signal, action);
+            } else if action.handler > SIG_IGN || WATCHED & bit(signal) != 0 {
+                install_as_asked(signal, action);
             }
         }
     }
@@ -206,6 +219,12 @@ impl Actions {
 
 /// What the kernel is told of signals that the engine needs: there is a handler.
 const FOR_THE_ENGINE: Action = Action { handler: SIG_IGN + 1, flags: 0, restorer: 0, mask: 0 };
+
+/// Has the kernel do what the program wants done, as far as the engine need not know.
+fn install_as_asked(signal: usize, action: &Action) {
+    let is_watched = WATCHED & bit(signal) != 0 && action.handler == SIG_DFL;
+    install(signal, if is_watched { &FOR_THE_ENGINE } else { action });
+}
 
 /// Tells the kernel what to do: its own default, nothing, or the engine's handler.
 fn install(signal: usize, action: &Action) {
@@ -264,7 +283,7 @@ fn set_program_action(thread: &Thread) -> isize {
         action.flags &= SA_KNOWN;
         Actions::of(thread).0[signal] = action;
         if NEEDED & bit(signal) == 0 {
-            install(signal, &action);
+            install_as_asked(signal, &action);
         }
     }
     if old != 0 && !program::write(old, before) {
@@ -430,7 +449,18 @@ pub extern "C" fn handler(signal: usize, info: &mut [u64; 16], context: &mut Con
     // An instruction may begin in a page that this processor could execute a moment longer.
     let is_fetch = context.error & fault::FETCH != 0 && info[2].wrapping_sub(pc) < LONGEST;
     let is_retired = engine.half_of(pc).is_some() && !engine.is_current(pc);
+    let is_suspect = is_fault && WATCHED & bit(signal) != 0;
+    let is_broken = is_suspect && !sound::is_explained(&engine, pc, signal == SIGILL);
+    let is_certain = is_broken && sound::is_certain(&engine, pc);
     state::restore(&mut engine, thread, &mut state);
+    if is_broken {
+        thread.general = state.general;
+        (thread.pc, thread.flags) = (state.pc, context.rflags);
+        // SAFETY: the kernel has written the vector state there.
+        thread.vectors = unsafe { xmm(context.vectors) };
+        thread.way_out = if is_certain { state.pc } else { 0 };
+        engine = give_up::broken(engine, thread, Fault { signal, info, context });
+    }
     let mut engine = out_of_clone(engine, thread);
     context.set_general(&state.general);
     context.rip = state.pc;
@@ -446,7 +476,7 @@ pub extern "C" fn handler(signal: usize, info: &mut [u64; 16], context: &mut Con
     if let Err(Deadly(signal)) = unsafe { pass_on(&mut engine, thread, info, context) } {
         // A child that has borrowed its parent's memory leaves that to it.
         drop(engine);
-        die(signal);
+        end_by(signal);
     }
     context.rip = engine.go(thread, context.rip);
 }
@@ -467,11 +497,13 @@ unsafe fn pass_on(
     let signal = info[0] as u32 as usize;
     let is_fault = (info[1] as i32) > 0;
     let is_needed = NEEDED & bit(signal) != 0;
+    let is_watched = WATCHED & bit(signal) != 0;
     match Actions::get(thread, signal).handler {
+        SIG_DFL if is_watched => return Err(Deadly(signal)),
         // Since it came, it has ceased to be the engine's.
         SIG_DFL | SIG_IGN if !is_needed => send_again(info),
         SIG_IGN if !is_fault => {}
-        SIG_DFL | SIG_IGN => return Err(Deadly(signal)),
+        SIG_IGN => return Err(Deadly(signal)),
         // What cannot wait ends a program that wants it to.
         _ if is_fault && thread.hidden_mask & bit(signal) != 0 => return Err(Deadly(signal)),
         _ => {
@@ -495,12 +527,55 @@ const FAULT_OF_THE_KERNEL: [u64; 16] =
     [SIGSEGV as u64, SI_KERNEL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
 /// Ends the program as the signal would have.
-fn die(signal: usize) -> ! {
+pub fn end_by(signal: usize) -> ! {
     install(signal, &Action::default());
-    // It is blocked here until it is not.
+    // It may be blocked until it is not.
     system::raise(signal);
     set_mask(!bit(signal));
-    fail("a deadly signal did not end the program")
+    loop {
+        // SAFETY: ends the process.
+        unsafe { system::call3(system::EXIT_GROUP, 128 + signal, 0, 0) };
+    }
+}
+
+/// Keeps the mask of a thread that leaves the clone, with all signals blocked. One that waits comes to the
+/// program when it is out.
+pub fn keep_mask(thread: &mut Thread, mask: u64) {
+    if thread.is_pending.load(Relaxed) == 0 {
+        thread.pending_mask = mask & !NEEDED;
+    } else {
+        send_waiting_again(thread);
+    }
+}
+
+/// Goes on natively with what the thread's record has of the program.
+pub fn go_natively(thread: &mut Thread) -> ! {
+    let mut vectors = VectorState::save(&thread.vectors);
+    let mut context = native_context(thread, vectors.at());
+    context.mask |= thread.hidden_mask;
+    context.stack = thread.altstack;
+    let frame = Frame { context, ..Frame::default() };
+    // SAFETY: the program's own `gs`; the engine's is not needed any more.
+    unsafe {
+        system::call3(system::ARCH_PRCTL, system::ARCH_SET_GS, thread.gs_base as usize, 0);
+    }
+    switch::go_natively(&raw const frame as u64 + 8)
+}
+
+/// What a thread's record has of the program, as the kernel would describe it.
+fn native_context(thread: &Thread, vectors: u64) -> Context {
+    let mut context = Context {
+        flags: UC_FP_XSTATE | UC_SIGCONTEXT_SS | UC_STRICT_RESTORE_SS,
+        rip: thread.pc,
+        rflags: thread.flags,
+        // What every 64-bit program has: cs 0x33, ss 0x2b.
+        segments: 0x002b_0000_0000_0033,
+        vectors,
+        mask: thread.pending_mask,
+        ..Context::default()
+    };
+    context.set_general(&thread.general);
+    context
 }
 
 /// A write to code that has been translated.
@@ -527,7 +602,7 @@ fn written(
 /// A signal while the thread is in the agent: it has to wait.
 fn interrupted_agent(thread: &mut Thread, signal: usize, info: &[u64; 16], context: &mut Context) {
     let at = |label: &u8| core::ptr::from_ref(label) as u64;
-    if (info[1] as i32) > 0 && NEEDED & bit(signal) != 0 {
+    if (info[1] as i32) > 0 && WATCHED & bit(signal) != 0 {
         // SAFETY: labels, whose addresses alone count.
         unsafe {
             if context.rip == at(&switch::weft_copy_instruction) {
@@ -535,12 +610,7 @@ fn interrupted_agent(thread: &mut Thread, signal: usize, info: &[u64; 16], conte
                 return;
             }
         }
-        super::report::fail_with(format_args!(
-            "signal {signal} at {:#x} for address {:#x}, for the program's {:#x}",
-            context.rip - image().start,
-            info[2],
-            thread.pc
-        ));
+        give_up::faulted(thread, Fault { signal, info, context });
     }
     thread.pending_info = *info;
     thread.pending_mask = context.mask & !NEEDED;
@@ -576,17 +646,7 @@ pub extern "C" fn deliver_pending(thread: &mut Thread) {
     thread.epoch.store(u64::MAX, Release);
     let info = thread.pending_info;
     let mut vectors = VectorState::save(&thread.vectors);
-    let mut context = Context {
-        flags: UC_FP_XSTATE | UC_SIGCONTEXT_SS | UC_STRICT_RESTORE_SS,
-        rip: thread.pc,
-        rflags: thread.flags,
-        // What every 64-bit program has: cs 0x33, ss 0x2b.
-        segments: 0x002b_0000_0000_0033,
-        vectors: vectors.at(),
-        mask: thread.pending_mask,
-        ..Context::default()
-    };
-    context.set_general(&thread.general);
+    let mut context = native_context(thread, vectors.at());
     thread.is_pending.store(0, Relaxed);
     {
         let mut engine = engine();
@@ -599,7 +659,7 @@ pub extern "C" fn deliver_pending(thread: &mut Thread) {
             Ok(false) => {}
             Err(Deadly(signal)) => {
                 drop(engine);
-                die(signal);
+                end_by(signal);
             }
         }
         thread.general = context.general();
@@ -683,7 +743,7 @@ unsafe fn enter_handler(
     if action.flags & SA_RESETHAND != 0 {
         Actions::of(thread).0[signal] = Action { handler: SIG_DFL, ..action };
         if NEEDED & bit(signal) == 0 {
-            install(signal, &Action::default());
+            install_as_asked(signal, &Action::default());
         }
     }
     true

@@ -39,17 +39,39 @@ pub fn put_return_address(engine: &mut Engine, state: &mut State) {
 
 /// The same, with a return address left as it is: it is in the state.
 pub fn find(engine: &Engine, thread: &Thread, state: &mut State) -> bool {
-    let Some((half, blocks)) = engine.half_of(state.pc) else { return false };
-    if let Some((start, kind)) = half.piece(state.pc) {
+    if let Some((start, kind)) = piece_at(engine, state.pc) {
         cold(thread, state, start, kind);
         return true;
     }
-    let position = half.blocks.partition_point(|&number| blocks[number as usize].code <= state.pc);
-    let Some(&number) = position.checked_sub(1).and_then(|index| half.blocks.get(index)) else {
-        return false;
-    };
-    hot(thread, state, &blocks[number as usize]);
+    let Some(block) = block_at(engine, state.pc) else { return false };
+    hot(thread, state, block);
     true
+}
+
+/// The piece of the cold part that holds a place in the clone: where it begins, and what it is.
+pub fn piece_at(engine: &Engine, place: u64) -> Option<(u64, Cold)> {
+    engine.half_of(place)?.0.piece(place)
+}
+
+/// The block that holds a place in the clone.
+pub fn block_at(engine: &Engine, place: u64) -> Option<&BlockInfo> {
+    let (half, blocks) = engine.half_of(place)?;
+    let position = half.blocks.partition_point(|&number| blocks[number as usize].code <= place);
+    let &number = half.blocks.get(position.checked_sub(1)?)?;
+    blocks.get(number as usize)
+}
+
+/// What a record says of an instruction: what became of it, and how long the original is.
+pub fn kind_and_length(record: &[u8]) -> (Kind, u8) {
+    (Kind::from_number(record[0] >> 4), record[0] & 15)
+}
+
+/// How long a block's original is, and how long its code.
+pub fn lengths(block: &BlockInfo) -> (u64, u64) {
+    let records = block.records.chunks_exact(2);
+    records.fold((0, 0), |(original, copy), record| {
+        (original + u64::from(kind_and_length(record).1), copy + u64::from(record[1]))
+    })
 }
 
 /// The original address of a place in a block, and what is done there: kind, how far into it, and how
@@ -57,7 +79,7 @@ pub fn find(engine: &Engine, thread: &Thread, state: &mut State) -> bool {
 pub fn locate(block: &BlockInfo, pc: u64) -> (u64, Kind, u8, u8, u8) {
     let (mut original, mut copy) = (block.start, block.code);
     for record in block.records.chunks_exact(2) {
-        let (kind, length) = (Kind::from_number(record[0] >> 4), record[0] & 15);
+        let (kind, length) = kind_and_length(record);
         if pc < copy + u64::from(record[1]) {
             return (original, kind, (pc - copy) as u8, length, record[1]);
         }
@@ -122,7 +144,7 @@ fn hot(thread: &Thread, state: &mut State, block: &BlockInfo) {
         }
         Kind::Jump => spilled(thread, state, offset, copied - 10),
         Kind::CallIndirect => spilled(thread, state, offset, copied - 5),
-        Kind::SystemCall => {
+        Kind::SystemCall | Kind::Refused => {
             if offset > SAVE {
                 state.general[RCX] = thread.rcx;
             }

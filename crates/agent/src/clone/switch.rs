@@ -47,6 +47,11 @@ gate!(
     gate_check,
     left::CHECK
 );
+gate!(
+    /// From an instruction that cannot be translated: `rcx` points to its address.
+    gate_refused,
+    left::REFUSED
+);
 
 /// From an indirect branch that the first table does not know: `rcx` is where it goes. The second one may;
 /// without it the thread leaves the clone.
@@ -359,6 +364,12 @@ pub extern "C" fn return_from_signal(frame: u64) {
         pending = const at!(is_pending),
         sigreturn = const super::system::RT_SIGRETURN,
     )
+}
+
+/// Goes on as a frame says, of which the second word is at `frame`; `gs` need not be the engine's any more.
+#[unsafe(naked)]
+pub extern "C" fn go_natively(frame: u64) -> ! {
+    naked_asm!("mov rsp, rdi", "jmp {restorer}", restorer = sym restorer)
 }
 
 /// Copies to or from the program's memory; says whether all of that is there.

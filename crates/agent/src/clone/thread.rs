@@ -18,6 +18,8 @@ pub mod left {
     pub const SYSTEM_CALL: u32 = 2;
     /// The start of a block whose original may have changed.
     pub const CHECK: u32 = 3;
+    /// An instruction that cannot be translated.
+    pub const REFUSED: u32 = 4;
 }
 
 /// Where registers are kept for a moment by code in the clone.
@@ -83,6 +85,12 @@ pub struct Thread {
     pub is_forked: u32,
     /// Whether it begins with no handlers.
     pub is_cleared: u32,
+    /// Where the program stands with what is kept here of its registers; 0 while that is not certain.
+    pub way_out: u64,
+    /// Whether it waits to go on natively.
+    pub is_leaving: AtomicU32,
+    /// Whether it cannot go on.
+    pub is_failing: u32,
 }
 
 const HEAD: usize = 4096;

@@ -17,7 +17,7 @@ use iced_x86::{
 /// The most instructions of a block.
 const LONGEST: usize = 96;
 /// The most bytes of an instruction.
-const LONGEST_INSTRUCTION: usize = 15;
+pub const LONGEST_INSTRUCTION: usize = 15;
 /// The most bytes that an instruction takes in the clone, and in its cold part.
 pub const MOST_HOT: usize = 128;
 pub const MOST_COLD: usize = 128;
@@ -47,11 +47,13 @@ pub enum Kind {
     Onward,
     /// Reaches memory by the program's own `gs`, through two registers: *insert*, identity and *move*.
     Segment,
+    /// Cannot be translated: the program goes on natively.
+    Refused,
 }
 
 impl Kind {
     pub fn from_number(number: u8) -> Self {
-        const ALL: [Kind; 12] = [
+        const ALL: [Kind; 13] = [
             Kind::Copied,
             Kind::Far,
             Kind::Branch,
@@ -64,6 +66,7 @@ impl Kind {
             Kind::Entry,
             Kind::Onward,
             Kind::Segment,
+            Kind::Refused,
         ];
         ALL[(number as usize).min(ALL.len() - 1)]
     }
@@ -307,9 +310,13 @@ impl Translator<'_> {
         let next = instruction.next_ip();
         match instruction.flow_control() {
             FlowControl::Next | FlowControl::Interrupt | FlowControl::Exception => {
-                let kind = self.plain(instruction, rest, displacement);
-                self.record(kind, length, before);
-                true
+                match self.plain(instruction, rest, displacement) {
+                    Some(kind) => {
+                        self.record(kind, length, before);
+                        true
+                    }
+                    None => self.refuse(instruction),
+                }
             }
             FlowControl::ConditionalBranch if is_loop(instruction.code()) => {
                 // The same, to a jump of two: it reaches only 127 bytes.
@@ -387,13 +394,18 @@ impl Translator<'_> {
                 self.record(Kind::CallIndirect, length, before);
                 self.come_back(next)
             }
-            // Far transfers and returns from interrupts: the processor decides, natively.
-            _ => {
-                self.out.bytes(bytes);
-                self.record(Kind::Copied, length, before);
-                true
-            }
+            // Far transfers, returns from interrupts, and near ones through `gs`: where they go is not known.
+            _ => self.refuse(instruction),
         }
+    }
+
+    /// Has the program go on natively at an instruction, behind which nothing is translated.
+    fn refuse(&mut self, instruction: &Instruction) -> bool {
+        let before = self.out.here();
+        emit::leave(&mut self.out, self.arena.gates().refused);
+        self.out.u64(instruction.ip());
+        self.record(Kind::Refused, instruction.len(), before);
+        false
     }
 
     /// Where a called function returns to: right behind the call in the clone, so that the processor
@@ -466,21 +478,26 @@ impl Translator<'_> {
         Some(body)
     }
 
-    /// An instruction that does not branch.
-    fn plain(&mut self, instruction: &Instruction, rest: &[u8], displacement: usize) -> Kind {
+    /// An instruction that does not branch; nothing has been written if it cannot be translated.
+    fn plain(
+        &mut self,
+        instruction: &Instruction,
+        rest: &[u8],
+        displacement: usize,
+    ) -> Option<Kind> {
         let bytes = &rest[..instruction.len()];
-        // An address that is only computed has no segment.
-        let by_gs = instruction.segment_prefix() == Register::GS
-            && instruction.mnemonic() != iced_x86::Mnemonic::Lea;
-        if by_gs || names_gs_base(instruction.code()) {
-            return self.by_gs(instruction, bytes);
+        if reaches_gs(instruction) || names_gs_base(instruction.code()) {
+            return self.by_gs(instruction);
+        }
+        if loads_gs(instruction) {
+            return None;
         }
         if !instruction.is_ip_rel_memory_operand() {
             match rest.first_chunk() {
                 Some(front) => self.out.front(front, bytes.len()),
                 None => self.out.bytes(bytes),
             }
-            return Kind::Copied;
+            return Some(Kind::Copied);
         }
         let address = instruction.ip_rel_memory_address();
         let end = self.out.here() + bytes.len() as u64;
@@ -488,31 +505,26 @@ impl Translator<'_> {
             self.out.bytes(&bytes[..displacement]);
             self.out.u32(address.wrapping_sub(end) as u32);
             self.out.bytes(&bytes[displacement + 4..]);
-            return Kind::Copied;
+            return Some(Kind::Copied);
         }
-        self.far(instruction, address);
-        Kind::Far
+        self.far(instruction, address)
     }
 
     /// An instruction whose memory is out of reach.
-    fn far(&mut self, instruction: &Instruction, address: u64) {
+    fn far(&mut self, instruction: &Instruction, address: u64) -> Option<Kind> {
         let register = free_register(instruction, None);
         let mut changed = *instruction;
         point_to(&mut changed, register);
-        let mut encoder = Encoder::new(64);
+        let operation = encoded(&changed)?;
         self.out.save(register, at!(far));
         self.out.constant(register, address);
-        if encoder.encode(&changed, self.out.here()).is_ok() {
-            let bytes = encoder.take_buffer();
-            self.out.bytes(&bytes);
-        } else {
-            self.out.bytes(&[0x0f, 0x0b]);
-        }
+        self.out.bytes(&operation);
         self.out.load(register, at!(far));
+        Some(Kind::Far)
     }
 
     /// An instruction that uses the program's own `gs`, which is kept for it.
-    fn by_gs(&mut self, instruction: &Instruction, bytes: &[u8]) -> Kind {
+    fn by_gs(&mut self, instruction: &Instruction) -> Option<Kind> {
         let register = instruction.op0_register().number() as u8;
         match instruction.code() {
             Code::Rdgsbase_r64 => self.out.load(register, at!(gs_base)),
@@ -522,12 +534,12 @@ impl Translator<'_> {
                 self.out.save_half(register, at!(gs_base));
                 self.out.clear_half(at!(gs_base) + 4);
             }
-            _ => return self.through_gs(instruction, bytes),
+            _ => return self.through_gs(instruction),
         }
-        Kind::Copied
+        Some(Kind::Copied)
     }
 
-    fn through_gs(&mut self, instruction: &Instruction, bytes: &[u8]) -> Kind {
+    fn through_gs(&mut self, instruction: &Instruction) -> Option<Kind> {
         let is_written_out = (0..instruction.op_count())
             .any(|operand| instruction.op_kind(operand) == iced_x86::OpKind::Memory);
         let place = free_register(instruction, None);
@@ -542,32 +554,30 @@ impl Translator<'_> {
         changed.set_code(with_registers(instruction.code()));
         changed.set_segment_prefix(Register::None);
         point_to(&mut changed, place);
-        let mut encoder = Encoder::new(64);
-        // What names its memory only silently, or cannot be written anew, is rare enough to go wrong.
-        if !is_written_out || encoder.encode(&changed, 0).is_err() {
-            self.out.bytes(bytes);
-            return Kind::Copied;
+        // What names its memory only silently, or many places at once, cannot be written anew.
+        if !is_written_out || instruction.is_vsib() {
+            return None;
         }
-        let operation = encoder.take_buffer();
-        let _ = encoder.encode(&address, 0);
-        let lea = encoder.take_buffer();
+        let operation = encoded(&changed)?;
+        let has_registers = instruction.memory_base() != Register::None
+            || instruction.memory_index() != Register::None;
+        let is_relative = instruction.is_ip_rel_memory_operand();
+        let lea = if has_registers && !is_relative { encoded(&address)? } else { Vec::new() };
         self.out.save(place, at!(far));
         self.out.save(base, at!(far_too));
-        if instruction.is_ip_rel_memory_operand() {
+        if is_relative {
             self.out.constant(place, instruction.ip_rel_memory_address());
-        } else if instruction.memory_base() == Register::None
-            && instruction.memory_index() == Register::None
-        {
-            self.out.constant(place, instruction.memory_displacement64());
-        } else {
+        } else if has_registers {
             self.out.bytes(&lea);
+        } else {
+            self.out.constant(place, instruction.memory_displacement64());
         }
         self.out.load(base, at!(gs_base));
         self.out.bytes(&[0x48, 0x8d, 0x04 | place << 3, base << 3 | place]); // lea place, [place + base]
         self.out.bytes(&operation);
         self.out.load(place, at!(far));
         self.out.load(base, at!(far_too));
-        Kind::Segment
+        Some(Kind::Segment)
     }
 
     /// Loads what an indirect branch reads into `rcx`.
@@ -604,6 +614,34 @@ impl Translator<'_> {
         self.out.bytes(&[rex, 0x8b, bytes[at + 1] & 0xc7 | RCX << 3]);
         self.out.bytes(&bytes[at + 2..]);
     }
+}
+
+/// Whether a copy is one of the instruction that bytes of the program's begin with, of a length that it had
+/// when it was copied.
+pub fn is_copy(
+    address: u64,
+    bytes: &[u8],
+    copy: &[u8; LONGEST_INSTRUCTION],
+    length: usize,
+) -> bool {
+    let mut decoder = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE);
+    let instruction = decoder.decode();
+    if instruction.is_invalid() {
+        return copy.starts_with(&[0x0f, 0x0b]) || copy == bytes;
+    }
+    if names_gs_base(instruction.code()) {
+        return true;
+    }
+    if instruction.len() != length {
+        return false;
+    }
+    // A distance is another one.
+    let distance = match instruction.is_ip_rel_memory_operand() {
+        true => decoder.get_constant_offsets(&instruction).displacement_offset(),
+        false => length,
+    };
+    let rest = (distance + 4).min(length);
+    copy[..distance] == bytes[..distance] && copy[rest..length] == bytes[rest..length]
 }
 
 /// Whether what follows an instruction may be something else after it.
@@ -643,6 +681,13 @@ const NAMES: [Register; 8] = [
     Register::RDI,
 ];
 
+/// The bytes of an instruction, if it has any.
+fn encoded(instruction: &Instruction) -> Option<Vec<u8>> {
+    let mut encoder = Encoder::new(64);
+    encoder.encode(instruction, 0).ok()?;
+    Some(encoder.take_buffer())
+}
+
 /// Has an instruction's memory be where a register points.
 fn point_to(instruction: &mut Instruction, register: u8) {
     instruction.set_memory_base(NAMES[register as usize]);
@@ -672,6 +717,23 @@ fn names_gs_base(code: Code) -> bool {
         code,
         Code::Rdgsbase_r32 | Code::Rdgsbase_r64 | Code::Wrgsbase_r32 | Code::Wrgsbase_r64
     )
+}
+
+/// Whether an instruction uses memory by `gs`: many a prefix means nothing.
+fn reaches_gs(instruction: &Instruction) -> bool {
+    let by_gs = |memory: &iced_x86::UsedMemory| memory.segment() == Register::GS;
+    instruction.segment_prefix() == Register::GS
+        && InstructionInfoFactory::new().info(instruction).used_memory().iter().any(by_gs)
+}
+
+/// Whether an instruction gives `gs` another segment, and with it another base.
+fn loads_gs(instruction: &Instruction) -> bool {
+    use iced_x86::Mnemonic::{Lgs, Mov, Pop};
+    match instruction.mnemonic() {
+        Lgs => true,
+        Mov | Pop => instruction.op0_register() == Register::GS,
+        _ => false,
+    }
 }
 
 /// A register without which the instruction can do, other than one that is taken: one that needs no prefix.
@@ -712,6 +774,9 @@ fn is_near_return(code: Code) -> bool {
     matches!(code, Code::Retnq | Code::Retnq_imm16)
 }
 
+/// Whether where an indirect branch goes can be loaded: not by the program's own `gs`.
 fn is_near_indirect(instruction: &Instruction) -> bool {
-    matches!(instruction.code(), Code::Jmp_rm64 | Code::Call_rm64)
+    let by_gs = instruction.segment_prefix() == Register::GS
+        && instruction.op0_kind() == iced_x86::OpKind::Memory;
+    matches!(instruction.code(), Code::Jmp_rm64 | Code::Call_rm64) && !by_gs
 }

@@ -6,6 +6,8 @@ use crate::cpu;
 /// What `fxsave` writes; the head of what `xsave` writes beyond it follows.
 const LEGACY: usize = 512;
 const HEAD: usize = 64;
+/// Where xmm0 is in it.
+const XMM: u64 = 160;
 /// The first part of a vector state that is behind its head.
 const FIRST_BEYOND: u32 = 2;
 /// What the kernel has room for only once a thread has used it; it takes no larger state before.
@@ -27,6 +29,15 @@ pub fn vector_size(vectors: u64) -> usize {
         let software = (vectors + DESCRIBED) as *const u32;
         if *software == MAGIC { *software.add(1) as usize } else { LEGACY }
     }
+}
+
+/// xmm0 to xmm15 of a saved state.
+///
+/// # Safety
+/// A saved state must be there.
+pub unsafe fn xmm(vectors: u64) -> [u128; 16] {
+    // SAFETY: the caller vouches for it.
+    unsafe { *((vectors + XMM) as *const [u128; 16]) }
 }
 
 /// A handler begins with vector registers as a program does.
@@ -76,7 +87,7 @@ impl VectorState {
             let (low, high) = (features as u32, (features >> 32) as u32);
             core::arch::asm!("xsave64 [{}]", in(reg) at, in("eax") low, in("edx") high);
             *((at + LEGACY as u64) as *mut u64) |= 2;
-            *((at + 160) as *mut [u128; 16]) = *kept;
+            *((at + XMM) as *mut [u128; 16]) = *kept;
             let software = (at + DESCRIBED) as *mut u32;
             *software = MAGIC;
             *software.add(1) = size as u32 + 4;

@@ -2,7 +2,8 @@
 //!
 //! Each program has memory that it shares with weft, and with the processes that it forks. A thread that
 //! wants to call `execve` rings; weft holds it through the call, brings the engine into what it has become,
-//! and lets it go.
+//! and lets it go. One that cannot go on in the clone rings as well; weft gives its process back to the
+//! program's own code.
 
 use super::CloneOptions;
 use super::inject::{Presence, bring_in};
@@ -13,17 +14,20 @@ use crate::proc::{self, Tid};
 use crate::ptrace::{self, Event};
 use crate::stopped::Stopped;
 use crate::worker::Worker;
+use std::path::PathBuf;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use weft_abi::{CloneControl, ExecRequest, exec};
 
 /// How long to sleep between two looks at a thread that is on its way.
 const REST: Duration = Duration::from_micros(50);
 /// How often to look whether anybody is left.
 const ROUND: Duration = Duration::from_millis(200);
+/// How long to try to have a process leave its clone.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// All programs that have come of one.
 #[derive(Debug)]
@@ -32,17 +36,21 @@ pub struct Family {
     /// Each program, with the process that it began in.
     members: Mutex<Vec<(Tid, Arc<Presence>)>>,
     is_left: AtomicBool,
+    /// Where the engine puts its reports: where weft was when it began.
+    folder: PathBuf,
 }
 
 impl Family {
     pub fn new(options: CloneOptions) -> Self {
-        Self { options, members: Mutex::default(), is_left: AtomicBool::new(false) }
+        let folder = std::env::current_dir().unwrap_or_default();
+        Self { options, members: Mutex::default(), is_left: AtomicBool::new(false), folder }
     }
 
     /// Brings the engine into a process that is stopped; see [`bring_in`].
     pub fn bring_in(self: &Arc<Self>, stopped: &mut Stopped, has_begun: bool) -> Result<()> {
         let pid = stopped.pid();
         let presence = Arc::new(bring_in(stopped, &self.options, has_begun)?);
+        presence.put_reports_into(&self.folder);
         self.members().push((pid, presence.clone()));
         let family = Arc::downgrade(self);
         thread::spawn(move || attend(&family, &presence, pid));
@@ -56,6 +64,11 @@ impl Family {
     /// Does something with what each program shares.
     pub fn each(&self, mut act: impl FnMut(&CloneControl)) {
         self.members().iter().for_each(|(_, presence)| act(presence.get()));
+    }
+
+    /// The reports of all programs.
+    pub fn reports(&self) -> Vec<PathBuf> {
+        self.members().iter().flat_map(|(_, presence)| presence.reports()).collect()
     }
 
     /// Takes the engine out of every process that it is in.
@@ -107,11 +120,19 @@ fn attend(family: &Weak<Family>, control: &Arc<Presence>, pid: Tid) {
     loop {
         let rung = shared.doorbell.load(Acquire);
         for (index, request) in shared.requests.iter().enumerate() {
-            let asked = request.state.load(Acquire) == exec::ASKED;
-            let Some(family) = family.upgrade().filter(|_| asked) else { continue };
+            let state = request.state.load(Acquire);
+            let is_asked = matches!(state, exec::ASKED | exec::LEAVING);
+            let Some(family) = family.upgrade().filter(|_| is_asked) else { continue };
             let (tid, pid) = (request.tid.load(Relaxed), request.pid.load(Relaxed));
             // On a thread of its own: only that one can hold it, and others shall not wait.
             let (control, (tid, pid)) = (control.clone(), (tid as Tid, pid as Tid));
+            if state == exec::LEAVING {
+                let held = request.state.compare_exchange(state, exec::HELD, AcqRel, Acquire);
+                if held.is_ok() {
+                    thread::spawn(move || have_leave(&control, index, pid));
+                }
+                continue;
+            }
             let (ready, held) = std::sync::mpsc::channel();
             thread::spawn(move || {
                 follow(&family, &control.get().requests[index], tid, pid, &ready);
@@ -124,6 +145,24 @@ fn attend(family: &Weak<Family>, control: &Arc<Presence>, pid: Tid) {
             return;
         }
         wait_for(&shared.doorbell, rung);
+    }
+}
+
+/// Has a process leave its clone, of which a thread cannot go on.
+fn have_leave(presence: &Arc<Presence>, index: usize, pid: Tid) {
+    let request = &presence.get().requests[index];
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match release(pid, presence) {
+            // Whoever asked is not there any more.
+            Ok(()) => return request.state.store(exec::FREE, Release),
+            // Somebody else may hold a thread of it for a moment.
+            Err(_) if Instant::now() < deadline => thread::sleep(ROUND),
+            Err(_) => {
+                request.state.store(exec::RELEASED, Release);
+                return wake(&request.state);
+            }
+        }
     }
 }
 

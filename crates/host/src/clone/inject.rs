@@ -14,10 +14,16 @@ use crate::stopped::Stopped;
 use crate::target::open_pidfd;
 use crate::{Error, ErrorKind, Result, TargetAddr, memory, place, ptrace};
 use memmap2::MmapMut;
+use std::ffi::OsStr;
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
-use std::sync::atomic::Ordering::{Relaxed, Release};
-use weft_abi::{CLONE_MAGIC, CLONE_NAME, CloneControl, CloneStart, CloneThread, option};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use weft_abi::{
+    CLONE_MAGIC, CLONE_NAME, CloneControl, CloneStart, CloneThread, FOLDER_SIZE, REPORTS_SIZE,
+    option,
+};
 
 static FILE: &[u8] = include_bytes!(env!("WEFT_CLONE"));
 
@@ -54,6 +60,29 @@ impl Presence {
     pub fn get(&self) -> &CloneControl {
         // SAFETY: it is at least that large, and all that both sides write is atomic.
         unsafe { &*self.shared.as_ptr().cast() }
+    }
+
+    /// Tells it where to put its reports.
+    pub fn put_reports_into(&self, folder: &Path) {
+        // A zero ends it: the last one stays.
+        let places = &self.get().folder[..FOLDER_SIZE - 1];
+        for (place, &byte) in places.iter().zip(folder.as_os_str().as_bytes()) {
+            place.store(byte, Relaxed);
+        }
+    }
+
+    /// The reports that it has written, in all processes.
+    pub fn reports(&self) -> Vec<PathBuf> {
+        let control = self.get();
+        let length = (control.reports_length.load(Acquire) as usize).min(REPORTS_SIZE);
+        let names: Vec<u8> =
+            control.reports[..length].iter().map(|byte| byte.load(Acquire)).collect();
+        let lines = names.split_inclusive(|&byte| byte == b'\n');
+        // What is not whole yet is one for the next time.
+        lines
+            .filter_map(|line| line.strip_suffix(b"\n").filter(|name| !name.contains(&0)))
+            .map(|name| PathBuf::from(OsStr::from_bytes(name)))
+            .collect()
     }
 
     /// Whether it is in a process: not in one that has become another program.

@@ -17,6 +17,7 @@ use crate::worker::Worker;
 use crate::{Error, ErrorKind, Result, checks};
 use attend::Family;
 pub(crate) use inject::is_control;
+use std::path::PathBuf;
 use std::process::Child;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -143,17 +144,9 @@ impl Cloned {
         self.family.leave();
     }
 
-    /// What went wrong in the engine, in the words of each process that it failed in.
-    pub fn reports(&self) -> Vec<String> {
-        let mut reports = Vec::new();
-        self.family.each(|control| {
-            let length = control.report_length.load(Acquire) as usize;
-            let text = &control.report[..length.min(control.report.len())];
-            if !text.is_empty() {
-                reports.push(String::from_utf8_lossy(text).into_owned());
-            }
-        });
-        reports
+    /// The files in which the engine has said what went wrong in it.
+    pub fn reports(&self) -> Vec<PathBuf> {
+        self.family.reports()
     }
 
     /// What the engine has counted so far, in all processes that it is in, each with its name.
