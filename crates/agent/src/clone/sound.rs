@@ -5,12 +5,13 @@
 use super::state::{block_at, kind_and_length, locate, piece_at};
 use super::translate::{Cold, Kind, LONGEST_INSTRUCTION, is_copy};
 use super::{Engine, program};
+use weft_abi::option;
 
 /// Whether a fault at a place is one that the program would have had. `is_illegal` says that the processor
 /// did not know the instruction.
 pub fn is_explained(engine: &Engine, place: u64, is_illegal: bool) -> bool {
-    // What is thrown away is not executed any more.
-    if !engine.is_current(place) {
+    // What is thrown away is not executed any more; and where changes go unseen, the two may differ.
+    if !engine.is_current(place) || engine.options & option::BLIND != 0 {
         return true;
     }
     if let Some((_, kind)) = piece_at(engine, place) {
