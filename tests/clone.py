@@ -34,7 +34,6 @@ KNOWN = {
     "smc_memory-by_proc_mem": "such writes do not ask for rights",
     "smc_memory-file_truncated": "a file's private mapping changes unseen",
     "smc_memory-private_file_rewritten": "a file's private mapping changes unseen",
-    "smc_memory-protection_as_asked": "/proc/self/maps shows guarded pages as they are",
 }
 """What is not yet as it is natively, and why: ``docs/explanation/clone-engine.md``."""
 

@@ -163,8 +163,7 @@ SMC(flipped_by_keys, "1 4950", "1 100") {
     say("%ld", sum);
 }
 /* What the program asked for is what it is told. */
-static void say_protection(const void *address) {
-    FILE *maps = fopen("/proc/self/maps", "r");
+static void say_protection_by(const void *address, FILE *maps) {
     char line[512], permissions[8];
     unsigned long start, end;
     while (maps && fgets(line, sizeof line, maps))
@@ -172,6 +171,9 @@ static void say_protection(const void *address) {
             (unsigned long)address < end)
             say("%s", permissions);
     fclose(maps);
+}
+static void say_protection(const void *address) {
+    say_protection_by(address, fopen("/proc/self/maps", "r"));
 }
 SMC(protection_as_asked, "rwxp rwxp r-xp 2", "rwxp rwxp r-xp 1") {
     uint8_t *code = pages(1, RWX);
@@ -182,6 +184,23 @@ SMC(protection_as_asked, "rwxp rwxp r-xp 2", "rwxp rwxp r-xp 1") {
     put_constant(code, 2);
     mprotect(code, PAGE, RX);
     say_protection(code);
+    say("%ld", call(code));
+}
+/* By other names, and with code that is executed between opening and reading. */
+SMC(protection_by_other_names, "rwxp rwxp rwxp rwxp 2", "rwxp rwxp rwxp rwxp 1") {
+    uint8_t *code = pages(1, RWX);
+    put_constant(code, 1);
+    char name[64];
+    snprintf(name, sizeof name, "/proc/%d/task/%d/smaps", getpid(), getpid());
+    int folder = open("/proc/thread-self", O_RDONLY | O_DIRECTORY);
+    FILE *files[] = {fopen(name, "r"), fdopen(openat(folder, "maps", O_RDONLY), "r"),
+                     fopen("/proc/thread-self/../../maps", "r"), fopen("/proc/self/maps", "r")};
+    for (int i = 0; i < 4; i++) {
+        call(code);
+        say_protection_by(code, files[i]);
+    }
+    close(folder);
+    put_constant(code, 2);
     say("%ld", call(code));
 }
 

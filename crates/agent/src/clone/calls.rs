@@ -5,7 +5,7 @@ use super::regions::{Region, Regions};
 use super::state::{RAX, RCX};
 use super::system::{self, EFAULT, ENOSYS, PAGE};
 use super::thread::Thread;
-use super::{engine, pages, processes, program, signals, switch};
+use super::{engine, maps, pages, processes, program, signals, switch};
 use weft_abi::option;
 
 const R11: usize = 11;
@@ -14,17 +14,12 @@ const MREMAP_DONTUNMAP: u64 = 4;
 const MADV_DONTNEED: u64 = 4;
 const MADV_FREE: u64 = 8;
 const MADV_REMOVE: u64 = 9;
-const READ: usize = 0;
-const PREAD: usize = 17;
-const READV: usize = 19;
 const RECVFROM: usize = 45;
 const RECVMSG: usize = 47;
 const GETDENTS: usize = 78;
 const GETCWD: usize = 79;
-const READLINK: usize = 89;
 const GETDENTS64: usize = 217;
 const READLINKAT: usize = 267;
-const PREADV: usize = 295;
 const GETRANDOM: usize = 318;
 const PREADV2: usize = 327;
 /// As many as the kernel takes.
@@ -58,6 +53,14 @@ pub fn system_call(thread: &mut Thread) {
         }
         system::EXECVE | system::EXECVEAT => processes::execute(thread),
         system::EXIT => processes::exit(thread),
+        system::OPEN => maps::open(thread, thread.general[7]),
+        system::OPENAT | system::OPENAT2 => maps::open(thread, thread.general[6]),
+        system::READ | system::PREAD | system::READV | system::PREADV
+            if maps::is_memory(thread.general[7]) =>
+        {
+            maps::read(thread)
+        }
+        system::CLOSE if maps::is_memory(thread.general[7]) => maps::close(thread),
         system::ARCH_PRCTL => gs_base(thread),
         system::PRCTL => {
             if thread.general[7] == PR_SET_TSC {
@@ -118,10 +121,12 @@ fn free_buffers(thread: &Thread) {
     [rdi, rsi, rdx, r10, r8, r9].into_iter().for_each(|address| free(address, PAGE));
     // Some calls fill what they are given, and some are told of it by a list.
     let (list, count) = match number as usize {
-        READ | PREAD | RECVFROM | GETDENTS | GETDENTS64 | READLINK => return free(rsi, rdx),
+        system::READ | system::PREAD | RECVFROM | GETDENTS | GETDENTS64 | system::READLINK => {
+            return free(rsi, rdx);
+        }
         GETRANDOM | GETCWD => return free(rdi, rsi),
         READLINKAT => return free(rdx, r10),
-        READV | PREADV | PREADV2 | system::PROCESS_VM_READV => (rsi, rdx),
+        system::READV | system::PREADV | PREADV2 | system::PROCESS_VM_READV => (rsi, rdx),
         RECVMSG => match program::read::<[u64; 4]>(rsi) {
             Some([name, _, list, count]) => {
                 free(name, PAGE);

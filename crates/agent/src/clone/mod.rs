@@ -13,6 +13,7 @@ mod give_up;
 mod heap;
 mod leave;
 mod map;
+mod maps;
 mod pages;
 mod processes;
 mod program;
