@@ -11,7 +11,9 @@ use alloc::vec::Vec;
 
 /// How much memory an arena may take; the kernel gives it as it is used.
 pub const SIZE: u64 = 128 << 20;
-const HEAD: u64 = 64;
+/// The ways out.
+pub const EXITS: usize = 6;
+const HEAD: u64 = 16 * EXITS as u64;
 
 /// Ways out of the clone.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +22,8 @@ pub struct Gates {
     pub system_call: u64,
     pub wrong: u64,
     pub check: u64,
+    pub sequence: u64,
+    pub abort: u64,
 }
 
 /// What is in one half of an arena.
@@ -71,7 +75,7 @@ pub struct Arena {
 
 impl Arena {
     /// Maps an arena near an address. What is known to be mapped need not be all of it.
-    pub fn map(near: u64, exits: [u64; 4], half: u64, mut known: Regions) -> Option<Self> {
+    pub fn map(near: u64, exits: [u64; EXITS], half: u64, mut known: Regions) -> Option<Self> {
         let rw = system::map_shared(SIZE as usize)?;
         let rx = loop {
             let rx = known.room(near, SIZE)?;
@@ -90,7 +94,14 @@ impl Arena {
         unsafe { second_view(rw, rx as usize)? };
         let rw = rw as u64;
         let gate = |number: u64| rx + number * 16;
-        let gates = Gates { exit: gate(0), system_call: gate(1), wrong: gate(2), check: gate(3) };
+        let gates = Gates {
+            exit: gate(0),
+            system_call: gate(1),
+            wrong: gate(2),
+            check: gate(3),
+            sequence: gate(4),
+            abort: gate(5),
+        };
         let mut head = Out { rw: rw as *mut u8, rx, length: 0 };
         for exit in exits {
             head.bytes(&[0xff, 0x25, 2, 0, 0, 0, 0xcc, 0xcc]); // jmp [rip + 2]

@@ -3,10 +3,9 @@
 
 use super::regions::{Region, Regions};
 use super::state::{RAX, RCX};
-use super::system::{self, EFAULT, ENOSYS, PAGE};
+use super::system::{self, EFAULT, PAGE};
 use super::thread::Thread;
-use super::{engine, pages, processes, program, signals, switch};
-use weft_abi::option;
+use super::{engine, pages, processes, program, sequences, signals, switch};
 
 const R11: usize = 11;
 const MAP_TYPE: usize = 0xf;
@@ -66,8 +65,7 @@ pub fn system_call(thread: &mut Thread) {
             }
             pass(thread)
         }
-        // A sequence that is not to be interrupted is not where the kernel would look for it.
-        system::RSEQ if engine().options & option::TAKEN_OVER == 0 => Some(ENOSYS),
+        system::RSEQ => sequences::register(thread),
         _ => pass(thread),
     };
     match result {

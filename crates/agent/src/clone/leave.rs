@@ -33,6 +33,7 @@ pub extern "C" fn leave(visit: &mut CloneVisit) {
     for visitor in visitors(visit) {
         let Some(mut place) = find(&engine, visitor) else { continue };
         state::put_return_address(&mut engine, &mut place.state);
+        place.state.pc = engine.out_of_sequence(place.thread, place.state.pc);
         place.describe(visitor);
     }
     visit.is_done = 1;

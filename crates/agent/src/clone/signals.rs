@@ -427,8 +427,10 @@ pub extern "C" fn handler(signal: usize, info: &mut [u64; 16], context: &mut Con
         }
     }
     let is_at_instruction = is_fault && info[2] == pc;
-    // An instruction may begin in a page that this processor could execute a moment longer.
-    let is_fetch = context.error & fault::FETCH != 0 && info[2].wrapping_sub(pc) < LONGEST;
+    // An instruction may begin in a page that this processor could execute a moment longer. And a thread may
+    // be where the kernel has sent it from a restartable sequence.
+    let is_fetch = context.error & fault::FETCH != 0
+        && (info[2].wrapping_sub(pc) < LONGEST || engine.half_of(info[2]).is_some());
     let is_retired = engine.half_of(pc).is_some() && !engine.is_current(pc);
     state::restore(&mut engine, thread, &mut state);
     let mut engine = out_of_clone(engine, thread);

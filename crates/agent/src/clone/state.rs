@@ -1,6 +1,6 @@
 //! From a place in the clone to the state that the program would have natively.
 
-use super::emit::{ENTRY, SAVE};
+use super::emit::{ENTRY, LEAVE, SAVE};
 use super::thread::Thread;
 use super::translate::{Cold, INDIRECT_ADDRESS, Kind, stub, thunk};
 use super::{BlockInfo, Engine, pages};
@@ -109,6 +109,14 @@ fn hot(thread: &Thread, state: &mut State, block: &BlockInfo) {
                 state.pc = original + u64::from(length);
             }
         }
+        Kind::Arm => {
+            if offset >= SAVE {
+                state.general[RAX] = thread.kept[0];
+            }
+            if offset >= 2 * SAVE {
+                state.general[RCX] = thread.kept[1];
+            }
+        }
         Kind::Return => {
             if offset > SAVE {
                 if offset >= 33 {
@@ -182,6 +190,15 @@ fn cold(thread: &Thread, state: &mut State, start: u64, kind: Cold) {
                 state.general[RCX] = thread.rcx;
                 state.general[RAX] = thread.rax;
             }
+            Cold::Abort => {
+                if offset > SAVE {
+                    state.general[RCX] = thread.rcx;
+                }
+                thread.give_kept(&mut state.general);
+                state.pc = ((start + LEAVE as u64) as *const u64).read_unaligned();
+            }
+            // Nobody is there.
+            Cold::Data => {}
             Cold::Entry => {
                 let address = (*((start + 2) as *const u64)).wrapping_neg();
                 entry(thread, state, offset, address);

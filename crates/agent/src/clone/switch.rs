@@ -47,6 +47,16 @@ gate!(
     gate_check,
     left::CHECK
 );
+gate!(
+    /// From the start of a restartable sequence: `rcx` points to its address.
+    gate_sequence,
+    left::SEQUENCE
+);
+gate!(
+    /// From a restartable sequence, by the kernel: `rcx` points to where the program goes on.
+    gate_abort,
+    left::ABORT
+);
 
 /// From an indirect branch that the first table does not know: `rcx` is where it goes. The second one may;
 /// without it the thread leaves the clone.

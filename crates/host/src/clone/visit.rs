@@ -102,6 +102,7 @@ fn describe_one(tid: Tid, registers: Registers) -> Result<CloneThread> {
         },
         gs_base: g.gs_base,
         mask: ptrace::signal_mask(tid).map_err(failed)?,
+        area: ptrace::rseq_area(tid).map_or(0, |area| area.0),
         vectors: VectorState { raw }.xmm(),
         ..CloneThread::default()
     })
