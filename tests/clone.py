@@ -23,7 +23,6 @@ SMALL_CACHE = ("--cache-size", str(256 << 10))
 
 KNOWN = {
     "vectors-x87_addresses": "x87 remembers where in the clone its last instruction was",
-    "vectors-gs": "indirect branches through gs are not rewritten yet",
     "faults-single_steps": "a program that steps through itself steps through the clone",
     "faults-code_beyond_addresses": "the jump to such an address is the agent's",
     "processes-killed_by_a_filter": "the agent makes system calls of its own",

@@ -214,6 +214,49 @@ CASE(gs_in_odd_forms) {
     SAME(_readgsbase_u64(), 0x12345678);
 }
 
+/* Memory that an instruction names only by the way, many places at once, and branches by all registers. */
+CASE(gs_by_others) {
+    static uint8_t letters[256];
+    static _Alignas(64) uint64_t block[32];
+    for (int i = 0; i < 256; i++) letters[i] = (uint8_t)(255 - i);
+    for (int i = 0; i < 32; i++) block[i] = (uint64_t)i * 1000 + 7;
+    for (int round = 0; round < 200; round++) {
+        CHECK(prctl_arch(ARCH_SET_GS, letters) == 0);
+        uint64_t value = (uint64_t)(0x1100 | (round & 0x7f));
+        asm volatile("mov $64, %%ebx\n .byte 0x65\n xlatb" : "+a"(value) : : "rbx", "memory");
+        SAME(value, 0x1100 | (255 - 64 - (round & 0x7f)));
+        CHECK(prctl_arch(ARCH_SET_GS, block) == 0);
+        uint64_t sum;
+        asm volatile("lea 1f(%%rip), %%rax\n mov %%rax, %%gs:240\n"
+                     "xor %0, %0\n mov $240, %%eax\n mov $30, %%ecx\n"
+                     "lea -128(%%rsp), %%rsp\n"
+                     "call *%%gs:(%%rax)\n"
+                     "call *%%gs:(,%%rcx,8)\n"
+                     "call *%%gs:-240(%%rax,%%rcx,8)\n"
+                     "lea 2f(%%rip), %%rdx\n mov %%rdx, %%gs:248\n"
+                     "jmp *%%gs:8(,%%rcx,8)\n"
+                     "1: inc %0\n ret\n"
+                     "2: lea 128(%%rsp), %%rsp\n"
+                     "add %%rax, %0\n add %%rcx, %0"
+                     : "=&r"(sum) : : "rax", "rcx", "rdx", "cc", "memory");
+        SAME(sum, 3 + 240 + 30);
+        block[30] = 30007, block[31] = 31007;
+        if (__builtin_cpu_supports("avx2")) {
+            uint64_t out[4];
+            static const int32_t places[4] = {1, 5, 2, 29};
+            asm volatile("vmovdqu %1, %%xmm1\n vpcmpeqd %%ymm2, %%ymm2, %%ymm2\n"
+                         "mov $8, %%eax\n"
+                         "vpgatherdq %%ymm2, %%gs:-8(%%rax,%%xmm1,8), %%ymm0\n vmovdqu %%ymm0, %0"
+                         : "=m"(out) : "m"(places) : "rax", "xmm0", "xmm1", "xmm2", "memory");
+            for (int i = 0; i < 4; i++) SAME(out[i], block[places[i]]);
+            asm volatile("vmovdqu %1, %%xmm1\n vpcmpeqd %%ymm2, %%ymm2, %%ymm2\n"
+                         "vpgatherdq %%ymm2, %%gs:8(,%%xmm1,8), %%ymm0\n vmovdqu %%ymm0, %0\n vzeroupper"
+                         : "=m"(out) : "m"(places) : "xmm0", "xmm1", "xmm2", "memory");
+            for (int i = 0; i < 4; i++) SAME(out[i], block[places[i] + 1]);
+        }
+    }
+}
+
 static void *own_gs(void *number) {
     uint64_t block[4] = {(uint64_t)number}, seen;
     prctl_arch(ARCH_SET_GS, block);

@@ -130,6 +130,8 @@ fn hot(thread: &Thread, state: &mut State, block: &BlockInfo) {
         }
         Kind::Jump => spilled(thread, state, offset, copied - 10),
         Kind::CallIndirect => spilled(thread, state, offset, copied - 5),
+        Kind::JumpSegment => spilled_for_segment(thread, state, offset, copied - 10),
+        Kind::CallSegment => spilled_for_segment(thread, state, offset, copied - 5),
         Kind::SystemCall => {
             if offset > SAVE {
                 state.general[RCX] = thread.rcx;
@@ -145,6 +147,16 @@ fn spilled(thread: &Thread, state: &mut State, offset: u8, end: u8) {
         state.general[RCX] = thread.rcx;
     }
     if offset > end {
+        state.general[RAX] = thread.rax;
+    }
+}
+
+/// The same where `rax` is used, too, and given back before it is saved.
+fn spilled_for_segment(thread: &Thread, state: &mut State, offset: u8, end: u8) {
+    spilled(thread, state, offset, end);
+    let saved = end - SAVE;
+    // Behind the load of it, up to where it is given back.
+    if (saved - SAVE - 4..=saved - SAVE).contains(&offset) {
         state.general[RAX] = thread.rax;
     }
 }

@@ -54,13 +54,16 @@ pub enum Kind {
     Onward,
     /// Reaches memory by the program's own `gs`, through two registers: *insert*, identity and *move*.
     Segment,
+    /// The same for an indirect jump and an indirect call, which use both registers anyway.
+    JumpSegment,
+    CallSegment,
     /// Not of the program's: the beginning of a restartable sequence. *Insert*.
     Arm,
 }
 
 impl Kind {
     pub fn from_number(number: u8) -> Self {
-        const ALL: [Kind; 13] = [
+        const ALL: [Kind; 15] = [
             Kind::Copied,
             Kind::Far,
             Kind::Branch,
@@ -73,6 +76,8 @@ impl Kind {
             Kind::Entry,
             Kind::Onward,
             Kind::Segment,
+            Kind::JumpSegment,
+            Kind::CallSegment,
             Kind::Arm,
         ];
         ALL[(number as usize).min(ALL.len() - 1)]
@@ -444,7 +449,8 @@ impl Translator<'_> {
                 self.load_target(instruction, bytes);
                 self.out.save(RAX, at!(rax));
                 emit::through_table(&mut self.out, self.table);
-                self.record(Kind::Jump, length, before);
+                let kind = if uses_gs(instruction) { Kind::JumpSegment } else { Kind::Jump };
+                self.record(kind, length, before);
                 false
             }
             FlowControl::IndirectCall if is_near_indirect(instruction) => {
@@ -456,7 +462,9 @@ impl Translator<'_> {
                 emit::through_table(&mut thunk, self.table);
                 self.out.byte(0xe8);
                 self.out.distance(thunk.rx);
-                self.record(Kind::CallIndirect, length, before);
+                let by_gs = uses_gs(instruction);
+                let kind = if by_gs { Kind::CallSegment } else { Kind::CallIndirect };
+                self.record(kind, length, before);
                 self.come_back(next)
             }
             // Far transfers and returns from interrupts: the processor decides, natively.
@@ -595,6 +603,9 @@ impl Translator<'_> {
 
     /// Loads what an indirect branch reads into `rcx`.
     fn load_target(&mut self, instruction: &Instruction, bytes: &[u8]) {
+        if uses_gs(instruction) {
+            return self.load_target_by_gs(instruction);
+        }
         if instruction.is_ip_rel_memory_operand() {
             let address = instruction.ip_rel_memory_address();
             // mov rcx, [rip + distance], where that reaches.
@@ -613,7 +624,7 @@ impl Translator<'_> {
             bytes[at],
             0x26 | 0x2e | 0x36 | 0x3e | 0x64 | 0x65 | 0x66 | 0x67 | 0xf2 | 0xf3
         ) {
-            if matches!(bytes[at], 0x64 | 0x65 | 0x67) {
+            if matches!(bytes[at], 0x64 | 0x67) {
                 self.out.byte(bytes[at]);
             }
             at += 1;

@@ -21,47 +21,97 @@ impl Translator<'_> {
         Kind::Copied
     }
 
+    /// An instruction with memory in `gs`, through two registers.
     fn through_gs(&mut self, instruction: &Instruction, bytes: &[u8]) -> Kind {
-        let is_written_out = (0..instruction.op_count())
-            .any(|operand| instruction.op_kind(operand) == OpKind::Memory);
         let place = free_register(instruction, None);
         let base = free_register(instruction, Some(place));
-        let mut address = *instruction;
-        address.set_code(Code::Lea_r64_m);
-        address.set_op0_kind(OpKind::Register);
-        address.set_op0_register(NAMES[place as usize]);
-        address.set_op1_kind(OpKind::Memory);
-        address.set_segment_prefix(Register::None);
+        let name = NAMES[place as usize];
         let mut changed = *instruction;
-        changed.set_code(with_registers(instruction.code()));
         changed.set_segment_prefix(Register::None);
-        point_to(&mut changed, place);
+        let is_gathering = instruction.memory_index().is_vector_register();
+        if is_gathering {
+            changed.set_memory_base(name);
+            changed.set_memory_displ_size(8);
+        } else {
+            changed.set_code(with_registers(instruction.code()));
+            point_to(&mut changed, place);
+        }
+        let is_far_back =
+            instruction.memory_base() == Register::RSP && instruction.mnemonic() == Mnemonic::Pop;
+        let is_table = instruction.mnemonic() == Mnemonic::Xlatb;
         let mut encoder = Encoder::new(64);
         // What names its memory only silently, or cannot be written anew, is rare enough to go wrong.
-        if !is_written_out || encoder.encode(&changed, 0).is_err() {
+        let is_odd = is_far_back || is_gathering && is_short(instruction);
+        if !is_table && (is_odd || encoder.encode(&changed, 0).is_err()) {
             self.out.bytes(bytes);
             return Kind::Copied;
         }
         let operation = encoder.take_buffer();
-        let _ = encoder.encode(&address, 0);
-        let lea = encoder.take_buffer();
         self.out.save(place, at!(far));
         self.out.save(base, at!(far_too));
-        if instruction.is_ip_rel_memory_operand() {
-            self.out.constant(place, instruction.ip_rel_memory_address());
-        } else if instruction.memory_base() == Register::None
-            && instruction.memory_index() == Register::None
-        {
-            self.out.constant(place, instruction.memory_displacement64());
+        if is_table {
+            // movzx place, al; lea place, [place + rbx]
+            self.out.bytes(&[0x0f, 0xb6, 0xc0 | place << 3]);
+            let wide = if is_short(instruction) { 0x40 } else { 0x48 };
+            self.out.bytes(&[wide, 0x8d, 0x04 | place << 3, 0x18 | place]);
+        } else if is_gathering {
+            match instruction.memory_base() {
+                Register::None => self.out.constant(place, 0),
+                _ => self.address(instruction, place, true),
+            }
         } else {
-            self.out.bytes(&lea);
+            self.address(instruction, place, false);
         }
         self.out.load(base, at!(gs_base));
         self.out.bytes(&[0x48, 0x8d, 0x04 | place << 3, base << 3 | place]); // lea place, [place + base]
-        self.out.bytes(&operation);
+        if is_table {
+            self.out.bytes(&[0x8a, place]); // mov al, [place]
+        } else {
+            self.out.bytes(&operation);
+        }
         self.out.load(place, at!(far));
         self.out.load(base, at!(far_too));
         Kind::Segment
+    }
+
+    /// Loads what an indirect branch reads into `rcx`: the address first, then what is there, by the help of
+    /// `rax`.
+    pub fn load_target_by_gs(&mut self, instruction: &Instruction) {
+        self.address(instruction, RCX, false);
+        self.out.save(RAX, at!(rax));
+        self.out.load(RAX, at!(gs_base));
+        self.out.bytes(&[0x48, 0x8b, 0x0c, 0x01]); // mov rcx, [rcx + rax]
+        self.out.load(RAX, at!(rax));
+    }
+
+    /// Loads where an instruction's memory is within its segment, or only what its base is.
+    fn address(&mut self, instruction: &Instruction, register: u8, is_base: bool) {
+        if instruction.is_ip_rel_memory_operand() {
+            return self.out.constant(register, instruction.ip_rel_memory_address());
+        }
+        if instruction.memory_base() == Register::None
+            && instruction.memory_index() == Register::None
+        {
+            return self.out.constant(register, instruction.memory_displacement64());
+        }
+        let mut address = Instruction::default();
+        address.set_code(Code::Lea_r64_m);
+        address.set_op0_kind(OpKind::Register);
+        address.set_op0_register(NAMES[register as usize]);
+        address.set_op1_kind(OpKind::Memory);
+        address.set_memory_base(instruction.memory_base());
+        if !is_base {
+            address.set_memory_index(instruction.memory_index());
+            address.set_memory_index_scale(instruction.memory_index_scale());
+            address.set_memory_displacement64(instruction.memory_displacement64());
+            address.set_memory_displ_size(instruction.memory_displ_size());
+        }
+        let mut encoder = Encoder::new(64);
+        if encoder.encode(&address, 0).is_ok() {
+            self.out.bytes(&encoder.take_buffer());
+        } else {
+            self.out.bytes(&[0x0f, 0x0b]);
+        }
     }
 }
 
@@ -71,6 +121,14 @@ pub fn uses_gs(instruction: &Instruction) -> bool {
     instruction.segment_prefix() == Register::GS
         && instruction.mnemonic() != Mnemonic::Lea
         && (0..instruction.op_count()).any(|number| instruction.op_kind(number) == OpKind::Memory)
+}
+
+/// Whether addresses within the segment have 32 bits.
+fn is_short(instruction: &Instruction) -> bool {
+    match instruction.memory_base() {
+        Register::None => instruction.memory_displ_size() == 4,
+        base => base.size() == 4,
+    }
 }
 
 /// The form of an instruction whose memory can be where a register points: those that hold the whole of an
