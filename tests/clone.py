@@ -22,9 +22,7 @@ SMALL_CACHE = ("--cache-size", str(256 << 10))
 
 
 KNOWN = {
-    "vectors-x87_addresses": "x87 remembers where in the clone its last instruction was",
-    "faults-single_steps": "a program that steps through itself steps through the clone",
-    "faults-code_beyond_addresses": "the jump to such an address is the agent's",
+    "faults-code_beyond_addresses": "such a jump faults where it leads to, as on some processors",
     "processes-killed_by_a_filter": "the agent makes system calls of its own",
     "processes-without_rights": "the agent makes system calls of its own",
     "smc_memory-by_a_ring": "the kernel writes to guarded pages later, and fails",

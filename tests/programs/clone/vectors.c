@@ -134,6 +134,44 @@ CASE(x87_addresses) {
     CHECK(data == 0 || data == (uint64_t)&operand);
 }
 
+/* The other forms in which it is saved, and a signal's frame. */
+static uint64_t seen_instruction;
+static void on_own_signal(int number, siginfo_t *given, void *context) {
+    (void)number, (void)given;
+    seen_instruction = ((ucontext_t *)context)->uc_mcontext.fpregs->rip;
+}
+static const char *whose(uint64_t instruction, uint64_t expected) {
+    return instruction == 0 ? "not kept" : instruction == expected ? "its own" : "another's";
+}
+CASE(x87_addresses_elsewhere) {
+    static _Alignas(64) uint8_t area[4096];
+    uint64_t expected;
+    uint32_t half;
+    struct sigaction action = {.sa_sigaction = on_own_signal, .sa_flags = SA_SIGINFO};
+    sigaction(SIGUSR1, &action, NULL);
+    for (int i = 0; i < 3; i++) {
+        asm volatile("fninit\n lea 1f(%%rip), %0\n 1: fld1\n fnstenv %1\n fstp %%st(0)\n fninit"
+                     : "=&r"(expected), "=m"(area));
+        memcpy(&half, area + 12, 4);
+        puts(whose(half, (uint32_t)expected));
+        asm volatile("fninit\n lea 1f(%%rip), %0\n 1: fld1\n fnsave %1\n fninit" : "=&r"(expected), "=m"(area));
+        memcpy(&half, area + 12, 4);
+        puts(whose(half, (uint32_t)expected));
+        asm volatile("fninit\n lea 1f(%%rip), %0\n 1: fld1\n fxsave %1\n fstp %%st(0)" : "=&r"(expected), "=m"(area));
+        memcpy(&half, area + 8, 4);
+        puts(whose(half, (uint32_t)expected));
+        uint64_t whole;
+        asm volatile("fninit\n lea 1f(%%rip), %0\n mov $7, %%eax\n xor %%edx, %%edx\n 1: fld1\n xsave64 %1\n fstp %%st(0)"
+                     : "=&r"(expected), "=m"(area) : : "rax", "rdx");
+        memcpy(&whole, area + 8, 8);
+        puts(whose(whole, expected));
+        int own_pid = getpid();
+        asm volatile("fninit\n lea 1f(%%rip), %0\n mov $10, %%esi\n mov $62, %%eax\n 1: fld1\n syscall\n fstp %%st(0)"
+                     : "=&r"(expected) : "D"(own_pid) : "rax", "rcx", "rsi", "r11", "memory");
+        puts(whose(seen_instruction, expected));
+    }
+}
+
 APART static long double rounding(unsigned mode, double expected) {
     unsigned csr = 0x1f80u | mode << 13 | 0x8040u * (mode == 3), read_csr;
     uint16_t control = (uint16_t)(0x37f | mode << 10), read_control;

@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 /// How much memory an arena may take; the kernel gives it as it is used.
 pub const SIZE: u64 = 128 << 20;
 /// The ways out.
-pub const EXITS: usize = 6;
+pub const EXITS: usize = 7;
 const HEAD: u64 = 16 * EXITS as u64;
 
 /// Ways out of the clone.
@@ -24,6 +24,7 @@ pub struct Gates {
     pub check: u64,
     pub sequence: u64,
     pub abort: u64,
+    pub saved: u64,
 }
 
 /// What is in one half of an arena.
@@ -101,6 +102,7 @@ impl Arena {
             check: gate(3),
             sequence: gate(4),
             abort: gate(5),
+            saved: gate(6),
         };
         let mut head = Out { rw: rw as *mut u8, rx, length: 0 };
         for exit in exits {
@@ -144,6 +146,12 @@ impl Arena {
 
     pub fn contains(&self, address: u64) -> bool {
         (self.rx..self.rx + SIZE).contains(&address)
+    }
+
+    /// The address in here that ends in 32 bits.
+    pub fn ending_in(&self, low: u32) -> Option<u64> {
+        let address = self.rx + u64::from(low.wrapping_sub(self.rx as u32));
+        self.contains(address).then_some(address)
     }
 
     /// Whether an address is in the jumps to the agent.

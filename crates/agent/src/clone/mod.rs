@@ -7,6 +7,7 @@
 
 mod arena;
 mod calls;
+mod coprocessor;
 mod emit;
 #[cfg(weft_freestanding)]
 mod heap;
@@ -274,6 +275,7 @@ extern "C" fn dispatch(thread: &mut Thread) {
             left::CHECK => engine.check(thread, &exit),
             left::SEQUENCE => engine.sequence(thread, &exit),
             left::ABORT => engine.abort(thread, exit.target),
+            left::SAVED => engine.saved(thread, &exit),
             _ => {
                 engine.control.stats.system_calls.fetch_add(1, Relaxed);
                 thread.pc = exit.target;
@@ -650,6 +652,7 @@ impl Engine {
             switch::gate_check,
             switch::gate_sequence,
             switch::gate_abort,
+            switch::gate_saved,
         ];
         let exits = exits.map(|exit| exit as *const () as u64);
         // What is the engine's own is in the way, too; the kernel cannot be asked without a descriptor.

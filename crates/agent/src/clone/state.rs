@@ -1,5 +1,6 @@
 //! From a place in the clone to the state that the program would have natively.
 
+use super::arena::Half;
 use super::emit::{ENTRY, LEAVE, SAVE};
 use super::thread::Thread;
 use super::translate::{Cold, INDIRECT_ADDRESS, Kind, stub, thunk};
@@ -44,12 +45,35 @@ pub fn find(engine: &Engine, thread: &Thread, state: &mut State) -> bool {
         cold(thread, state, start, kind);
         return true;
     }
-    let position = half.blocks.partition_point(|&number| blocks[number as usize].code <= state.pc);
-    let Some(&number) = position.checked_sub(1).and_then(|index| half.blocks.get(index)) else {
-        return false;
-    };
-    hot(thread, state, &blocks[number as usize]);
+    let Some(block) = block_at(half, blocks, state.pc) else { return false };
+    hot(thread, state, block);
     true
+}
+
+/// Whether a place in the clone is between two instructions of the program, and not on the way from one to
+/// the other.
+pub fn is_between(engine: &Engine, pc: u64) -> bool {
+    let Some((half, blocks)) = engine.half_of(pc) else { return false };
+    let Some(block) = block_at(half, blocks, pc) else { return false };
+    let (_, _, offset, length, _) = locate(block, pc);
+    offset == 0 && length != 0
+}
+
+/// The instruction of the program that an instruction of the clone is for, if it is one.
+pub fn original(engine: &Engine, pc: u64) -> Option<u64> {
+    let (half, blocks) = engine.half_of(pc)?;
+    let (original, _, _, length, _) = locate(block_at(half, blocks, pc)?, pc);
+    (length != 0).then_some(original)
+}
+
+/// The block that holds a place in the clone, if that is in one.
+fn block_at<'a>(half: &Half, blocks: &'a [BlockInfo], pc: u64) -> Option<&'a BlockInfo> {
+    if half.piece(pc).is_some() {
+        return None;
+    }
+    let position = half.blocks.partition_point(|&number| blocks[number as usize].code <= pc);
+    let &number = position.checked_sub(1).and_then(|index| half.blocks.get(index))?;
+    Some(&blocks[number as usize])
 }
 
 /// The original address of a place in a block, and what is done there: kind, how far into it, and how

@@ -53,6 +53,7 @@ pub const MREMAP_MAYMOVE: usize = 1;
 pub const MREMAP_FIXED: usize = 2;
 
 pub const ARCH_SET_GS: usize = 0x1001;
+pub const ARCH_GET_FS: usize = 0x1003;
 pub const ARCH_GET_GS: usize = 0x1004;
 
 pub const EFAULT: isize = -14;

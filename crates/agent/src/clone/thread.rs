@@ -22,6 +22,8 @@ pub mod left {
     pub const SEQUENCE: u32 = 4;
     /// A restartable sequence that was interrupted.
     pub const ABORT: u32 = 5;
+    /// Something that has saved where the x87's last instruction was.
+    pub const SAVED: u32 = 6;
 }
 
 /// What is in [`Thread::kept`] while it is there.

@@ -8,6 +8,7 @@ mod segment;
 mod sequence;
 
 use super::arena::Arena;
+use super::coprocessor::is_saving;
 use super::emit::{self, Out, RAX, RCX};
 use super::map::Map;
 use super::sequences::{Descriptor, Lead, Sequence, Sequences};
@@ -386,6 +387,13 @@ impl Translator<'_> {
             FlowControl::Next | FlowControl::Interrupt | FlowControl::Exception => {
                 let kind = self.plain(instruction, rest, displacement);
                 self.record(kind, length, before);
+                if is_saving(instruction.code()) && !self.is_in_sequences(instruction.ip()) {
+                    let before = self.out.here();
+                    emit::leave(&mut self.out, self.arena.gates().saved);
+                    self.out.u64(instruction.ip());
+                    // As far as the program's state goes, it is a system call that was not made yet.
+                    self.record(Kind::SystemCall, 0, before);
+                }
                 true
             }
             FlowControl::ConditionalBranch if is_loop(instruction.code()) => {
