@@ -23,8 +23,6 @@ SMALL_CACHE = ("--cache-size", str(256 << 10))
 
 KNOWN = {
     "faults-code_beyond_addresses": "such a jump faults where it leads to, as on some processors",
-    "processes-killed_by_a_filter": "the agent makes system calls of its own",
-    "processes-without_rights": "the agent makes system calls of its own",
     "smc_memory-by_a_ring": "the kernel writes to guarded pages later, and fails",
     "smc_memory-by_another_process": "another process cannot write to guarded pages",
     "smc_memory-by_proc_mem": "such writes do not ask for rights",

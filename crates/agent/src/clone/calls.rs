@@ -31,6 +31,7 @@ const MOST_BUFFERS: u64 = 1024;
 /// What the kernel calls the end of what programs can map.
 const END_OF_ADDRESSES: u64 = 0x7fff_ffff_f000;
 const EPERM: isize = -1;
+const PR_SET_SECCOMP: u64 = 22;
 const PR_SET_TSC: u64 = 26;
 /// The length of the instruction.
 pub const LENGTH: u64 = 2;
@@ -59,10 +60,16 @@ pub fn system_call(thread: &mut Thread) {
         system::EXIT => processes::exit(thread),
         system::ARCH_PRCTL => gs_base(thread),
         system::PRCTL => {
-            if thread.general[7] == PR_SET_TSC {
+            match thread.general[7] {
                 // It may be about to make reading it a fault, for the agent as well.
-                super::leave_counter_alone();
+                PR_SET_TSC => super::leave_counter_alone(),
+                PR_SET_SECCOMP => engine().seal(),
+                _ => {}
             }
+            pass(thread)
+        }
+        system::SECCOMP => {
+            engine().seal();
             pass(thread)
         }
         system::RSEQ => sequences::register(thread),

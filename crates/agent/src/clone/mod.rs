@@ -84,6 +84,8 @@ pub struct Engine {
     is_full: bool,
     /// Whether the kernel tells the engine of signals.
     has_begun: bool,
+    /// Whether the kernel may not do what the engine asks for.
+    is_sealed: bool,
     /// The list of all threads that ever were; those that have ended can be used again.
     threads: u64,
     epoch: u64,
@@ -219,6 +221,7 @@ extern "C" fn start(visit: &mut CloneVisit) {
         retired: Vec::new(),
         is_full: false,
         has_begun: false,
+        is_sealed: false,
         threads: 0,
         epoch: 1,
         cache_size: start.cache_size,
@@ -689,9 +692,18 @@ impl Engine {
 
     /// Remembers when there is no more room than for what is being done.
     fn check_room(&mut self, arena: usize) {
-        if !self.arenas[arena].has_room() || self.used() > self.cache_size {
+        let is_too_large = self.used() > self.cache_size && !self.is_sealed;
+        if !self.arenas[arena].has_room() || is_too_large {
             self.is_full = true;
         }
+    }
+
+    /// The program is about to have its system calls filtered, and with them the engine's: takes what memory
+    /// it will need, and throws nothing away any more as long as there is room.
+    pub fn seal(&mut self) {
+        self.is_sealed = true;
+        #[cfg(weft_freestanding)]
+        HEAP.seal();
     }
 
     /// Whether nobody is in what was thrown away last.

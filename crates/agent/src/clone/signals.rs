@@ -282,7 +282,7 @@ pub fn change_mask(thread: &mut Thread) -> Option<isize> {
     let [_, _, old, _, _, _, new, how, ..] = thread.general;
     let hidden = thread.hidden_mask;
     // Before the call, which may write the old one to the same place.
-    let set = program::read::<u64>(new).map(|set| set & NEEDED);
+    let set = if new == 0 { None } else { program::read::<u64>(new).map(|set| set & NEEDED) };
     let result = calls::pass(thread)?;
     if result != 0 {
         return Some(result);

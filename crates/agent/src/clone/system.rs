@@ -32,7 +32,7 @@ pub const EXIT_GROUP: usize = 231;
 pub const TGKILL: usize = 234;
 pub const RT_TGSIGQUEUEINFO: usize = 297;
 pub const PROCESS_VM_READV: usize = 310;
-pub const PROCESS_VM_WRITEV: usize = 311;
+pub const SECCOMP: usize = 317;
 pub const EXECVEAT: usize = 322;
 pub const PKEY_MPROTECT: usize = 329;
 pub const RSEQ: usize = 334;
@@ -59,7 +59,6 @@ pub const ARCH_GET_GS: usize = 0x1004;
 pub const EFAULT: isize = -14;
 pub const EEXIST: isize = -17;
 pub const EINVAL: isize = -22;
-pub const ENOSYS: isize = -38;
 
 pub const PAGE: u64 = 4096;
 
