@@ -41,6 +41,8 @@ pub struct CloneThread {
     pub mask: u64,
     /// Where it has its area for restartable sequences; 0 if there is none.
     pub area: u64,
+    /// With what signature it has registered that.
+    pub signature: u64,
     /// xmm0 to xmm15, likewise.
     pub vectors: [[u64; 2]; 16],
     /// Where the engine keeps what it knows of the thread: set by the engine.

@@ -559,7 +559,7 @@ fn leave_rseq(tid: Tid, registers: &mut Registers) -> bool {
     let word = |bytes: &[u8], at: usize| {
         u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap_or([0; 8]))
     };
-    let abort = ptrace::rseq_area(tid).and_then(|area| {
+    let abort = ptrace::rseq_area(tid).and_then(|(area, _)| {
         let current = word(&memory::read(tid, area + CURRENT_OFFSET, 8).ok()?, 0);
         if current == 0 {
             return None;

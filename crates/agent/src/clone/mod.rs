@@ -236,6 +236,7 @@ extern "C" fn start(visit: &mut CloneVisit) {
         let Some(thread) = engine.thread() else { return };
         thread.actions = actions;
         thread.be(visitor);
+        engine.sequences.add_signature(visitor.signature as u32);
         visitor.record = thread.this;
     }
     // SAFETY: nobody else is here yet.

@@ -6,7 +6,7 @@
 //! where it begins the clone tells the kernel of that one in place of the program's. All of it happens as
 //! it would natively then, except that what the kernel goes to leads to the agent first.
 
-use super::regions::Regions;
+use super::regions::{Region, Regions};
 use super::system::{self, PROT_READ};
 use super::thread::Thread;
 use super::{Engine, Exit, calls, engine, pages, program};
@@ -94,7 +94,7 @@ impl Sequences {
     }
 
     /// Whether a signature is new.
-    fn add_signature(&mut self, signature: u32) -> bool {
+    pub fn add_signature(&mut self, signature: u32) -> bool {
         let is_new = !self.signatures.contains(&signature);
         if is_new {
             self.signatures.push(signature);
@@ -111,12 +111,9 @@ impl Sequences {
         });
     }
 
-    /// Looks whether a descriptor is at an address. Returns where its sequence is, if that is new.
-    fn learn(&mut self, at: u64, regions: &Regions) -> Option<Range<u64>> {
-        if !at.is_multiple_of(ALIGNMENT) {
-            return None;
-        }
-        let [kind, start, length, abort] = read::<[u64; 4]>(regions, at)?;
+    /// Looks whether words from an address are a descriptor. Returns where its sequence is, if that is new.
+    fn learn(&mut self, at: u64, words: [u64; 4], regions: &Regions) -> Option<Range<u64>> {
+        let [kind, start, length, abort] = words;
         let end = start.checked_add(length)?;
         let can_be = kind & !FLAGS == 0
             && (1..=LONGEST).contains(&length)
@@ -126,7 +123,7 @@ impl Sequences {
         if !can_be {
             return None;
         }
-        let signature = read::<u32>(regions, abort - 4)?;
+        let signature = program::read::<u32>(abort - 4)?;
         let found = Sequence { descriptor: at, start, end, abort, signature };
         if !self.signatures.contains(&signature) || self.known.contains(&found) {
             return None;
@@ -137,9 +134,11 @@ impl Sequences {
     }
 }
 
-/// Reads memory of the program that is mapped, as far as is known.
+/// Reads memory of the program that is mapped, as far as is known. What is shared may be a device's, which
+/// is not to be asked without need.
 fn read<T: Copy + Default>(regions: &Regions, at: u64) -> Option<T> {
-    regions.at(at).filter(|region| region.protection & PROT_READ != 0)?;
+    let is_plain = |region: &&Region| !region.is_shared && region.protection & PROT_READ != 0;
+    regions.at(at).filter(is_plain)?;
     program::read(at)
 }
 
@@ -148,12 +147,18 @@ impl Engine {
     /// sequence is forgotten.
     pub fn learn(&mut self, lead: Lead) -> bool {
         let at = match lead {
-            Lead::Address(at) => Some(at),
-            Lead::Pointer(at) => read::<u64>(&self.regions, at),
+            Lead::Address(at) | Lead::Named(at) => at,
+            Lead::Pointer(at) => read::<u64>(&self.regions, at).unwrap_or_default(),
         };
-        let Some(range) = at.and_then(|at| self.sequences.learn(at, &self.regions)) else {
+        if !at.is_multiple_of(ALIGNMENT) {
             return false;
+        }
+        let words = match lead {
+            Lead::Named(_) => program::read(at),
+            _ => read(&self.regions, at),
         };
+        let learnt = words.and_then(|words| self.sequences.learn(at, words, &self.regions));
+        let Some(range) = learnt else { return false };
         let pages = (range.end - 1) / system::PAGE - range.start / system::PAGE + 1;
         for page in self.pages.guarded_after(range.start, pages) {
             pages::release(self, page);
@@ -177,7 +182,7 @@ impl Engine {
             return pc;
         }
         if self.arena_of(current).is_none() {
-            self.learn(Lead::Address(current));
+            self.learn(Lead::Named(current));
             return pc;
         }
         thread.forget_sequence();
@@ -227,12 +232,14 @@ impl Engine {
     }
 }
 
-/// What an instruction loads that may be the address of a descriptor.
+/// What may be the address of a descriptor.
 #[derive(Clone, Copy, Debug)]
 pub enum Lead {
     Address(u64),
     /// Where the address is.
     Pointer(u64),
+    /// What a thread's area names, which the kernel reads as well.
+    Named(u64),
 }
 
 /// `rseq`

@@ -91,6 +91,7 @@ fn describe_one(tid: Tid, registers: Registers) -> Result<CloneThread> {
     let failed = |e: std::io::Error| ptrace::failed("read", tid, &e);
     let g = registers.settled().0;
     let raw = ptrace::vector_state(tid).map_err(failed)?;
+    let area = ptrace::rseq_area(tid);
     Ok(CloneThread {
         registers: CloneRegisters {
             general: [
@@ -102,7 +103,8 @@ fn describe_one(tid: Tid, registers: Registers) -> Result<CloneThread> {
         },
         gs_base: g.gs_base,
         mask: ptrace::signal_mask(tid).map_err(failed)?,
-        area: ptrace::rseq_area(tid).map_or(0, |area| area.0),
+        area: area.map_or(0, |(area, _)| area.0),
+        signature: area.map_or(0, |(_, signature)| signature.into()),
         vectors: VectorState { raw }.xmm(),
         ..CloneThread::default()
     })
