@@ -3,7 +3,7 @@
 
 use super::regions::{Region, Regions};
 use super::state::{RAX, RCX};
-use super::system::{self, EFAULT, PAGE};
+use super::system::{self, EFAULT, ENOSYS, PAGE};
 use super::thread::Thread;
 use super::{engine, pages, processes, program, sequences, signals, switch};
 
@@ -32,6 +32,8 @@ const MOST_BUFFERS: u64 = 1024;
 const END_OF_ADDRESSES: u64 = 0x7fff_ffff_f000;
 const EPERM: isize = -1;
 const PR_SET_SECCOMP: u64 = 22;
+/// The last of the operations that set one; the others ask.
+const SECCOMP_SET_MODE_FILTER: u64 = 1;
 const PR_SET_TSC: u64 = 26;
 /// The length of the instruction.
 pub const LENGTH: u64 = 2;
@@ -69,9 +71,13 @@ pub fn system_call(thread: &mut Thread) {
             pass(thread)
         }
         system::SECCOMP => {
-            engine().seal();
+            if thread.general[7] <= SECCOMP_SET_MODE_FILTER {
+                engine().seal();
+            }
             pass(thread)
         }
+        // What the kernel writes at any time cannot be compared after each block.
+        system::RSEQ if engine().is_in_step() => Some(ENOSYS),
         system::RSEQ => sequences::register(thread),
         _ => pass(thread),
     };

@@ -59,6 +59,7 @@ pub const ARCH_GET_GS: usize = 0x1004;
 pub const EFAULT: isize = -14;
 pub const EEXIST: isize = -17;
 pub const EINVAL: isize = -22;
+pub const ENOSYS: isize = -38;
 
 pub const PAGE: u64 = 4096;
 
