@@ -22,13 +22,7 @@ SMALL_CACHE = ("--cache-size", str(256 << 10))
 
 
 KNOWN = {
-    "vectors-x87_addresses": "x87 remembers where in the clone its last instruction was",
-    "vectors-rseq": "sequences that must not be interrupted are refused",
-    "vectors-rseq_abort": "sequences that must not be interrupted are refused",
-    "faults-single_steps": "a program that steps through itself steps through the clone",
-    "faults-code_beyond_addresses": "the jump to such an address is the agent's",
-    "processes-killed_by_a_filter": "the agent makes system calls of its own",
-    "processes-without_rights": "the agent makes system calls of its own",
+    "faults-code_beyond_addresses": "such a jump faults where it leads to, as on some processors",
     "smc_memory-by_a_ring": "the kernel writes to guarded pages later, and fails",
     "smc_memory-by_another_process": "another process cannot write to guarded pages",
     "smc_memory-by_proc_mem": "such writes do not ask for rights",

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import weft
-from tests.e2e.harness import need
+from tests.e2e.harness import Background, need
 from tests.soak import probes, takeover
 from tests.soak.metrics import mappings
 from weft import errors
@@ -60,6 +60,15 @@ def test_a_program_that_does_a_bit_of_everything_notices_nothing(build: Build) -
 @pytest.mark.watchdog(120)
 def test_a_busy_program_is_as_it_was(build: Build) -> None:
     assert takeover.soak(build("invariants"), 5, random.Random(1)) > 5
+
+
+@pytest.mark.watchdog(120)
+def test_restartable_sequences_start_again(build: Build) -> None:
+    with Background([build("rseq")]) as background:
+        for _ in range(20):
+            with weft.attach(background.pid, weaver="clone"):
+                time.sleep(0.05)
+        assert background.finish() == (7, "ready\nall additions are there\n")
 
 
 @pytest.mark.watchdog(300)

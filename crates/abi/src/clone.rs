@@ -42,6 +42,10 @@ pub struct CloneThread {
     pub gs_base: u64,
     /// The signals that it blocks, likewise.
     pub mask: u64,
+    /// Where it has its area for restartable sequences; 0 if there is none.
+    pub area: u64,
+    /// With what signature it has registered that.
+    pub signature: u64,
     /// xmm0 to xmm15, likewise.
     pub vectors: [[u64; 2]; 16],
     /// Where the engine keeps what it knows of the thread: set by the engine.
@@ -84,10 +88,8 @@ pub mod option {
     pub const BLIND: u64 = 1;
     /// Programs that a program becomes run natively.
     pub const STAY: u64 = 2;
-    /// The program has begun natively. What the kernel has granted it then, it goes on to expect.
-    pub const TAKEN_OVER: u64 = 4;
     /// After each block the program waits for the host: see [`CloneStep`](super::CloneStep).
-    pub const IN_STEP: u64 = 8;
+    pub const IN_STEP: u64 = 4;
 }
 
 /// Whose turn it is when a program waits after each block.

@@ -6,7 +6,7 @@
 use crate::arch::{Registers, Step, Trip, assemble_trip};
 use crate::proc::Tid;
 use crate::ptrace::{self, CallSide, Event};
-use crate::stopped::{Stopped, outside_rseq};
+use crate::stopped::Stopped;
 use crate::{Error, ErrorKind, Result, TargetAddr};
 
 const ALL_SIGNALS: u64 = u64::MAX;
@@ -38,11 +38,9 @@ pub struct Traveller {
 impl Traveller {
     /// Prepares one of the stopped threads.
     pub fn new(stopped: &Stopped, tid: Tid) -> Result<Self> {
-        let pid = stopped.pid();
-        let registers = stopped.threads().get(&tid).ok_or_else(|| {
+        let &home = stopped.threads().get(&tid).ok_or_else(|| {
             Error::new(ErrorKind::Internal, format!("thread {tid} is not stopped"))
         })?;
-        let home = outside_rseq(pid, tid, *registers);
         let mask = ptrace::signal_mask(tid)
             .map_err(|e| ptrace::failed("read the signal mask of", tid, &e))?;
         Ok(Self { tid, home, mask })

@@ -170,9 +170,9 @@ pub fn call_side(tid: Tid) -> io::Result<CallSide> {
     })
 }
 
-/// Where a thread keeps its restartable-sequence state, if it has registered any. Kernels before
-/// 5.13 cannot tell.
-pub fn rseq_area(tid: Tid) -> Option<TargetAddr> {
+/// Where a thread keeps its restartable-sequence state, and its signature, if it has registered any.
+/// Kernels before 5.13 cannot tell.
+pub fn rseq_area(tid: Tid) -> Option<(TargetAddr, u32)> {
     #[repr(C)]
     #[derive(Default)]
     struct Configuration {
@@ -185,7 +185,8 @@ pub fn rseq_area(tid: Tid) -> Option<TargetAddr> {
     let mut configuration = Configuration::default();
     let size = size_of::<Configuration>();
     request(PTRACE_GET_RSEQ_CONFIGURATION, tid, size, &raw mut configuration as usize).ok()?;
-    (configuration.pointer != 0).then_some(TargetAddr(configuration.pointer))
+    let Configuration { pointer, signature, .. } = configuration;
+    (pointer != 0).then_some((TargetAddr(pointer), signature))
 }
 
 /// Writes to a stopped thread's memory whatever its protection, as a debugger does for breakpoints.

@@ -543,34 +543,36 @@ fn cannot_seize(pid: Tid, tid: Tid, error: &std::io::Error) -> Error {
 /// when the thread was killed meanwhile.
 pub(crate) fn settle_stop(tid: Tid) -> Option<Registers> {
     let mut registers = ptrace::registers(tid).ok()?;
-    if registers.spare_stopped_call() {
+    let is_spared = registers.spare_stopped_call();
+    let is_outside = leave_rseq(tid, &mut registers);
+    if is_spared || is_outside {
         ptrace::set_registers(tid, &registers).ok()?;
     }
     Some(registers)
 }
 
-/// The registers with which a stopped thread can be sent elsewhere and come back. A thread inside a
-/// restartable sequence has lost it by being stopped: the kernel would send it to the sequence's abort
-/// handler as soon as it goes on, but forgets to if it first goes on somewhere else.
-pub(crate) fn outside_rseq(pid: Tid, tid: Tid, mut registers: Registers) -> Registers {
+/// A thread inside a restartable sequence has lost it by being stopped: the kernel would send it to the
+/// sequence's abort handler as soon as it goes on, but forgets to if it first goes on somewhere else. So it
+/// is sent there at once. Says whether it was inside.
+fn leave_rseq(tid: Tid, registers: &mut Registers) -> bool {
     const CURRENT_OFFSET: u64 = 8;
     let word = |bytes: &[u8], at: usize| {
         u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap_or([0; 8]))
     };
-    let abort = ptrace::rseq_area(tid).and_then(|area| {
-        let current = word(&memory::read(pid, area + CURRENT_OFFSET, 8).ok()?, 0);
+    let abort = ptrace::rseq_area(tid).and_then(|(area, _)| {
+        let current = word(&memory::read(tid, area + CURRENT_OFFSET, 8).ok()?, 0);
         if current == 0 {
             return None;
         }
         // version, flags, start, length, abort handler
-        let section = memory::read(pid, TargetAddr(current), 32).ok()?;
+        let section = memory::read(tid, TargetAddr(current), 32).ok()?;
         let (start, length, abort) = (word(&section, 8), word(&section, 16), word(&section, 24));
         (registers.instruction().0.wrapping_sub(start) < length).then_some(abort)
     });
     if let Some(abort) = abort {
         registers.0.rip = abort;
     }
-    registers
+    abort.is_some()
 }
 
 /// Of threads that do not stop, those that sleep uninterruptibly in the kernel (a `vfork` that waits

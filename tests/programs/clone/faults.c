@@ -289,6 +289,24 @@ CASE(code_beyond_addresses) {
     printf("%d\n", faults);
 }
 
+/* The same, for what is told of it wherever that is. */
+CASE(code_beyond_addresses_told) {
+    struct sigaction action = {.sa_sigaction = on_bad_code, .sa_flags = SA_SIGINFO};
+    sigaction(SIGSEGV, &action, NULL);
+    for (volatile int i = 0; i < OFTEN; i++) {
+        memset(&info, 0, sizeof info);
+        if (sigsetjmp(place, 1) == 0)
+            asm volatile("mov $77, %%ecx\n movabs $0x1234567812345678, %%rax\n jmp *%%rax" : : : "rax", "rcx", "memory");
+        SAME(info.si_signo, SIGSEGV);
+        SAME(info.si_code, SI_KERNEL);
+        SAME(info.si_addr, 0);
+        SAME(registers[REG_RAX], 0x1234567812345678);
+        SAME(registers[REG_RCX], 77);
+        SAME(registers[REG_TRAPNO], 13);
+    }
+    printf("%d\n", faults);
+}
+
 /* A handler that mends what was wrong and lets the instruction be tried again. */
 static char *region;
 static void mend(int number, siginfo_t *given, void *context) {
@@ -338,6 +356,41 @@ CASE(single_steps) {
     printf("%d:", traps);
     for (int i = 0; i < traps && i < 16; i++) printf(" %ld", (long)(trapped[i] - start));
     puts("");
+}
+
+/* The same through everything that is more than one instruction in a clone. */
+APART static int stepped(int number) { return number * 3; }
+ASSEMBLY static int steps_far(int (*function)(int) __attribute__((unused)), char *text __attribute__((unused))) {
+    asm("push %rbx\n mov %rdi, %rbx\n mov %rsi, %rdi\n"
+        "pushfq\n orq $0x100, (%rsp)\n popfq\n"
+        "mov $3, %ecx\n"
+        "1: loop 1b\n"
+        "mov $7, %ecx\n mov $120, %eax\n"
+        "rep stosb\n"
+        "mov $5, %edi\n"
+        "call *%rbx\n"
+        "mov %eax, %edi\n"
+        "call 2f\n"
+        "jmp 3f\n"
+        "2: ret\n"
+        "3: lea 4f(%rip), %rdx\n"
+        "jmp *%rdx\n"
+        "ud2\n"
+        "4: cmp $1, %edi\n je 4b\n jne 5f\n nop\n"
+        "5: pushfq\n andq $~0x100, (%rsp)\n popfq\n"
+        "mov %edi, %eax\n pop %rbx\n ret");
+}
+CASE(single_steps_far) {
+    struct sigaction action = {.sa_sigaction = on_step, .sa_flags = SA_SIGINFO};
+    sigaction(SIGTRAP, &action, NULL);
+    static char text[16];
+    for (int round = 0; round < 3; round++) {
+        traps = 0;
+        SAME(steps_far(stepped, text), 15);
+        printf("%d %s:", traps, text);
+        for (int i = 0; i < traps && i < 16; i++) printf(" %ld", (long)(trapped[i] - (uint64_t)steps_far));
+        puts("");
+    }
 }
 
 /* The flag that makes the processor strict about alignment. */

@@ -13,6 +13,8 @@
 #include <sys/rseq.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/wait.h>
+#include <ucontext.h>
 #include <x86intrin.h>
 
 /* Everything that code can do on its way, first when nobody has translated it, then often. */
@@ -132,6 +134,44 @@ CASE(x87_addresses) {
     CHECK(data == 0 || data == (uint64_t)&operand);
 }
 
+/* The other forms in which it is saved, and a signal's frame. */
+static uint64_t seen_instruction;
+static void on_own_signal(int number, siginfo_t *given, void *context) {
+    (void)number, (void)given;
+    seen_instruction = ((ucontext_t *)context)->uc_mcontext.fpregs->rip;
+}
+static const char *whose(uint64_t instruction, uint64_t expected) {
+    return instruction == 0 ? "not kept" : instruction == expected ? "its own" : "another's";
+}
+CASE(x87_addresses_elsewhere) {
+    static _Alignas(64) uint8_t area[4096];
+    uint64_t expected;
+    uint32_t half;
+    struct sigaction action = {.sa_sigaction = on_own_signal, .sa_flags = SA_SIGINFO};
+    sigaction(SIGUSR1, &action, NULL);
+    for (int i = 0; i < 3; i++) {
+        asm volatile("fninit\n lea 1f(%%rip), %0\n 1: fld1\n fnstenv %1\n fstp %%st(0)\n fninit"
+                     : "=&r"(expected), "=m"(area));
+        memcpy(&half, area + 12, 4);
+        puts(whose(half, (uint32_t)expected));
+        asm volatile("fninit\n lea 1f(%%rip), %0\n 1: fld1\n fnsave %1\n fninit" : "=&r"(expected), "=m"(area));
+        memcpy(&half, area + 12, 4);
+        puts(whose(half, (uint32_t)expected));
+        asm volatile("fninit\n lea 1f(%%rip), %0\n 1: fld1\n fxsave %1\n fstp %%st(0)" : "=&r"(expected), "=m"(area));
+        memcpy(&half, area + 8, 4);
+        puts(whose(half, (uint32_t)expected));
+        uint64_t whole;
+        asm volatile("fninit\n lea 1f(%%rip), %0\n mov $7, %%eax\n xor %%edx, %%edx\n 1: fld1\n xsave64 %1\n fstp %%st(0)"
+                     : "=&r"(expected), "=m"(area) : : "rax", "rdx");
+        memcpy(&whole, area + 8, 8);
+        puts(whose(whole, expected));
+        int own_pid = getpid();
+        asm volatile("fninit\n lea 1f(%%rip), %0\n mov $10, %%esi\n mov $62, %%eax\n 1: fld1\n syscall\n fstp %%st(0)"
+                     : "=&r"(expected) : "D"(own_pid) : "rax", "rcx", "rsi", "r11", "memory");
+        puts(whose(seen_instruction, expected));
+    }
+}
+
 APART static long double rounding(unsigned mode, double expected) {
     unsigned csr = 0x1f80u | mode << 13 | 0x8040u * (mode == 3), read_csr;
     uint16_t control = (uint16_t)(0x37f | mode << 10), read_control;
@@ -171,11 +211,14 @@ CASE(gs) {
     CHECK(prctl_arch(ARCH_GET_GS, &base) == 0 && base == block);
     for (int i = 0; i < 1000; i++) {
         uint64_t sum;
-        asm volatile("mov %%gs:8, %0\n add %%gs:16, %0\n incq %%gs:0\n"
-                     "mov $16, %%eax\n add %%gs:(%%rax), %0\n"
+        asm volatile("lea 1f(%%rip), %%rax\n mov %%rax, %%gs:24\n"
+                     "mov %%gs:8, %0\n add %%gs:16, %0\n incq %%gs:0\n"
+                     "lea -128(%%rsp), %%rsp\n call *%%gs:24\n lea 128(%%rsp), %%rsp\n"
+                     "lea 2f(%%rip), %%rax\n mov %%rax, %%gs:32\n jmp *%%gs:32\n"
+                     "1: inc %0\n ret\n 2: mov $16, %%eax\n add %%gs:(%%rax), %0\n"
                      "pushq %%gs:8\n pop %%rax\n add %%rax, %0"
                      : "=&r"(sum) : : "rax", "cc", "memory");
-        SAME(sum, 20 + 30 + 30 + 20);
+        SAME(sum, 20 + 30 + 1 + 30 + 20);
     }
     SAME(block[0], 1010);
     if (getauxval(AT_HWCAP2) & 2) {
@@ -207,6 +250,49 @@ CASE(gs_in_odd_forms) {
     SAME(_readgsbase_u32(), (uint32_t)(uint64_t)block);
     _writegsbase_u32(0x12345678);
     SAME(_readgsbase_u64(), 0x12345678);
+}
+
+/* Memory that an instruction names only by the way, many places at once, and branches by all registers. */
+CASE(gs_by_others) {
+    static uint8_t letters[256];
+    static _Alignas(64) uint64_t block[32];
+    for (int i = 0; i < 256; i++) letters[i] = (uint8_t)(255 - i);
+    for (int i = 0; i < 32; i++) block[i] = (uint64_t)i * 1000 + 7;
+    for (int round = 0; round < 200; round++) {
+        CHECK(prctl_arch(ARCH_SET_GS, letters) == 0);
+        uint64_t value = (uint64_t)(0x1100 | (round & 0x7f));
+        asm volatile("mov $64, %%ebx\n .byte 0x65\n xlatb" : "+a"(value) : : "rbx", "memory");
+        SAME(value, 0x1100 | (255 - 64 - (round & 0x7f)));
+        CHECK(prctl_arch(ARCH_SET_GS, block) == 0);
+        uint64_t sum;
+        asm volatile("lea 1f(%%rip), %%rax\n mov %%rax, %%gs:240\n"
+                     "xor %0, %0\n mov $240, %%eax\n mov $30, %%ecx\n"
+                     "lea -128(%%rsp), %%rsp\n"
+                     "call *%%gs:(%%rax)\n"
+                     "call *%%gs:(,%%rcx,8)\n"
+                     "call *%%gs:-240(%%rax,%%rcx,8)\n"
+                     "lea 2f(%%rip), %%rdx\n mov %%rdx, %%gs:248\n"
+                     "jmp *%%gs:8(,%%rcx,8)\n"
+                     "1: inc %0\n ret\n"
+                     "2: lea 128(%%rsp), %%rsp\n"
+                     "add %%rax, %0\n add %%rcx, %0"
+                     : "=&r"(sum) : : "rax", "rcx", "rdx", "cc", "memory");
+        SAME(sum, 3 + 240 + 30);
+        block[30] = 30007, block[31] = 31007;
+        if (__builtin_cpu_supports("avx2")) {
+            uint64_t out[4];
+            static const int32_t places[4] = {1, 5, 2, 29};
+            asm volatile("vmovdqu %1, %%xmm1\n vpcmpeqd %%ymm2, %%ymm2, %%ymm2\n"
+                         "mov $8, %%eax\n"
+                         "vpgatherdq %%ymm2, %%gs:-8(%%rax,%%xmm1,8), %%ymm0\n vmovdqu %%ymm0, %0"
+                         : "=m"(out) : "m"(places) : "rax", "xmm0", "xmm1", "xmm2", "memory");
+            for (int i = 0; i < 4; i++) SAME(out[i], block[places[i]]);
+            asm volatile("vmovdqu %1, %%xmm1\n vpcmpeqd %%ymm2, %%ymm2, %%ymm2\n"
+                         "vpgatherdq %%ymm2, %%gs:8(,%%xmm1,8), %%ymm0\n vmovdqu %%ymm0, %0\n vzeroupper"
+                         : "=m"(out) : "m"(places) : "xmm0", "xmm1", "xmm2", "memory");
+            for (int i = 0; i < 4; i++) SAME(out[i], block[places[i] + 1]);
+        }
+    }
 }
 
 static void *own_gs(void *number) {
@@ -309,6 +395,191 @@ CASE(rseq_abort) {
         setitimer(ITIMER_REAL, &soon, NULL);
         SAME(endless_sequence(area), 1);
     }
+}
+
+/* Threads on one processor that add to a counter, each addition a sequence with a branch in it: without the
+ * kernel's help some would be lost. */
+#define THREADS 4
+static volatile uint64_t counter;
+static uint64_t restarts;
+APART static int add_one(struct rseq *area) {
+    int aborted = 0;
+    asm volatile(".pushsection __rseq_cs, \"aw\"\n"
+                 ".balign 32\n"
+                 "5: .long 0, 0\n .quad 1f, 2f - 1f, 4f\n"
+                 ".popsection\n"
+                 "lea 5b(%%rip), %%rax\n"
+                 "mov %%rax, %0\n"
+                 "1: mov %1, %%rcx\n"
+                 "mov $2000, %%eax\n"
+                 "3: dec %%eax\n"
+                 "jz 7f\n"
+                 "jmp 3b\n"
+                 "7: inc %%rcx\n"
+                 "mov %%rcx, %1\n"
+                 "2: jmp 6f\n"
+                 ".byte 0x0f, 0xb9, 0x3d\n"
+                 ".long 0x53053053\n"
+                 "4: movl $1, %2\n"
+                 "6:"
+                 : "=m"(area->rseq_cs), "+m"(counter), "+m"(aborted) : : "rax", "rcx", "memory", "cc");
+    return !aborted;
+}
+static void *add_many(void *unused) {
+    (void)unused;
+    struct rseq *area = (void *)((char *)__builtin_thread_pointer() + __rseq_offset);
+    uint64_t restarted = 0;
+    for (int made = 0; made < 20000;) {
+        if (add_one(area)) made++;
+        else restarted++;
+    }
+    __atomic_add_fetch(&restarts, restarted, __ATOMIC_SEQ_CST);
+    return NULL;
+}
+CASE(rseq_counter) {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    CHECK(sched_setaffinity(0, sizeof one, &one) == 0);
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++) pthread_create(threads + i, NULL, add_many, NULL);
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    SAME(counter, THREADS * 20000);
+    CHECK(restarts > 0);
+}
+
+/* What a sequence has in its registers when it is aborted; and where a handler is told that it was. The
+ * descriptor is known by a pointer, and what is read by gs lies elsewhere in the clone. */
+static volatile uint64_t seen_at;
+static void on_abort(int number, siginfo_t *given, void *context) {
+    (void)number, (void)given;
+    seen_at = (uint64_t)((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
+}
+ASSEMBLY static void known_sequence(struct rseq *area __attribute__((unused)), uint64_t *out __attribute__((unused))) {
+    asm(".pushsection .data\n"
+        ".balign 32\n"
+        "4: .long 0, 0\n .quad 1f, 2f - 1f, 3f\n"
+        "5: .quad 4b\n"
+        ".popsection\n"
+        "push %rbx\n push %rbp\n push %r12\n"
+        "mov 5b(%rip), %rax\n"
+        "mov $3, %ebx\n mov $5, %ebp\n mov $9, %r12d\n"
+        "xor %ecx, %ecx\n xor %edx, %edx\n"
+        "mov %rax, 8(%rdi)\n"
+        "1: inc %rcx\n"
+        "mov %gs:8, %r8\n"
+        "lea (%rcx), %rdx\n"
+        "mov %gs:(%rbp,%rbx), %r9\n"
+        "jmp 1b\n"
+        "2: ud2\n"
+        ".long 0x53053053\n"
+        "3: mov %rax, (%rsi)\n mov %rcx, 8(%rsi)\n mov %rdx, 16(%rsi)\n mov %rbx, 24(%rsi)\n"
+        "mov %rbp, 32(%rsi)\n mov %r12, 40(%rsi)\n mov %rdi, 48(%rsi)\n"
+        "mov 5b(%rip), %rax\n mov %rax, 56(%rsi)\n lea 3b(%rip), %rax\n mov %rax, 64(%rsi)\n"
+        "pop %r12\n pop %rbp\n pop %rbx\n"
+        "ret");
+}
+CASE(rseq_registers) {
+    struct rseq *area = (void *)((char *)__builtin_thread_pointer() + __rseq_offset);
+    struct sigaction action = {.sa_sigaction = on_abort, .sa_flags = SA_SIGINFO};
+    sigaction(SIGALRM, &action, NULL);
+    static uint64_t block[4] = {1, 2, 3};
+    CHECK(prctl_arch(ARCH_SET_GS, block) == 0);
+    int handled = 0;
+    for (int i = 0; i < 300; i++) {
+        uint64_t out[9] = {0};
+        struct itimerval soon = {{0, 0}, {0, 300 + i % 50}};
+        seen_at = 0;
+        setitimer(ITIMER_REAL, &soon, NULL);
+        known_sequence(area, out);
+        SAME(out[0], out[7]);
+        CHECK(out[2] == out[1] || out[2] == out[1] - 1);
+        SAME(out[3], 3);
+        SAME(out[4], 5);
+        SAME(out[5], 9);
+        SAME(out[6], (uint64_t)area);
+        uint64_t current;
+        memcpy(&current, (char *)area + 8, 8);
+        SAME(current, 0);
+        /* It may have been aborted because another program took its turn. */
+        handled += seen_at == out[8];
+        while (seen_at == 0) sched_yield();
+    }
+    CHECK(handled > 0);
+}
+
+/* Who is registered, and what is refused. */
+static long rseq(void *area, unsigned size, int flags, unsigned signature) {
+    return syscall(SYS_rseq, area, size, flags, signature) == 0 ? 0 : errno;
+}
+static void *registers_anew(void *unused) {
+    (void)unused;
+    sigset_t alarms;
+    sigemptyset(&alarms);
+    sigaddset(&alarms, SIGALRM);
+    static __thread _Alignas(32) struct rseq other;
+    struct rseq *area = (void *)((char *)__builtin_thread_pointer() + __rseq_offset);
+    /* The library has registered as much as it knows of. */
+    unsigned size = 0;
+    for (unsigned i = 32; i <= 256 && !size; i += 1)
+        if (rseq(area, i, 0, 0x53053053) == EBUSY) size = i;
+    CHECK(size);
+    SAME(rseq(area, size, 0, 0x12345678), EPERM);
+    SAME(rseq(area, size, 2, 0x53053053), EINVAL);
+    SAME(rseq(area, size, 1, 0x12345678), EPERM);
+    SAME(rseq(area, size, 1, 0x53053053), 0);
+    SAME(area->cpu_id, (uint32_t)-1);
+    SAME(rseq(area, size, 1, 0x53053053), EINVAL);
+    SAME(rseq((char *)&other + 4, 32, 0, 0x12345678), EINVAL);
+    SAME(rseq(&other, 16, 0, 0x12345678), EINVAL);
+    SAME(rseq((void *)0x8000000000000000, 32, 0, 0x12345678), EFAULT);
+    SAME(rseq(&other, 32, 0, 0x12345678), 0);
+    CHECK(*(volatile uint32_t *)&other.cpu_id < 4096);
+    /* A sequence with that signature. */
+    long aborted = 0;
+    struct itimerval soon = {{0, 0}, {0, 2000}};
+    setitimer(ITIMER_REAL, &soon, NULL);
+    pthread_sigmask(SIG_UNBLOCK, &alarms, NULL);
+    asm volatile(".pushsection .data\n"
+                 ".balign 32\n"
+                 "4: .long 0, 0\n .quad 1f, 2f - 1f, 3f\n"
+                 ".popsection\n"
+                 "lea 4b(%%rip), %%rax\n"
+                 "mov %%rax, %1\n"
+                 "1: jmp 1b\n"
+                 "2: ud2\n"
+                 ".long 0x12345678\n"
+                 "3: mov $1, %k0"
+                 : "+r"(aborted), "+m"(other.rseq_cs) : : "rax", "memory");
+    SAME(aborted, 1);
+    SAME(rseq(&other, 32, 1, 0x12345678), 0);
+    return NULL;
+}
+CASE(rseq_registered) {
+    struct rseq *area = (void *)((char *)__builtin_thread_pointer() + __rseq_offset);
+    struct sigaction action = {.sa_handler = on_alarm, .sa_flags = SA_RESTART};
+    sigaction(SIGALRM, &action, NULL);
+    sigset_t alarms;
+    sigemptyset(&alarms);
+    sigaddset(&alarms, SIGALRM);
+    pthread_sigmask(SIG_BLOCK, &alarms, NULL);
+    pthread_t thread;
+    for (int i = 0; i < 10; i++) {
+        pthread_create(&thread, NULL, registers_anew, NULL);
+        pthread_join(thread, NULL);
+    }
+    pthread_sigmask(SIG_UNBLOCK, &alarms, NULL);
+    /* A child has what its parent has. */
+    pid_t child = fork();
+    if (child == 0) {
+        struct itimerval soon = {{0, 0}, {0, 2000}};
+        setitimer(ITIMER_REAL, &soon, NULL);
+        int is_registered = rseq((char *)area + 32, 32, 0, 0x53053053) == EINVAL;
+        _exit(is_registered && endless_sequence(area) == 1 ? 5 : 6);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child);
+    SAME(WEXITSTATUS(status), 5);
 }
 
 /* --- what the processor says --- */

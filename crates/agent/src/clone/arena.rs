@@ -11,7 +11,9 @@ use alloc::vec::Vec;
 
 /// How much memory an arena may take; the kernel gives it as it is used.
 pub const SIZE: u64 = 128 << 20;
-const HEAD: u64 = 80;
+/// The ways out.
+pub const EXITS: usize = 8;
+const HEAD: u64 = 16 * EXITS as u64;
 
 /// Ways out of the clone.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +22,9 @@ pub struct Gates {
     pub system_call: u64,
     pub wrong: u64,
     pub check: u64,
+    pub sequence: u64,
+    pub abort: u64,
+    pub saved: u64,
     pub refused: u64,
 }
 
@@ -72,7 +77,7 @@ pub struct Arena {
 
 impl Arena {
     /// Maps an arena near an address. What is known to be mapped need not be all of it.
-    pub fn map(near: u64, exits: [u64; 5], half: u64, mut known: Regions) -> Option<Self> {
+    pub fn map(near: u64, exits: [u64; EXITS], half: u64, mut known: Regions) -> Option<Self> {
         let rw = system::map_shared(SIZE as usize)?;
         let rx = loop {
             let rx = known.room(near, SIZE)?;
@@ -96,7 +101,10 @@ impl Arena {
             system_call: gate(1),
             wrong: gate(2),
             check: gate(3),
-            refused: gate(4),
+            sequence: gate(4),
+            abort: gate(5),
+            saved: gate(6),
+            refused: gate(7),
         };
         let mut head = Out { rw: rw as *mut u8, rx, length: 0 };
         for exit in exits {
@@ -140,6 +148,12 @@ impl Arena {
 
     pub fn contains(&self, address: u64) -> bool {
         (self.rx..self.rx + SIZE).contains(&address)
+    }
+
+    /// The address in here that ends in 32 bits.
+    pub fn ending_in(&self, low: u32) -> Option<u64> {
+        let address = self.rx + u64::from(low.wrapping_sub(self.rx as u32));
+        self.contains(address).then_some(address)
     }
 
     /// Whether an address is in the jumps to the agent.

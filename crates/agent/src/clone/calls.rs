@@ -5,8 +5,7 @@ use super::regions::{Region, Regions};
 use super::state::{RAX, RCX};
 use super::system::{self, EFAULT, ENOSYS, PAGE};
 use super::thread::Thread;
-use super::{engine, maps, pages, processes, program, signals, switch};
-use weft_abi::option;
+use super::{engine, maps, pages, processes, program, sequences, signals, switch};
 
 const R11: usize = 11;
 const MAP_TYPE: usize = 0xf;
@@ -27,6 +26,9 @@ const MOST_BUFFERS: u64 = 1024;
 /// What the kernel calls the end of what programs can map.
 const END_OF_ADDRESSES: u64 = 0x7fff_ffff_f000;
 const EPERM: isize = -1;
+const PR_SET_SECCOMP: u64 = 22;
+/// The last of the operations that set one; the others ask.
+const SECCOMP_SET_MODE_FILTER: u64 = 1;
 const PR_SET_TSC: u64 = 26;
 /// The length of the instruction.
 pub const LENGTH: u64 = 2;
@@ -63,14 +65,23 @@ pub fn system_call(thread: &mut Thread) {
         system::CLOSE if maps::is_memory(thread.general[7]) => maps::close(thread),
         system::ARCH_PRCTL => gs_base(thread),
         system::PRCTL => {
-            if thread.general[7] == PR_SET_TSC {
+            match thread.general[7] {
                 // It may be about to make reading it a fault, for the agent as well.
-                super::leave_counter_alone();
+                PR_SET_TSC => super::leave_counter_alone(),
+                PR_SET_SECCOMP => engine().seal(),
+                _ => {}
             }
             pass(thread)
         }
-        // A sequence that is not to be interrupted is not where the kernel would look for it.
-        system::RSEQ if engine().options & option::TAKEN_OVER == 0 => Some(ENOSYS),
+        system::SECCOMP => {
+            if thread.general[7] <= SECCOMP_SET_MODE_FILTER {
+                engine().seal();
+            }
+            pass(thread)
+        }
+        // What the kernel writes at any time cannot be compared after each block.
+        system::RSEQ if engine().is_in_step() => Some(ENOSYS),
+        system::RSEQ => sequences::register(thread),
         _ => pass(thread),
     };
     match result {

@@ -80,11 +80,11 @@ impl Out {
         self.u32(offset as u32);
     }
 
-    /// `mov dword ptr gs:[offset], 0`
-    pub fn clear_half(&mut self, offset: usize) {
+    /// `mov dword ptr gs:[offset], value`
+    pub fn set_half(&mut self, offset: usize, value: u32) {
         self.bytes(&[0x65, 0xc7, 0x04, 0x25]);
         self.u32(offset as u32);
-        self.u32(0);
+        self.u32(value);
     }
 
     /// `mov register, constant`
@@ -171,3 +171,48 @@ pub fn leave(out: &mut Out, gate: u64) {
 
 /// How long [`leave`] is.
 pub const LEAVE: usize = 21;
+
+/// Where the parts of [`arm`] lead to.
+pub struct Armed {
+    /// The address of the program's descriptor, and of the clone's.
+    pub original: u64,
+    pub descriptor: u64,
+    /// Where the sequence begins in the program.
+    pub start: u64,
+    /// The way to the agent.
+    pub gate: u64,
+}
+
+/// The beginning of a restartable sequence: where the program has told the kernel of its descriptor, the
+/// kernel is told of the clone's. Where it was told of nothing, or has forgotten, the agent is asked.
+pub fn arm(out: &mut Out, armed: &Armed) {
+    const CURRENT: u8 = super::sequences::CURRENT as u8;
+    let (rax, rcx) = (at!(kept), at!(kept) + 8);
+    out.save(RAX, rax);
+    out.save(RCX, rcx);
+    out.set_half(at!(kept_names), super::thread::kept_names(RAX, RCX));
+    out.load(RCX, at!(area));
+    out.bytes(&[0x48, 0x8b, 0x49, CURRENT]); // mov rcx, [rcx + CURRENT]
+    out.constant(RAX, armed.original.wrapping_neg());
+    out.bytes(&[0x48, 0x8d, 0x0c, 0x01]); // lea rcx, [rcx + rax]
+    out.bytes(&[0xe3, 18]); // jrcxz to the telling
+    out.constant(RAX, armed.original);
+    out.bytes(&[0x48, 0x8d, 0x0c, 0x01]); // lea rcx, [rcx + rax]
+    out.bytes(&[0xe3, 69]); // jrcxz to the asking
+    out.bytes(&[0xeb, 35]); // jmp over the telling
+    let telling = out.length;
+    out.load(RCX, at!(area));
+    out.constant(RAX, armed.descriptor);
+    out.set_half(at!(missed), 0);
+    out.bytes(&[0x48, 0x89, 0x41, CURRENT]); // mov [rcx + CURRENT], rax
+    debug_assert_eq!(out.length, telling + 35);
+    out.load(RAX, rax);
+    out.load(RCX, rcx);
+    out.set_half(at!(kept_names), 0);
+    out.bytes(&[0xeb, 18 + LEAVE as u8 + 8]); // jmp over the asking
+    debug_assert_eq!(out.length, telling + 67);
+    out.load(RAX, rax);
+    out.load(RCX, rcx);
+    leave(out, armed.gate);
+    out.u64(armed.start);
+}

@@ -6,6 +6,8 @@ use core::cell::UnsafeCell;
 use core::ptr::null_mut;
 
 const CHUNK: usize = 4 << 20;
+/// What is taken ahead when the kernel may not give more; it gives memory as it is used.
+const AHEAD: usize = 256 << 20;
 /// Sizes up to `16 << CLASSES - 1` are kept for reuse; larger ones go back to the kernel.
 const CLASSES: usize = 13;
 
@@ -18,6 +20,8 @@ struct State {
     free: [usize; CLASSES],
     /// What the kernel has given: where, and how much.
     pieces: [(usize, usize); PIECES],
+    /// Whether the kernel is not to be asked any more.
+    is_sealed: bool,
 }
 
 impl State {
@@ -35,6 +39,17 @@ impl State {
         }
         system::unmap(at, size);
     }
+
+    /// Takes room from the chunk.
+    fn take(&mut self, size: usize) -> Option<usize> {
+        let mut at = self.next.next_multiple_of(size.next_power_of_two().min(4096));
+        if at + size > self.end {
+            at = if self.is_sealed { None } else { self.map(CHUNK) }?;
+            self.end = at + CHUNK;
+        }
+        self.next = at + size;
+        Some(at)
+    }
 }
 
 /// Powers of two, from chunks that the kernel gives.
@@ -46,7 +61,24 @@ unsafe impl Sync for Heap {}
 impl Heap {
     pub const fn new() -> Self {
         let pieces = [(0, 0); PIECES];
-        Self(UnsafeCell::new(State { next: 0, end: 0, free: [0; CLASSES], pieces }))
+        Self(UnsafeCell::new(State {
+            next: 0,
+            end: 0,
+            free: [0; CLASSES],
+            pieces,
+            is_sealed: false,
+        }))
+    }
+
+    /// Takes all memory that will be needed, and asks the kernel no more.
+    pub fn seal(&self) {
+        // SAFETY: see `Sync`.
+        let state = unsafe { &mut *self.0.get() };
+        if !state.is_sealed
+            && let Some(at) = state.map(AHEAD)
+        {
+            (state.next, state.end, state.is_sealed) = (at, at + AHEAD, true);
+        }
     }
 
     /// Gives everything back, which nobody may use any more.
@@ -70,7 +102,9 @@ unsafe impl GlobalAlloc for Heap {
         let state = unsafe { &mut *self.0.get() };
         let class = class(&layout);
         if class >= CLASSES {
-            return state.map(layout.size()).map_or(null_mut(), |at| at as *mut u8);
+            let size = layout.size();
+            let at = if state.is_sealed { state.take(size) } else { state.map(size) };
+            return at.map_or(null_mut(), |at| at as *mut u8);
         }
         let free = state.free[class];
         if free != 0 {
@@ -78,15 +112,7 @@ unsafe impl GlobalAlloc for Heap {
             state.free[class] = unsafe { *(free as *const usize) };
             return free as *mut u8;
         }
-        let size = 16usize << class;
-        let mut at = state.next.next_multiple_of(size.min(4096));
-        if at + size > state.end {
-            let Some(chunk) = state.map(CHUNK) else { return null_mut() };
-            state.end = chunk + CHUNK;
-            at = chunk;
-        }
-        state.next = at + size;
-        at as *mut u8
+        state.take(16 << class).map_or(null_mut(), |at| at as *mut u8)
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
@@ -94,7 +120,9 @@ unsafe impl GlobalAlloc for Heap {
         let state = unsafe { &mut *self.0.get() };
         let class = class(&layout);
         if class >= CLASSES {
-            state.unmap(at as usize, layout.size());
+            if !state.is_sealed {
+                state.unmap(at as usize, layout.size());
+            }
             return;
         }
         // SAFETY: the piece is nobody's any more, and large enough for an address.

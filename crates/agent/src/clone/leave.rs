@@ -39,6 +39,7 @@ fn find_all(visit: &mut CloneVisit) {
     for visitor in visitors(visit) {
         let Some(mut place) = find(&engine, visitor) else { continue };
         state::put_return_address(&mut engine, &mut place.state);
+        place.state.pc = engine.out_of_sequence(place.thread, place.state.pc);
         place.describe(visitor);
     }
     visit.is_done = 1;

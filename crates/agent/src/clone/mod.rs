@@ -7,6 +7,7 @@
 
 mod arena;
 mod calls;
+mod coprocessor;
 mod emit;
 mod give_up;
 #[cfg(weft_freestanding)]
@@ -19,6 +20,7 @@ mod processes;
 mod program;
 mod regions;
 mod report;
+mod sequences;
 mod signals;
 mod sound;
 mod state;
@@ -40,9 +42,10 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 use map::{Map, Place};
 use pages::Pages;
 use regions::Regions;
+use sequences::Sequences;
 use tables::Tables;
 use thread::{Thread, left};
-use translate::{Cold, Extent, Link, Source, stub, translate};
+use translate::{Cold, Extent, Known, Link, Source, stub, translate};
 use weft_abi::{CloneControl, CloneStep, CloneThread, CloneVisit, option, turn};
 
 pub(crate) use give_up::fail;
@@ -76,6 +79,7 @@ pub struct Engine {
     map: Map,
     regions: Regions,
     pages: Pages,
+    sequences: Sequences,
     tables: Tables,
     /// Blocks of the clone that was thrown away last.
     retired: Vec<BlockInfo>,
@@ -83,6 +87,8 @@ pub struct Engine {
     is_full: bool,
     /// Whether the kernel tells the engine of signals.
     has_begun: bool,
+    /// Whether the kernel may not do what the engine asks for.
+    is_sealed: bool,
     /// The list of all threads that ever were; those that have ended can be used again.
     threads: u64,
     epoch: u64,
@@ -223,10 +229,12 @@ extern "C" fn start(visit: &mut CloneVisit) {
         map: Map::new(),
         regions: Regions::read(),
         pages: Pages::default(),
+        sequences: Sequences::default(),
         tables,
         retired: Vec::new(),
         is_full: false,
         has_begun: false,
+        is_sealed: false,
         threads: 0,
         epoch: 1,
         cache_size: start.cache_size,
@@ -241,6 +249,7 @@ extern "C" fn start(visit: &mut CloneVisit) {
         let Some(thread) = engine.thread() else { return };
         thread.actions = actions;
         thread.be(visitor);
+        engine.sequences.add_signature(visitor.signature as u32);
         visitor.record = thread.this;
     }
     // SAFETY: nobody else is here yet.
@@ -274,6 +283,7 @@ extern "C" fn dispatch(thread: &mut Thread) {
     };
     thread.epoch.store(u64::MAX, Release);
     thread.way_out = give_up::way_out(kind, exit.target);
+    let is_aborted;
     let step = {
         let mut engine = engine();
         engine.control.stats.agent_entries.fetch_add(1, Relaxed);
@@ -281,19 +291,24 @@ extern "C" fn dispatch(thread: &mut Thread) {
             left::EXIT => engine.exit(thread, &exit),
             left::INDIRECT => engine.indirect(thread, exit.target),
             left::CHECK => engine.check(thread, &exit),
+            left::SEQUENCE => engine.sequence(thread, &exit),
+            left::ABORT => engine.abort(thread, exit.target),
+            left::SAVED => engine.saved(thread, &exit),
             left::SYSTEM_CALL => {
                 engine.control.stats.system_calls.fetch_add(1, Relaxed);
                 thread.pc = exit.target;
             }
             _ => thread.pc = exit.target,
         }
+        is_aborted = engine.leave_sequence(thread);
         engine.control.stats.agent_cycles.fetch_add(cycles().saturating_sub(began), Relaxed);
-        (engine.is_in_step() && kind != left::CHECK).then_some(&engine.control.step)
+        let is_over = matches!(kind, left::EXIT | left::INDIRECT | left::SYSTEM_CALL);
+        (engine.is_in_step() && is_over).then_some(&engine.control.step)
     };
     if kind == left::REFUSED {
         give_up::refused(thread);
     }
-    if kind == left::SYSTEM_CALL {
+    if kind == left::SYSTEM_CALL && !is_aborted {
         calls::system_call(thread);
         let pc = thread.pc;
         engine().go(thread, pc);
@@ -319,7 +334,7 @@ fn wait_in_step(thread: &Thread, step: &CloneStep, is_onward: bool) {
 }
 
 /// By what a thread has left the clone.
-struct Exit {
+pub struct Exit {
     /// Where the program goes on.
     target: u64,
     /// The branch that it left by, if that can be tied to its target; and its stub.
@@ -358,6 +373,7 @@ impl Engine {
             thread.hidden_mask = 0;
             thread.altstack = [0, signals::SS_DISABLE, 0];
             thread.epoch.store(u64::MAX, Relaxed);
+            thread.unregister();
             return Some(thread);
         }
         let thread = Thread::map()?;
@@ -512,7 +528,8 @@ impl Engine {
         extent: Extent,
     ) -> Option<translate::Block> {
         let ties = !self.is_in_step();
-        translate(source, &self.map, &mut self.arenas[arena], self.tables.first(), extent, ties)
+        let known = Known { map: &self.map, sequences: &self.sequences };
+        translate(source, known, &mut self.arenas[arena], self.tables.first(), extent, ties)
     }
 
     /// Finds the code of an address, or makes it; nothing if there can be none.
@@ -522,6 +539,23 @@ impl Engine {
             return Some(*place);
         }
         self.control.stats.misses.fetch_add(1, Relaxed);
+        self.make(address)
+    }
+
+    fn make(&mut self, address: u64) -> Option<Place> {
+        // What is in a restartable sequence is translated with all of it, if it can be found so.
+        if let Some(range) = self.sequences.around(address) {
+            self.make_block(range.start, Some(range.end));
+            if let Some(place) = self.map.get(address) {
+                return Some(*place);
+            }
+        }
+        self.make_block(address, None)?;
+        self.map.get(address).copied()
+    }
+
+    /// Makes the code of an address, or of sequences up to an end; nothing if there can be none.
+    fn make_block(&mut self, address: u64, sequences_end: Option<u64>) -> Option<()> {
         let mut end = self.code_end(address)?;
         let Some(arena) = self.arena_for(address) else {
             fail("there is no room for a clone near the code");
@@ -533,11 +567,18 @@ impl Engine {
             && region.is_some_and(|region| region.is_shared || self.pages.is_restless(address));
         let is_guarded =
             is_seeing && !is_checked && region.is_some_and(|region| region.is_writable());
-        let extent = if is_checked { Extent::Checked } else { Extent::Block };
+        let extent = match sequences_end {
+            Some(end) => Extent::Sequences { end, is_checked },
+            None if is_checked => Extent::Checked,
+            None => Extent::Block,
+        };
         if is_guarded {
             self.pages.guard(&self.regions, address);
-            // A block stays in its page, so that no page is guarded in vain.
-            end = end.min((address | (system::PAGE - 1)) + 1);
+            match sequences_end {
+                Some(last) => self.pages.guard(&self.regions, last - 1),
+                // A block stays in its page, so that no page is guarded in vain.
+                None => end = end.min((address | (system::PAGE - 1)) + 1),
+            }
         }
         let before = self.arenas[arena].used();
         let mut source = Source::at(address, end);
@@ -556,6 +597,10 @@ impl Engine {
             }
             block => block?,
         };
+        // What has just been translated may be part of one.
+        if block.leads.iter().fold(false, |news, &lead| self.learn(lead) | news) {
+            return self.make(address).map(drop);
+        }
         let original = match is_checked {
             true => source.bytes[..(block.end - block.start) as usize].into(),
             false => Box::default(),
@@ -563,7 +608,8 @@ impl Engine {
         let stats = &self.control.stats;
         stats.blocks.fetch_add(1, Relaxed);
         stats.bytes.fetch_add(self.arenas[arena].used() - before, Relaxed);
-        Some(self.keep(block, arena, original))
+        self.keep(block, arena, original);
+        Some(())
     }
 
     /// Remembers where a block is and how it came about; returns its number.
@@ -583,7 +629,7 @@ impl Engine {
     }
 
     /// Keeps a block that was translated for its first address.
-    fn keep(&mut self, mut block: translate::Block, arena: usize, original: Box<[u8]>) -> Place {
+    fn keep(&mut self, mut block: translate::Block, arena: usize, original: Box<[u8]>) {
         let number = self.blocks.len() as u32;
         let (links, loops) = (mem::take(&mut block.links), mem::take(&mut block.loops));
         self.control.stats.links.fetch_add((links.len() + loops.len()) as u64, Relaxed);
@@ -610,13 +656,8 @@ impl Engine {
         if self.options & option::BLIND == 0 {
             self.pages.add(block.start, block.end, number);
         }
-        let start = block.start;
         self.add(arena, block, original);
         self.blocks[number as usize].incoming = loops;
-        match self.map.get(start) {
-            Some(place) => *place,
-            None => fail("a block was lost"),
-        }
     }
 
     fn used(&self) -> u64 {
@@ -630,11 +671,14 @@ impl Engine {
         if let Some(index) = self.arenas.iter().position(is_near) {
             return Some(index);
         }
-        let exits: [extern "C" fn(); 5] = [
+        let exits: [extern "C" fn(); arena::EXITS] = [
             switch::gate_exit,
             switch::gate_system_call,
             switch::gate_wrong,
             switch::gate_check,
+            switch::gate_sequence,
+            switch::gate_abort,
+            switch::gate_saved,
             switch::gate_refused,
         ];
         let exits = exits.map(|exit| exit as *const () as u64);
@@ -672,9 +716,18 @@ impl Engine {
 
     /// Remembers when there is no more room than for what is being done.
     fn check_room(&mut self, arena: usize) {
-        if !self.arenas[arena].has_room() || self.used() > self.cache_size {
+        let is_too_large = self.used() > self.cache_size && !self.is_sealed;
+        if !self.arenas[arena].has_room() || is_too_large {
             self.is_full = true;
         }
+    }
+
+    /// The program is about to have its system calls filtered, and with them the engine's: takes what memory
+    /// it will need, and throws nothing away any more as long as there is room.
+    pub fn seal(&mut self) {
+        self.is_sealed = true;
+        #[cfg(weft_freestanding)]
+        HEAP.seal();
     }
 
     /// Whether nobody is in what was thrown away last.
@@ -731,6 +784,7 @@ impl Engine {
         self.forget(start, end);
         self.pages.remove(start, end);
         self.regions.remove(start, end);
+        self.sequences.remove(start, end);
     }
 
     /// Forgets the blocks of a range of the program's addresses.

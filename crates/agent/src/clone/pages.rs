@@ -89,6 +89,12 @@ impl Pages {
         }
     }
 
+    /// Has the page of an address never be guarded from now on; returns its number if it is.
+    pub fn never_guard(&mut self, address: u64) -> Option<u64> {
+        self.pages.entry(address / PAGE).or_default().writes = RESTLESS + 1;
+        self.guarded(address)
+    }
+
     /// Whether a page is written to all the time.
     pub fn is_restless(&self, address: u64) -> bool {
         self.pages.get(&(address / PAGE)).is_some_and(|page| page.writes > RESTLESS)

@@ -34,6 +34,7 @@ pub extern "C" fn join(thread: &mut Thread) {
         if !core::mem::replace(&mut engine.has_begun, true) {
             Actions::take_over(thread);
         }
+        engine.learn_from(thread);
     }
     go_on(thread);
 }
@@ -81,6 +82,9 @@ pub fn clone(thread: &mut Thread, number: usize) -> Option<isize> {
     child.hidden_mask = thread.hidden_mask;
     child.pending_mask = mask;
     child.gs_base = thread.gs_base;
+    if !is_sharing && thread.is_registered() {
+        child.register(thread.area);
+    }
     let has_own_actions = is_sharing && flags & CLONE_SIGHAND == 0;
     child.actions = if has_own_actions {
         let _engine = engine();

@@ -43,6 +43,7 @@ const SA_KNOWN: u64 = SA_NOCLDSTOP
 const SIG_DFL: u64 = 0;
 const SIG_IGN: u64 = 1;
 const SIGILL: usize = 4;
+const SIGTRAP: usize = 5;
 const SIGBUS: usize = 7;
 const SIGKILL: usize = 9;
 const SIGSEGV: usize = 11;
@@ -60,6 +61,9 @@ const WATCHED: u64 = NEEDED | bit(SIGILL);
 
 /// The code of a fault at a page that is there but may not be used so.
 const SEGV_ACCERR: i32 = 2;
+/// The code of a step that the program has asked for, and the flag by which it does.
+const TRAP_TRACE: i32 = 2;
+const TRAP_FLAG: u64 = 0x100;
 /// What the kernel says when it cannot write a frame, or read one: it is nobody's, and nowhere.
 const SI_KERNEL: u64 = 0x80;
 /// What the processor says of a fault in memory.
@@ -297,7 +301,7 @@ pub fn change_mask(thread: &mut Thread) -> Option<isize> {
     let [_, _, old, _, _, _, new, how, ..] = thread.general;
     let hidden = thread.hidden_mask;
     // Before the call, which may write the old one to the same place.
-    let set = program::read::<u64>(new).map(|set| set & NEEDED);
+    let set = if new == 0 { None } else { program::read::<u64>(new).map(|set| set & NEEDED) };
     let result = calls::pass(thread)?;
     if result != 0 {
         return Some(result);
@@ -422,14 +426,24 @@ pub fn block_all() -> u64 {
 pub extern "C" fn handler(signal: usize, info: &mut [u64; 16], context: &mut Context) {
     let thread = Thread::current();
     let pc = context.rip;
+    let is_step = signal == SIGTRAP && info[1] as i32 == TRAP_TRACE;
     if image().contains(&pc) {
-        interrupted_agent(thread, signal, info, context);
+        if !is_step {
+            interrupted_agent(thread, signal, info, context);
+        }
         return;
     }
     let mut engine = locked();
     if engine.is_gate(pc) {
         drop(engine);
-        interrupted_agent(thread, signal, info, context);
+        if !is_step {
+            interrupted_agent(thread, signal, info, context);
+        }
+        return;
+    }
+    // A program that steps through itself takes one step where the clone takes several: all but the last are
+    // not its own.
+    if is_step && context.rflags & TRAP_FLAG != 0 && !state::is_between(&engine, pc) {
         return;
     }
     let mut state = State { general: context.general(), pc, stacked: None };
@@ -446,8 +460,10 @@ pub extern "C" fn handler(signal: usize, info: &mut [u64; 16], context: &mut Con
         }
     }
     let is_at_instruction = is_fault && info[2] == pc;
-    // An instruction may begin in a page that this processor could execute a moment longer.
-    let is_fetch = context.error & fault::FETCH != 0 && info[2].wrapping_sub(pc) < LONGEST;
+    // An instruction may begin in a page that this processor could execute a moment longer. And a thread may
+    // be where the kernel has sent it from a restartable sequence.
+    let is_fetch = context.error & fault::FETCH != 0
+        && (info[2].wrapping_sub(pc) < LONGEST || engine.half_of(info[2]).is_some());
     let is_retired = engine.half_of(pc).is_some() && !engine.is_current(pc);
     let is_suspect = is_fault && WATCHED & bit(signal) != 0;
     let is_broken = is_suspect && !sound::is_explained(&engine, pc, signal == SIGILL);
@@ -472,6 +488,16 @@ pub extern "C" fn handler(signal: usize, info: &mut [u64; 16], context: &mut Con
     if is_at_instruction {
         info[2] = state.pc;
     }
+    pass_on_in_clone(engine, thread, info, context);
+}
+
+/// Passes a signal on to a thread that has left the clone by it, and has the program's registers.
+fn pass_on_in_clone(
+    mut engine: Guard,
+    thread: &mut Thread,
+    info: &[u64; 16],
+    context: &mut Context,
+) {
     // SAFETY: the kernel has written the vector state there.
     if let Err(Deadly(signal)) = unsafe { pass_on(&mut engine, thread, info, context) } {
         // A child that has borrowed its parent's memory leaves that to it.
@@ -609,6 +635,13 @@ fn interrupted_agent(thread: &mut Thread, signal: usize, info: &[u64; 16], conte
                 context.rip = at(&switch::weft_copy_failed);
                 return;
             }
+            if context.rip == at(&switch::weft_resume_jump) {
+                // To an address that is none. All registers are the program's by now.
+                thread.epoch.store(u64::MAX, Release);
+                context.rip = thread.target;
+                pass_on_in_clone(engine(), thread, info, context);
+                return;
+            }
         }
         give_up::faulted(thread, Fault { signal, info, context });
     }
@@ -698,6 +731,7 @@ unsafe fn enter_handler(
     if is_beyond || action.flags & SA_RESTORER == 0 {
         return false;
     }
+    engine.put_original_in_frame(context.vectors);
     // A native frame, but for what is the engine's.
     let mut shown = *context;
     shown.vectors = vectors;

@@ -23,7 +23,13 @@ pub fn is_explained(engine: &Engine, place: u64, is_illegal: bool) -> bool {
     match kind {
         Kind::Copied => offset == 0 && is_as_made(original, place, length),
         Kind::Far | Kind::Segment => true,
-        Kind::Call | Kind::CallIndirect | Kind::Jump | Kind::Return => !is_illegal,
+        Kind::Call
+        | Kind::CallIndirect
+        | Kind::CallSegment
+        | Kind::Jump
+        | Kind::JumpSegment
+        | Kind::Return
+        | Kind::Arm => !is_illegal,
         Kind::Branch
         | Kind::Loop
         | Kind::SystemCall

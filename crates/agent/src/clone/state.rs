@@ -1,6 +1,6 @@
 //! From a place in the clone to the state that the program would have natively.
 
-use super::emit::{ENTRY, SAVE};
+use super::emit::{ENTRY, LEAVE, SAVE};
 use super::thread::Thread;
 use super::translate::{Cold, INDIRECT_ADDRESS, Kind, stub, thunk};
 use super::{BlockInfo, Engine, pages};
@@ -53,9 +53,12 @@ pub fn piece_at(engine: &Engine, place: u64) -> Option<(u64, Cold)> {
     engine.half_of(place)?.0.piece(place)
 }
 
-/// The block that holds a place in the clone.
+/// The block that holds a place in the clone, if that is in one.
 pub fn block_at(engine: &Engine, place: u64) -> Option<&BlockInfo> {
     let (half, blocks) = engine.half_of(place)?;
+    if half.piece(place).is_some() {
+        return None;
+    }
     let position = half.blocks.partition_point(|&number| blocks[number as usize].code <= place);
     let &number = half.blocks.get(position.checked_sub(1)?)?;
     blocks.get(number as usize)
@@ -72,6 +75,20 @@ pub fn lengths(block: &BlockInfo) -> (u64, u64) {
     records.fold((0, 0), |(original, copy), record| {
         (original + u64::from(kind_and_length(record).1), copy + u64::from(record[1]))
     })
+}
+
+/// Whether a place in the clone is between two instructions of the program, and not on the way from one to
+/// the other.
+pub fn is_between(engine: &Engine, pc: u64) -> bool {
+    let Some(block) = block_at(engine, pc) else { return false };
+    let (_, _, offset, length, _) = locate(block, pc);
+    offset == 0 && length != 0
+}
+
+/// The instruction of the program that an instruction of the clone is for, if it is one.
+pub fn original(engine: &Engine, pc: u64) -> Option<u64> {
+    let (original, _, _, length, _) = locate(block_at(engine, pc)?, pc);
+    (length != 0).then_some(original)
 }
 
 /// The original address of a place in a block, and what is done there: kind, how far into it, and how
@@ -131,6 +148,14 @@ fn hot(thread: &Thread, state: &mut State, block: &BlockInfo) {
                 state.pc = original + u64::from(length);
             }
         }
+        Kind::Arm => {
+            if offset >= SAVE {
+                state.general[RAX] = thread.kept[0];
+            }
+            if offset >= 2 * SAVE {
+                state.general[RCX] = thread.kept[1];
+            }
+        }
         Kind::Return => {
             if offset > SAVE {
                 if offset >= 33 {
@@ -144,6 +169,8 @@ fn hot(thread: &Thread, state: &mut State, block: &BlockInfo) {
         }
         Kind::Jump => spilled(thread, state, offset, copied - 10),
         Kind::CallIndirect => spilled(thread, state, offset, copied - 5),
+        Kind::JumpSegment => spilled_for_segment(thread, state, offset, copied - 10),
+        Kind::CallSegment => spilled_for_segment(thread, state, offset, copied - 5),
         Kind::SystemCall | Kind::Refused => {
             if offset > SAVE {
                 state.general[RCX] = thread.rcx;
@@ -159,6 +186,16 @@ fn spilled(thread: &Thread, state: &mut State, offset: u8, end: u8) {
         state.general[RCX] = thread.rcx;
     }
     if offset > end {
+        state.general[RAX] = thread.rax;
+    }
+}
+
+/// The same where `rax` is used, too, and given back before it is saved.
+fn spilled_for_segment(thread: &Thread, state: &mut State, offset: u8, end: u8) {
+    spilled(thread, state, offset, end);
+    let saved = end - SAVE;
+    // Behind the load of it, up to where it is given back.
+    if (saved - SAVE - 4..=saved - SAVE).contains(&offset) {
         state.general[RAX] = thread.rax;
     }
 }
@@ -204,6 +241,15 @@ fn cold(thread: &Thread, state: &mut State, start: u64, kind: Cold) {
                 state.general[RCX] = thread.rcx;
                 state.general[RAX] = thread.rax;
             }
+            Cold::Abort => {
+                if offset > SAVE {
+                    state.general[RCX] = thread.rcx;
+                }
+                thread.give_kept(&mut state.general);
+                state.pc = ((start + LEAVE as u64) as *const u64).read_unaligned();
+            }
+            // Nobody is there.
+            Cold::Data => {}
             Cold::Entry => {
                 let address = (*((start + 2) as *const u64)).wrapping_neg();
                 entry(thread, state, offset, address);

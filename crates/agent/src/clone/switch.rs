@@ -48,6 +48,21 @@ gate!(
     left::CHECK
 );
 gate!(
+    /// From the start of a restartable sequence: `rcx` points to its address.
+    gate_sequence,
+    left::SEQUENCE
+);
+gate!(
+    /// From a restartable sequence, by the kernel: `rcx` points to where the program goes on.
+    gate_abort,
+    left::ABORT
+);
+gate!(
+    /// From behind an instruction that has saved the state of the x87: `rcx` points to its address.
+    gate_saved,
+    left::SAVED
+);
+gate!(
     /// From an instruction that cannot be translated: `rcx` points to its address.
     gate_refused,
     left::REFUSED
@@ -175,7 +190,8 @@ extern "C" fn save() {
 unsafe extern "C" {
     /// Where [`gate_missing`] leaves the clone.
     pub static weft_missing_out: u8;
-    /// Behind the last instruction of [`resume`].
+    /// The last instruction of [`resume`], and what is behind it.
+    pub static weft_resume_jump: u8;
     pub static weft_resume_end: u8;
     /// The first instruction of [`call`] from where it can be abandoned, and its `syscall`.
     pub static weft_call_begin: u8;
@@ -237,6 +253,9 @@ pub extern "C" fn resume() {
         "mov r14, gs:[{g} + 0x70]",
         "mov r15, gs:[{g} + 0x78]",
         "mov rsp, gs:[{g} + 0x20]",
+        ".globl weft_resume_jump",
+        ".hidden weft_resume_jump",
+        "weft_resume_jump:",
         "jmp qword ptr gs:[{target}]",
         ".globl weft_resume_end",
         ".hidden weft_resume_end",

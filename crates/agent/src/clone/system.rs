@@ -37,7 +37,7 @@ pub const OPENAT: usize = 257;
 pub const PREADV: usize = 295;
 pub const RT_TGSIGQUEUEINFO: usize = 297;
 pub const PROCESS_VM_READV: usize = 310;
-pub const PROCESS_VM_WRITEV: usize = 311;
+pub const SECCOMP: usize = 317;
 pub const EXECVEAT: usize = 322;
 pub const PKEY_MPROTECT: usize = 329;
 pub const RSEQ: usize = 334;
@@ -59,6 +59,7 @@ pub const MREMAP_MAYMOVE: usize = 1;
 pub const MREMAP_FIXED: usize = 2;
 
 pub const ARCH_SET_GS: usize = 0x1001;
+pub const ARCH_GET_FS: usize = 0x1003;
 pub const ARCH_GET_GS: usize = 0x1004;
 
 pub const EFAULT: isize = -14;

@@ -1,6 +1,6 @@
 //! What the engine keeps of a thread. The clone reaches it through `gs`.
 
-use super::{signals, system};
+use super::{sequences, signals, system};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 use weft_abi::CloneThread;
 
@@ -18,8 +18,19 @@ pub mod left {
     pub const SYSTEM_CALL: u32 = 2;
     /// The start of a block whose original may have changed.
     pub const CHECK: u32 = 3;
+    /// The start of a restartable sequence that the kernel has not been told of.
+    pub const SEQUENCE: u32 = 4;
+    /// A restartable sequence that was interrupted.
+    pub const ABORT: u32 = 5;
+    /// Something that has saved where the x87's last instruction was.
+    pub const SAVED: u32 = 6;
     /// An instruction that cannot be translated.
-    pub const REFUSED: u32 = 4;
+    pub const REFUSED: u32 = 7;
+}
+
+/// What is in [`Thread::kept`] while it is there.
+pub const fn kept_names(first: u8, second: u8) -> u32 {
+    1 << 8 | (second as u32) << 4 | first as u32
 }
 
 /// Where registers are kept for a moment by code in the clone.
@@ -36,6 +47,15 @@ pub struct Thread {
     pub far: u64,
     /// One more.
     pub far_too: u64,
+    /// Where it is told the kernel which restartable sequence the thread is in: of the program's, or
+    /// `no_area`.
+    pub area: u64,
+    /// Two registers, while a sequence uses them for something else.
+    pub kept: [u64; 2],
+    /// Which they are: see [`kept_names`].
+    pub kept_names: u32,
+    /// How often in a row a sequence has begun that the kernel was not told of.
+    pub missed: u32,
     /// Where the second table for indirect branches is.
     pub second: u64,
     /// Where in the clone to go on.
@@ -91,6 +111,8 @@ pub struct Thread {
     pub is_leaving: AtomicU32,
     /// Whether it cannot go on.
     pub is_failing: u32,
+    /// In place of an area for a thread that has registered none.
+    no_area: [u64; 2],
 }
 
 const HEAD: usize = 4096;
@@ -115,6 +137,7 @@ impl Thread {
         thread.this = at as u64;
         thread.stack = (at + HEAD + STACK) as u64;
         thread.altstack = [0, signals::SS_DISABLE, 0];
+        thread.unregister();
         Some(thread)
     }
 
@@ -132,6 +155,46 @@ impl Thread {
         self.gs_base = visitor.gs_base;
         self.hidden_mask = visitor.mask & signals::NEEDED;
         self.pending_mask = visitor.mask & !signals::NEEDED;
+        if visitor.area != 0 {
+            self.register(visitor.area);
+        }
+    }
+
+    /// Has an area for restartable sequences.
+    pub fn register(&mut self, area: u64) {
+        self.area = area;
+    }
+
+    /// Has none.
+    pub fn unregister(&mut self) {
+        // Neither nothing nor a descriptor.
+        self.no_area = [1; 2];
+        self.area = self.no_area.as_ptr() as u64;
+    }
+
+    /// Whether it has one.
+    pub fn is_registered(&self) -> bool {
+        self.area != self.no_area.as_ptr() as u64
+    }
+
+    /// The descriptor of the sequence that it is in, or has been; 0 if there is none.
+    pub fn sequence(&self) -> u64 {
+        // SAFETY: the kernel writes to it at any time, so it has to be there.
+        unsafe { ((self.area + sequences::CURRENT) as *const u64).read_volatile() }
+    }
+
+    /// Has the kernel forget of it.
+    pub fn forget_sequence(&self) {
+        // SAFETY: as above.
+        unsafe { ((self.area + sequences::CURRENT) as *mut u64).write_volatile(0) }
+    }
+
+    /// Gives the registers back that a sequence has been using.
+    pub fn give_kept(&self, general: &mut [u64; 16]) {
+        if self.kept_names != 0 {
+            general[self.kept_names as usize & 15] = self.kept[0];
+            general[self.kept_names as usize >> 4 & 15] = self.kept[1];
+        }
     }
 
     /// The stack for the kernel's frames: where it is, and how large.

@@ -4,15 +4,23 @@
 //! come back to it; it ends where nothing falls through, where the next instruction has been
 //! translated already, or when it is long enough.
 
+mod segment;
+mod sequence;
+
 use super::arena::Arena;
+use super::coprocessor::is_saving;
 use super::emit::{self, Out, RAX, RCX};
 use super::map::Map;
-use super::thread::at;
+use super::sequences::{Descriptor, Lead, Sequence, Sequences};
+use super::thread::{at, kept_names};
 use alloc::vec::Vec;
 use iced_x86::{
     Code, Decoder, DecoderOptions, Encoder, FlowControl, Instruction, InstructionInfoFactory,
     Register,
 };
+
+use segment::{names_gs_base, names_gs_silently, uses_gs};
+use sequence::lead;
 
 /// The most instructions of a block.
 const LONGEST: usize = 96;
@@ -49,11 +57,16 @@ pub enum Kind {
     Segment,
     /// Cannot be translated: the program goes on natively.
     Refused,
+    /// The same for an indirect jump and an indirect call, which use both registers anyway.
+    JumpSegment,
+    CallSegment,
+    /// Not of the program's: the beginning of a restartable sequence. *Insert*.
+    Arm,
 }
 
 impl Kind {
     pub fn from_number(number: u8) -> Self {
-        const ALL: [Kind; 13] = [
+        const ALL: [Kind; 16] = [
             Kind::Copied,
             Kind::Far,
             Kind::Branch,
@@ -67,6 +80,9 @@ impl Kind {
             Kind::Onward,
             Kind::Segment,
             Kind::Refused,
+            Kind::JumpSegment,
+            Kind::CallSegment,
+            Kind::Arm,
         ];
         ALL[(number as usize).min(ALL.len() - 1)]
     }
@@ -84,6 +100,10 @@ pub enum Cold {
     CallIndirectThunk,
     /// The way in for indirect branches to a block that has none of its own.
     Entry,
+    /// Leaves the clone from a restartable sequence, where the kernel has sent the thread.
+    Abort,
+    /// What the kernel reads of one.
+    Data,
 }
 
 /// Where the parts of a stub are.
@@ -142,6 +162,8 @@ pub struct Block {
     pub links: Vec<Link>,
     /// Branches that were tied to this one.
     pub loops: Vec<Link>,
+    /// What may be descriptors of restartable sequences.
+    pub leads: Vec<Lead>,
 }
 
 /// Where the program's bytes are, and what they are.
@@ -161,7 +183,7 @@ impl Source<'_> {
 }
 
 struct Translator<'a> {
-    map: &'a Map,
+    known: Known<'a>,
     arena: &'a mut Arena,
     out: Out,
     block: Block,
@@ -173,6 +195,12 @@ struct Translator<'a> {
     ties: bool,
     /// Whether this is the jump at a block's end.
     is_at_end: bool,
+    /// Branches to what comes later in the same sequences.
+    forward: Vec<Link>,
+    /// Descriptors that have no length yet, and where their sequences end.
+    armed: Vec<(u64, u64)>,
+    /// Where the copy of the last instruction ends.
+    end: u64,
 }
 
 /// How much to translate at once.
@@ -185,12 +213,27 @@ pub enum Extent {
     /// Up to a branch, or to something that may change what follows; the block asks each time whether its
     /// original is what it was.
     Checked,
+    /// Restartable sequences that overlap, all of them up to where they end.
+    Sequences { end: u64, is_checked: bool },
+}
+
+impl Extent {
+    fn is_checked(self) -> bool {
+        matches!(self, Self::Checked | Self::Sequences { is_checked: true, .. })
+    }
+}
+
+/// What is known of the program.
+#[derive(Clone, Copy)]
+pub struct Known<'a> {
+    pub map: &'a Map,
+    pub sequences: &'a Sequences,
 }
 
 /// Translates the code at an address; nothing if there is no whole instruction.
 pub fn translate(
     source: &Source<'_>,
-    map: &Map,
+    known: Known<'_>,
     arena: &mut Arena,
     table: u32,
     extent: Extent,
@@ -199,7 +242,7 @@ pub fn translate(
     let out = arena.hot();
     let code = out.here();
     let mut translator = Translator {
-        map,
+        known,
         arena,
         out,
         block: Block { start: source.address, code, ..Block::default() },
@@ -209,6 +252,9 @@ pub fn translate(
         // What comes after is not to be tied to something that is thrown away.
         ties: ties && extent != Extent::Single,
         is_at_end: false,
+        forward: Vec::new(),
+        armed: Vec::new(),
+        end: 0,
     };
     translator.run(source)?;
     let Translator { out, block, arena, .. } = translator;
@@ -223,14 +269,18 @@ impl Translator<'_> {
         let mut instruction = Instruction::default();
         let mut address = source.address;
         self.block.starts.push(Start { address, body: self.out.here(), entry: 0 });
-        if self.extent == Extent::Checked {
+        if self.extent.is_checked() {
             let before = self.out.here();
             emit::leave(&mut self.out, self.arena.gates().check);
             self.out.u64(address);
             // As far as the program's state goes, it is a system call that was not made yet.
             self.record(Kind::SystemCall, 0, before);
         }
-        let most = if single { 1 } else { LONGEST };
+        let most = match self.extent {
+            Extent::Single => 1,
+            Extent::Sequences { .. } => usize::MAX,
+            Extent::Block | Extent::Checked => LONGEST,
+        };
         let mut number = 0;
         loop {
             // What is known as code of its own must not be a jump to itself.
@@ -238,7 +288,15 @@ impl Translator<'_> {
             if number >= most && (single || !is_start) {
                 break;
             }
-            if number > 0 && !is_start && self.ties && self.map.get(address).is_some() {
+            if self.is_beyond(address, number) {
+                break;
+            }
+            if number > 0
+                && !is_start
+                && self.ties
+                && !self.is_in_sequences(address)
+                && self.known.map.get(address).is_some()
+            {
                 break;
             }
             if !decoder.can_decode() {
@@ -265,16 +323,35 @@ impl Translator<'_> {
                     self.out.bytes(&[0x0f, 0x0b]);
                 }
                 self.record(Kind::Copied, 1, before);
-                self.block.end = address + 1;
+                address += 1;
+                self.block.end = address;
+                self.end = self.out.here();
+                if self.is_in_sequences(address) {
+                    decoder.set_ip(address);
+                    let _ = decoder.set_position(offset + 1);
+                    number += 1;
+                    continue;
+                }
+                self.finish();
                 return Some(());
             }
             self.places.push((address, self.out.here()));
+            self.arm_all(address);
+            let is_keeping = self.keep_registers(&instruction);
             let displacement = decoder.get_constant_offsets(&instruction).displacement_offset();
             let rest = &source.bytes[offset..];
+            if let Some(lead) = lead(&instruction) {
+                self.block.leads.push(lead);
+            }
             let goes_on = self.instruction(&instruction, rest, displacement);
             address = instruction.next_ip();
             self.block.end = address;
-            if !goes_on {
+            if goes_on && is_keeping {
+                self.forget_registers();
+            }
+            self.end = self.out.here();
+            if !goes_on && !self.is_in_sequences(address) {
+                self.finish();
                 return Some(());
             }
             if self.extent == Extent::Checked && may_change_code(&instruction) {
@@ -289,6 +366,7 @@ impl Translator<'_> {
         self.is_at_end = true;
         self.branch(&[0xe9], address);
         self.record(Kind::Onward, 0, before);
+        self.finish();
         Some(())
     }
 
@@ -310,13 +388,18 @@ impl Translator<'_> {
         let next = instruction.next_ip();
         match instruction.flow_control() {
             FlowControl::Next | FlowControl::Interrupt | FlowControl::Exception => {
-                match self.plain(instruction, rest, displacement) {
-                    Some(kind) => {
-                        self.record(kind, length, before);
-                        true
-                    }
-                    None => self.refuse(instruction),
+                let Some(kind) = self.plain(instruction, rest, displacement) else {
+                    return self.refuse(instruction);
+                };
+                self.record(kind, length, before);
+                if is_saving(instruction.code()) && !self.is_in_sequences(instruction.ip()) {
+                    let before = self.out.here();
+                    emit::leave(&mut self.out, self.arena.gates().saved);
+                    self.out.u64(instruction.ip());
+                    // As far as the program's state goes, it is a system call that was not made yet.
+                    self.record(Kind::SystemCall, 0, before);
                 }
+                true
             }
             FlowControl::ConditionalBranch if is_loop(instruction.code()) => {
                 // The same, to a jump of two: it reaches only 127 bytes.
@@ -379,7 +462,8 @@ impl Translator<'_> {
                 self.load_target(instruction, bytes);
                 self.out.save(RAX, at!(rax));
                 emit::through_table(&mut self.out, self.table);
-                self.record(Kind::Jump, length, before);
+                let kind = if uses_gs(instruction) { Kind::JumpSegment } else { Kind::Jump };
+                self.record(kind, length, before);
                 false
             }
             FlowControl::IndirectCall if is_near_indirect(instruction) => {
@@ -391,10 +475,12 @@ impl Translator<'_> {
                 emit::through_table(&mut thunk, self.table);
                 self.out.byte(0xe8);
                 self.out.distance(thunk.rx);
-                self.record(Kind::CallIndirect, length, before);
+                let by_gs = uses_gs(instruction);
+                let kind = if by_gs { Kind::CallSegment } else { Kind::CallIndirect };
+                self.record(kind, length, before);
                 self.come_back(next)
             }
-            // Far transfers, returns from interrupts, and near ones through `gs`: where they go is not known.
+            // Far transfers and returns from interrupts: where they go is not known.
             _ => self.refuse(instruction),
         }
     }
@@ -445,6 +531,19 @@ impl Translator<'_> {
     fn branch_unaligned(&mut self, opcode: &[u8], target: u64) {
         self.out.bytes(opcode);
         let site = self.out.here();
+        if self.is_in_sequences(target) {
+            match self.inside(target) {
+                Some(body) => {
+                    self.block.loops.push(Link { site, target });
+                    self.out.distance(body);
+                }
+                None => {
+                    self.forward.push(Link { site, target });
+                    self.out.u32(0);
+                }
+            }
+            return;
+        }
         if !self.ties {
             let stub = stub_for(self.arena, target, 0);
             if self.is_at_end {
@@ -455,7 +554,7 @@ impl Translator<'_> {
             return;
         }
         let link = Link { site, target };
-        let known = self.map.get(target).map(|place| place.body);
+        let known = self.known.map.get(target).map(|place| place.body);
         if let Some(body) = self.inside(target) {
             self.block.loops.push(link);
             self.out.distance(body);
@@ -486,10 +585,10 @@ impl Translator<'_> {
         displacement: usize,
     ) -> Option<Kind> {
         let bytes = &rest[..instruction.len()];
-        if reaches_gs(instruction) || names_gs_base(instruction.code()) {
+        if uses_gs(instruction) || names_gs_base(instruction.code()) {
             return self.by_gs(instruction);
         }
-        if loads_gs(instruction) {
+        if names_gs_silently(instruction) || loads_gs(instruction) {
             return None;
         }
         if !instruction.is_ip_rel_memory_operand() {
@@ -523,65 +622,11 @@ impl Translator<'_> {
         Some(Kind::Far)
     }
 
-    /// An instruction that uses the program's own `gs`, which is kept for it.
-    fn by_gs(&mut self, instruction: &Instruction) -> Option<Kind> {
-        let register = instruction.op0_register().number() as u8;
-        match instruction.code() {
-            Code::Rdgsbase_r64 => self.out.load(register, at!(gs_base)),
-            Code::Wrgsbase_r64 => self.out.save(register, at!(gs_base)),
-            Code::Rdgsbase_r32 => self.out.load_half(register, at!(gs_base)),
-            Code::Wrgsbase_r32 => {
-                self.out.save_half(register, at!(gs_base));
-                self.out.clear_half(at!(gs_base) + 4);
-            }
-            _ => return self.through_gs(instruction),
-        }
-        Some(Kind::Copied)
-    }
-
-    fn through_gs(&mut self, instruction: &Instruction) -> Option<Kind> {
-        let is_written_out = (0..instruction.op_count())
-            .any(|operand| instruction.op_kind(operand) == iced_x86::OpKind::Memory);
-        let place = free_register(instruction, None);
-        let base = free_register(instruction, Some(place));
-        let mut address = *instruction;
-        address.set_code(Code::Lea_r64_m);
-        address.set_op0_kind(iced_x86::OpKind::Register);
-        address.set_op0_register(NAMES[place as usize]);
-        address.set_op1_kind(iced_x86::OpKind::Memory);
-        address.set_segment_prefix(Register::None);
-        let mut changed = *instruction;
-        changed.set_code(with_registers(instruction.code()));
-        changed.set_segment_prefix(Register::None);
-        point_to(&mut changed, place);
-        // What names its memory only silently, or many places at once, cannot be written anew.
-        if !is_written_out || instruction.is_vsib() {
-            return None;
-        }
-        let operation = encoded(&changed)?;
-        let has_registers = instruction.memory_base() != Register::None
-            || instruction.memory_index() != Register::None;
-        let is_relative = instruction.is_ip_rel_memory_operand();
-        let lea = if has_registers && !is_relative { encoded(&address)? } else { Vec::new() };
-        self.out.save(place, at!(far));
-        self.out.save(base, at!(far_too));
-        if is_relative {
-            self.out.constant(place, instruction.ip_rel_memory_address());
-        } else if has_registers {
-            self.out.bytes(&lea);
-        } else {
-            self.out.constant(place, instruction.memory_displacement64());
-        }
-        self.out.load(base, at!(gs_base));
-        self.out.bytes(&[0x48, 0x8d, 0x04 | place << 3, base << 3 | place]); // lea place, [place + base]
-        self.out.bytes(&operation);
-        self.out.load(place, at!(far));
-        self.out.load(base, at!(far_too));
-        Some(Kind::Segment)
-    }
-
     /// Loads what an indirect branch reads into `rcx`.
     fn load_target(&mut self, instruction: &Instruction, bytes: &[u8]) {
+        if uses_gs(instruction) {
+            return self.load_target_by_gs(instruction);
+        }
         if instruction.is_ip_rel_memory_operand() {
             let address = instruction.ip_rel_memory_address();
             // mov rcx, [rip + distance], where that reaches.
@@ -600,7 +645,7 @@ impl Translator<'_> {
             bytes[at],
             0x26 | 0x2e | 0x36 | 0x3e | 0x64 | 0x65 | 0x66 | 0x67 | 0xf2 | 0xf3
         ) {
-            if matches!(bytes[at], 0x64 | 0x65 | 0x67) {
+            if matches!(bytes[at], 0x64 | 0x67) {
                 self.out.byte(bytes[at]);
             }
             at += 1;
@@ -696,36 +741,6 @@ fn point_to(instruction: &mut Instruction, register: u8) {
     instruction.set_memory_displ_size(0);
 }
 
-/// The form of an instruction whose memory can be where a register points: those that hold the whole of an
-/// address have another.
-fn with_registers(code: Code) -> Code {
-    match code {
-        Code::Mov_AL_moffs8 => Code::Mov_r8_rm8,
-        Code::Mov_AX_moffs16 => Code::Mov_r16_rm16,
-        Code::Mov_EAX_moffs32 => Code::Mov_r32_rm32,
-        Code::Mov_RAX_moffs64 => Code::Mov_r64_rm64,
-        Code::Mov_moffs8_AL => Code::Mov_rm8_r8,
-        Code::Mov_moffs16_AX => Code::Mov_rm16_r16,
-        Code::Mov_moffs32_EAX => Code::Mov_rm32_r32,
-        Code::Mov_moffs64_RAX => Code::Mov_rm64_r64,
-        _ => code,
-    }
-}
-
-fn names_gs_base(code: Code) -> bool {
-    matches!(
-        code,
-        Code::Rdgsbase_r32 | Code::Rdgsbase_r64 | Code::Wrgsbase_r32 | Code::Wrgsbase_r64
-    )
-}
-
-/// Whether an instruction uses memory by `gs`: many a prefix means nothing.
-fn reaches_gs(instruction: &Instruction) -> bool {
-    let by_gs = |memory: &iced_x86::UsedMemory| memory.segment() == Register::GS;
-    instruction.segment_prefix() == Register::GS
-        && InstructionInfoFactory::new().info(instruction).used_memory().iter().any(by_gs)
-}
-
 /// Whether an instruction gives `gs` another segment, and with it another base.
 fn loads_gs(instruction: &Instruction) -> bool {
     use iced_x86::Mnemonic::{Lgs, Mov, Pop};
@@ -776,7 +791,5 @@ fn is_near_return(code: Code) -> bool {
 
 /// Whether where an indirect branch goes can be loaded: not by the program's own `gs`.
 fn is_near_indirect(instruction: &Instruction) -> bool {
-    let by_gs = instruction.segment_prefix() == Register::GS
-        && instruction.op0_kind() == iced_x86::OpKind::Memory;
-    matches!(instruction.code(), Code::Jmp_rm64 | Code::Call_rm64) && !by_gs
+    matches!(instruction.code(), Code::Jmp_rm64 | Code::Call_rm64)
 }

@@ -47,9 +47,9 @@ impl Family {
     }
 
     /// Brings the engine into a process that is stopped; see [`bring_in`].
-    pub fn bring_in(self: &Arc<Self>, stopped: &mut Stopped, has_begun: bool) -> Result<()> {
+    pub fn bring_in(self: &Arc<Self>, stopped: &mut Stopped) -> Result<()> {
         let pid = stopped.pid();
-        let presence = Arc::new(bring_in(stopped, &self.options, has_begun)?);
+        let presence = Arc::new(bring_in(stopped, &self.options)?);
         presence.put_reports_into(&self.folder);
         self.members().push((pid, presence.clone()));
         let family = Arc::downgrade(self);
@@ -230,7 +230,7 @@ fn settle_and_bring_in(family: &Arc<Family>, pid: Tid) {
     match leave_exec(pid) {
         Ok(Some(registers)) => {
             let mut stopped = Stopped::adopt(pid, registers);
-            let _ = family.bring_in(&mut stopped, false);
+            let _ = family.bring_in(&mut stopped);
             stopped.release();
         }
         _ => drop(ptrace::detach(pid)),

@@ -106,12 +106,8 @@ pub fn is_control(mapping: &proc::Mapping) -> bool {
 }
 
 /// Brings the engine into a process, and has all its threads go on in the clone. They must all be stopped,
-/// and do so when they are let go. `has_begun` says that the program has executed instructions of its own.
-pub fn bring_in(
-    stopped: &mut Stopped,
-    options: &CloneOptions,
-    has_begun: bool,
-) -> Result<Presence> {
+/// and do so when they are let go.
+pub fn bring_in(stopped: &mut Stopped, options: &CloneOptions) -> Result<Presence> {
     let pid = stopped.pid();
     let image = image()?;
     let maps = proc::maps(pid)?;
@@ -155,7 +151,7 @@ pub fn bring_in(
             control: control.0,
             image: [base.0, control.0],
             cache_size: options.cache_size,
-            options: flags(options, has_begun),
+            options: flags(options),
         };
         let threads = begin(stopped, &room, &desk, &presence, start)?;
         Ok((presence, join, threads))
@@ -179,11 +175,10 @@ pub fn bring_in(
     Ok(presence)
 }
 
-fn flags(options: &CloneOptions, has_begun: bool) -> u64 {
+fn flags(options: &CloneOptions) -> u64 {
     let flag = |is_set: bool, flag: u64| if is_set { flag } else { 0 };
     flag(!options.sees_changes, option::BLIND)
         | flag(!options.follows, option::STAY)
-        | flag(has_begun, option::TAKEN_OVER)
         | flag(options.in_step, option::IN_STEP)
 }
 

@@ -67,7 +67,7 @@ impl Cloned {
         let started = hold.run(move |stopped| {
             let (mut child, held) = launch::launch(launch)?;
             *stopped = held;
-            match kin.bring_in(stopped, false) {
+            match kin.bring_in(stopped) {
                 Ok(()) => Ok(child),
                 Err(error) => {
                     // It has not run a single instruction: as good as never started.
@@ -121,7 +121,7 @@ impl Cloned {
         Worker::<Stopped>::new().run(move |stopped| {
             *stopped = release::stop(pid)?;
             refuse_others(pid)?;
-            let outcome = kin.bring_in(stopped, true);
+            let outcome = kin.bring_in(stopped);
             stopped.release();
             outcome
         })?;

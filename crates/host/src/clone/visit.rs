@@ -4,7 +4,7 @@ use crate::agent::{away_trip, check_outcomes, permitted_traveller};
 use crate::arch::{Registers, Step, VectorState};
 use crate::proc::Tid;
 use crate::room::{PAGE, Room};
-use crate::stopped::{Stopped, outside_rseq};
+use crate::stopped::Stopped;
 use crate::{Result, TargetAddr, memory, ptrace};
 use weft_abi::{CloneRegisters, CloneStart, CloneThread, CloneVisit};
 
@@ -84,15 +84,14 @@ impl Desk {
 /// What all stopped threads have, for the engine.
 pub fn describe(stopped: &Stopped) -> Result<Vec<(Tid, CloneThread)>> {
     let threads = stopped.threads().iter();
-    threads
-        .map(|(&tid, &registers)| Ok((tid, describe_one(stopped.pid(), tid, registers)?)))
-        .collect()
+    threads.map(|(&tid, &registers)| Ok((tid, describe_one(tid, registers)?))).collect()
 }
 
-fn describe_one(pid: Tid, tid: Tid, registers: Registers) -> Result<CloneThread> {
+fn describe_one(tid: Tid, registers: Registers) -> Result<CloneThread> {
     let failed = |e: std::io::Error| ptrace::failed("read", tid, &e);
-    let g = outside_rseq(pid, tid, registers).settled().0;
+    let g = registers.settled().0;
     let raw = ptrace::vector_state(tid).map_err(failed)?;
+    let area = ptrace::rseq_area(tid);
     Ok(CloneThread {
         registers: CloneRegisters {
             general: [
@@ -104,6 +103,8 @@ fn describe_one(pid: Tid, tid: Tid, registers: Registers) -> Result<CloneThread>
         },
         gs_base: g.gs_base,
         mask: ptrace::signal_mask(tid).map_err(failed)?,
+        area: area.map_or(0, |(area, _)| area.0),
+        signature: area.map_or(0, |(_, signature)| signature.into()),
         vectors: VectorState { raw }.xmm(),
         ..CloneThread::default()
     })

@@ -8,7 +8,7 @@ use super::weaver::Weaver;
 use super::woven::{Active, Piece, ProbeId};
 use crate::arch::Registers;
 use crate::proc::{self, Tid};
-use crate::stopped::{Stopped, outside_rseq};
+use crate::stopped::Stopped;
 use crate::{Error, ErrorKind, Result, TargetAddr, memory};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -562,9 +562,8 @@ fn slept_in(held: &Stopped, changes: &Changes) -> Vec<usize> {
 
 /// Moves threads that stand in the middle of code that was just overwritten to its copy.
 fn move_threads(stopped: &mut Stopped, changes: &Changes) -> Result<()> {
-    let pid = stopped.pid();
     let threads: Vec<_> = stopped.threads().iter().map(|(&tid, &r)| (tid, r)).collect();
-    for (tid, registers) in threads {
+    for (tid, mut registers) in threads {
         let at = registers.instruction().0;
         let Some((_, piece)) = changes.window_before(at) else { continue };
         let call = registers.call();
@@ -573,10 +572,7 @@ fn move_threads(stopped: &mut Stopped, changes: &Changes) -> Result<()> {
             continue;
         }
         let Some(moved) = piece.moved.iter().find(|moved| moved.original == at) else { continue };
-        let mut registers = outside_rseq(pid, tid, registers);
-        if registers.instruction().0 == at {
-            registers.0.rip = moved.before;
-        }
+        registers.0.rip = moved.before;
         stopped.redirect(tid, registers)?;
     }
     Ok(())
