@@ -2,13 +2,17 @@
 
     python benchmarks/budget.py [--seconds N]
 
-Each of three programs does the same piece of work again and again, on a processor of its own; weft
-has another, as the budget is about the program's time and not about weft's. In turns of a quarter
-of the seconds, weft counts the calls of a hot function within the budget, or is not there. Printed
-is how much longer a piece takes when it is: on average, which nothing that weft does can hide from,
-with its standard error, and by the medians, which a neighbour's busy moment does not change. And
-whether the intervals that weft reports hold the true number, which is known from counting without a
-budget.
+Each of three programs does the same short piece of work again and again, on a processor of its own;
+weft has another, as the budget is about the program's time and not about weft's. In turns of a
+quarter of the seconds, weft counts the calls of a hot function within the budget, or is not there.
+
+Between the moments in which weft measures, the code of the program is what it was, byte by byte. So
+what is lost is lost in pieces with such a moment, and a piece is compared with those right before
+and after it: how much longer it took than the middle one of them, on average, and how much more of
+that there is with weft than without. That does not depend on how fast the machine was a minute ago,
+which on shared machines changes by far more than a percent; the average of all pieces is printed
+beside it. And whether the intervals that weft reports hold the true number, which is known from
+counting without a budget.
 """
 
 from __future__ import annotations
@@ -33,6 +37,8 @@ from weft.metrics.metric import Metric
 
 BUDGET = 0.01
 TURNS = 4
+NEAR = 10
+"""So many pieces before and after one are around it."""
 
 
 @dataclass(frozen=True)
@@ -72,13 +78,13 @@ def programs(folder: Path) -> list[Work]:
     python = shutil.which("python3", path="/usr/bin") or sys.executable
     module = Path(python).resolve().name
     return [
-        Work("a tight loop", "/Code/hot/tiny", [str(hot), "1"], "1600000000"),
-        Work("Python", f"/Code/{module}/PyLong_FromLong", [python, "-c", PYTHON], "16000000"),
+        Work("a tight loop", "/Code/hot/tiny", [str(hot), "1"], "16000000"),
+        Work("Python", f"/Code/{module}/PyLong_FromLong", [python, "-c", PYTHON], "160000"),
         Work(
             "SQLite",
             "/Code/libsqlite3.so.0*/sqlite3VdbeSerialGet",
             [python, "-c", SQLITE],
-            "3200000",
+            "32000",
         ),
     ]
 
@@ -111,8 +117,8 @@ class Worker:
 
 def measure(work: Work, seconds: float, processor: int) -> str:
     worker = Worker(work, processor)
-    alone: list[float] = []
-    woven: list[float] = []
+    alone: list[list[float]] = []
+    woven: list[list[float]] = []
     values: list[str] = []
     try:
         with weft.attach(worker.process.pid) as session:
@@ -123,7 +129,7 @@ def measure(work: Work, seconds: float, processor: int) -> str:
             assert isinstance(calls, int) and calls
         spent = 0.0
         for _ in range(TURNS):
-            alone += worker.pieces(seconds / TURNS)
+            alone.append(worker.pieces(seconds / TURNS))
             with weft.attach(worker.process.pid) as session:
                 session.metrics.keep_within(BUDGET)
                 metric = session.metric("calls", work.focus)
@@ -131,24 +137,39 @@ def measure(work: Work, seconds: float, processor: int) -> str:
                 pieces = worker.pieces(seconds / TURNS)
                 spent += time.process_time() - own
                 values.append(judged(metric, calls * len(pieces)))
-            woven += pieces
-        alone += worker.pieces(seconds / TURNS)
+            woven.append(pieces)
+        alone.append(worker.pieces(seconds / TURNS))
     finally:
         worker.process.kill()
-    loss = mean(woven) / mean(alone) - 1
-    error = hypot(standard_error(woven), standard_error(alone))
-    middle = median(woven) / median(alone) - 1
+    with_weft, without = [excess(pieces) for pieces in woven], [excess(one) for one in alone]
+    loss, natural = mean(with_weft), mean(without)
+    error = hypot(standard_error(with_weft), standard_error(without))
+    pieces = [piece for turn in woven for piece in turn]
+    others = [piece for turn in alone for piece in turn]
+    overall = mean(pieces) / mean(others) - 1
     return (
-        f"{work.name:14}{100 * loss:+6.2f}% +-{100 * error:.2f} on average, "
-        f"{100 * middle:+.2f}% by medians, of {len(woven)} pieces of {median(alone):.2f} s; "
-        f"weft {100 * spent / sum(woven):.1f}% of another processor\n"
+        f"{work.name:14}{100 * (loss - natural):+6.2f}% +-{100 * error:.2f} beside its neighbours "
+        f"({100 * natural:.2f}% without weft), {100 * overall:+.1f}% overall, "
+        f"of {len(pieces)} pieces of {1000 * median(others):.0f} ms; "
+        f"weft {100 * spent / sum(pieces):.1f}% of another processor\n"
         f"{'':14}{', '.join(values)}"
     )
 
 
-def standard_error(pieces: list[float]) -> float:
-    """How far their mean may be from the true one, by the mean."""
-    return stdev(pieces) / sqrt(len(pieces)) / mean(pieces)
+def excess(pieces: list[float]) -> float:
+    """By how much pieces took longer than those around them, on average."""
+
+    def usual(at: int) -> float:
+        # The first ones are measured all the time, until weft knows what that costs.
+        first = at - NEAR if at >= NEAR else NEAR
+        return median(pieces[first : first + 2 * NEAR + 1])
+
+    return mean(piece / usual(at) - 1 for at, piece in enumerate(pieces))
+
+
+def standard_error(values: list[float]) -> float:
+    """How far the mean of these may be from the true one."""
+    return stdev(values) / sqrt(len(values))
 
 
 def judged(metric: Metric, truth: int) -> str:

@@ -423,7 +423,7 @@ impl Drop for Target {
 fn restore(stopped: &mut Stopped, probes: &AbandonedProbes) -> Result<bool> {
     apply_edits(stopped, &probes.edits)?;
     let inside = addresses_in(stopped, std::slice::from_ref(&probes.code))?;
-    Ok(inside.is_empty())
+    Ok(inside.is_some_and(|found| found.is_empty()))
 }
 
 /// Which threads an operation needs.

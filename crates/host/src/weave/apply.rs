@@ -175,7 +175,7 @@ impl Weaver {
             true => self
                 .busy(std::iter::once(&*stopped).chain(&kin))
                 .inspect_err(|error| failure = Some(error.clone()))
-                .ok(),
+                .unwrap_or_default(),
         };
         for held in &mut kin {
             held.release();
@@ -212,6 +212,7 @@ impl Weaver {
         found: Option<Found>,
     ) -> Result<Vec<Stopped>> {
         self.follow(held, changes)?;
+        let stopped: BTreeSet<Tid> = held.threads().keys().copied().collect();
         // Half of it would be neither what was there nor what weft takes note of.
         let undone = edit::apply(held, &changes.undo);
         let made = match found {
@@ -220,6 +221,11 @@ impl Weaver {
         };
         let mut born = held.take_newborn();
         self.move_out(held, changes)?;
+        if held.threads().keys().any(|tid| !stopped.contains(tid)) {
+            // Who woke meanwhile may be in a handler that nobody has looked for.
+            leave_stones(held, changes)?;
+            move_returns(held, changes)?;
+        }
         for child in &mut born {
             unless_ended(child.pid(), self.move_out(child, changes))?;
         }
@@ -351,8 +357,14 @@ impl Weaver {
         }
         let code = self.code();
         for held in held {
-            let found = addresses_in(held, &code);
-            for at in unless_ended(held.pid(), found)?.unwrap_or_default() {
+            let Some(found) = unless_ended(held.pid(), addresses_in(held, &code))? else {
+                continue;
+            };
+            let Some(found) = found else {
+                busy.extend(widened);
+                continue;
+            };
+            for at in found {
                 let is_in = |index: &&usize| {
                     self.pieces_of(changes.functions[**index].function).any(|p| p.contains(at))
                 };
@@ -460,19 +472,24 @@ impl Weaver {
         for held in &mut kin {
             held.release();
         }
-        self.free_limbo(&busy?);
+        if let Some(busy) = busy? {
+            self.free_limbo(&busy);
+        }
         Ok(())
     }
 
-    /// Where threads are in weft's code, or will come back to.
-    fn busy<'a>(&self, held: impl Iterator<Item = &'a Stopped>) -> Result<Vec<TargetAddr>> {
+    /// Where threads are in weft's code, or will come back to, if that is known.
+    fn busy<'a>(&self, held: impl Iterator<Item = &'a Stopped>) -> Result<Option<Vec<TargetAddr>>> {
         let code = self.code();
         let mut busy = Vec::new();
         for held in held {
-            let found = addresses_in(held, &code);
-            busy.extend(unless_ended(held.pid(), found)?.unwrap_or_default());
+            match unless_ended(held.pid(), addresses_in(held, &code))? {
+                Some(Some(found)) => busy.extend(found),
+                Some(None) => return Ok(None),
+                None => {}
+            }
         }
-        Ok(busy)
+        Ok(Some(busy))
     }
 
     fn free_limbo(&mut self, busy: &[TargetAddr]) {
@@ -578,7 +595,8 @@ fn move_threads(stopped: &mut Stopped, changes: &Changes) -> Result<()> {
     Ok(())
 }
 
-/// The addresses within ranges of weft's code that threads are at, or will come back to.
+/// The addresses within ranges of weft's code that threads are at, or will come back to; nothing if that is
+/// not known, because one has just woken.
 ///
 /// Stacks are full of addresses that mean nothing any more. So those on a thread's stack count only when
 /// it is in weft's code, or was when a signal interrupted it, or in a function of the program that a snippet
@@ -586,7 +604,7 @@ fn move_threads(stopped: &mut Stopped, changes: &Changes) -> Result<()> {
 pub(crate) fn addresses_in(
     stopped: &Stopped,
     ranges: &[Range<TargetAddr>],
-) -> Result<Vec<TargetAddr>> {
+) -> Result<Option<Vec<TargetAddr>>> {
     let pid = stopped.pid();
     let maps = proc::maps(pid)?;
     let is_ours = |at: TargetAddr| ranges.iter().any(|range| range.contains(&at));
@@ -596,7 +614,14 @@ pub(crate) fn addresses_in(
         memory::words(&memory::read(pid, stack, length as usize).unwrap_or_default())
     };
     let running = stopped.threads().values().map(|r| (r.instruction(), TargetAddr(r.0.rsp)));
-    let sleeping = stopped.sleepers().filter_map(proc::sleeping_at);
+    let mut sleeping = Vec::new();
+    for tid in stopped.sleepers() {
+        match proc::sleeping_at(tid) {
+            Some(place) => sleeping.push(place),
+            None if proc::is_alive(tid) => return Ok(None),
+            None => {}
+        }
+    }
     let mut found = Vec::new();
     for (at, pointer) in running.chain(sleeping) {
         let stacks = stacks(pid, pointer, read);
@@ -613,7 +638,7 @@ pub(crate) fn addresses_in(
             found.extend(on_stack);
         }
     }
-    Ok(found)
+    Ok(Some(found))
 }
 
 /// Functions that get a window with an instruction in its middle that a thread will return to from a signal
@@ -621,6 +646,19 @@ pub(crate) fn addresses_in(
 fn returned_into(held: &Stopped, changes: &Changes) -> Vec<usize> {
     let found = returns_of_handlers(held, |at| changes.function_around(at));
     found.into_iter().map(|(_, function)| function).collect()
+}
+
+/// Has threads return from signal handlers to the copy of what they have interrupted, where that was just
+/// overwritten.
+fn move_returns(held: &Stopped, changes: &Changes) -> Result<()> {
+    let copy_of = |at: u64| {
+        let (_, piece) = changes.window_before(at)?;
+        piece.moved.iter().find(|moved| moved.original == at).map(|moved| moved.before)
+    };
+    for (place, copy) in returns_of_handlers(held, copy_of) {
+        memory::write(held.pid(), place, &copy.to_ne_bytes())?;
+    }
+    Ok(())
 }
 
 /// Has threads return from signal handlers to where jumps of weft's lead that were interrupted: what only

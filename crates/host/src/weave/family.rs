@@ -164,7 +164,7 @@ impl Weaver {
             born.release();
         }
         // In the same stop: nobody can have come in since.
-        let is_empty = addresses_in(&held, &self.code())?.is_empty();
+        let is_empty = addresses_in(&held, &self.code())?.is_some_and(|found| found.is_empty());
         if is_empty {
             self.take_memory(held)?;
         } else {
