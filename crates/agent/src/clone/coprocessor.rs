@@ -2,12 +2,10 @@
 //! by a visit to the agent, which writes the program's address in its place.
 
 use super::thread::Thread;
+use super::translate::LONGEST_INSTRUCTION;
 use super::{Engine, Exit, program, state, system};
 use core::sync::atomic::Ordering::Relaxed;
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Register};
-
-/// The most bytes of an instruction.
-const LONGEST: usize = 15;
 
 /// Where, in what an instruction saves, the address is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +39,7 @@ impl Engine {
     /// The instruction at an address of the program has been executed, and has saved what it saves.
     pub fn saved(&mut self, thread: &mut Thread, exit: &Exit) {
         let address = exit.target;
-        let bytes = program::read::<[u8; LONGEST]>(address).unwrap_or_default();
+        let bytes = program::read::<[u8; LONGEST_INSTRUCTION]>(address).unwrap_or_default();
         let mut decoder = Decoder::with_ip(64, &bytes, address, DecoderOptions::NONE);
         let instruction = decoder.decode();
         if let Some(form) = form(instruction.code())
