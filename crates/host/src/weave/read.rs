@@ -42,6 +42,13 @@ pub enum Whose {
 }
 
 impl Weaver {
+    /// The processes that have measured something and are told apart: the target, and children that it
+    /// has forked. Each by the id that it has for itself.
+    pub fn processes(&self) -> Vec<u32> {
+        let pids: BTreeSet<u32> = self.values.iter().flat_map(|v| v.processes()).collect();
+        pids.into_iter().collect()
+    }
+
     /// The threads that have measured something: of each its process, and its own id.
     pub fn threads(&self) -> Vec<(u32, u32)> {
         let slabs = self.values.iter().flat_map(Values::all_slabs);

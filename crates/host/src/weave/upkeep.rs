@@ -3,7 +3,6 @@
 
 use super::weaver::Weaver;
 use crate::proc;
-use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -45,12 +44,5 @@ impl Weaver {
             let data: Vec<(&Datum, Place)> = probes.flat_map(|probe| probe.placed()).collect();
             values.retire(&ended, &data);
         }
-    }
-
-    /// The processes that have measured something and are told apart: the target, and children that it
-    /// has forked. Each by the id that it has for itself.
-    pub fn processes(&self) -> Vec<u32> {
-        let pids: BTreeSet<u32> = self.values.iter().flat_map(|v| v.processes()).collect();
-        pids.into_iter().collect()
     }
 }
