@@ -31,8 +31,10 @@ fn main() {
         .parent()
         .expect("this crate has siblings")
         .to_owned();
-    for watched in ["agent/src", "agent/Cargo.toml", "abi/src", "abi/Cargo.toml"] {
-        println!("cargo::rerun-if-changed={}", crates.join(watched).display());
+    for watched in ["agent", "abi", "code", "snippet"] {
+        let watched = crates.join(watched);
+        println!("cargo::rerun-if-changed={}", watched.join("src").display());
+        println!("cargo::rerun-if-changed={}", watched.join("Cargo.toml").display());
     }
     println!("cargo::rerun-if-changed=build.rs");
 

@@ -150,11 +150,14 @@ class Cloned:
         cache_size: int | None,
         sees_changes: bool,
         follows: bool,
+        is_held: bool,
     ) -> Cloned:
-        """Start a program, which runs."""
+        """Start a program, which runs, or is held at its entry."""
     @staticmethod
     def attach(pid: int, cache_size: int | None, follows: bool) -> Cloned:
         """Take over a running process, which runs on."""
+    def target(self) -> Target:
+        """The same program, to be measured in its clone."""
     def release(self) -> None:
         """Give all its processes back to the program's own code."""
     @property

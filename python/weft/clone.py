@@ -19,6 +19,8 @@ from weft import _native
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from weft.session import Session
+
 __all__ = ["CloneStats", "Cloned", "attach", "launch"]
 
 
@@ -31,10 +33,11 @@ def launch(
     cache_size: int | None = None,
     sees_changes: bool = True,
     follows: bool = True,
+    is_held: bool = False,
 ) -> Cloned:
     """Start a program that runs from a clone of its code: see :func:`weft.run`."""
     words = [os.fspath(word) for word in command]
-    options = (cache_size, sees_changes, follows)
+    options = (cache_size, sees_changes, follows, is_held)
     return Cloned(_native.Cloned.launch(words, environment, directory, streams, *options))
 
 
@@ -96,6 +99,22 @@ class Cloned:
         self._is_attached = is_attached
         self._began = time.monotonic()
         self._cycles = target.cycles()
+        self._session: Session | None = None
+
+    @property
+    def session(self) -> Session:
+        """The session in which the program is measured, with probes and metrics in its clone.
+
+        Points can be anywhere: nothing of the program's code is changed, so none is too tight.
+        What belongs to the agent of the patch weaver (``ping``, ``syscall``) is not there. A
+        program that was started with ``is_held`` goes on with :meth:`wait` or ``session.resume()``.
+        """
+        if self._session is None:
+            # The two modules need each other.
+            from weft.session import Session
+
+            self._session = Session(self._target.target())
+        return self._session
 
     @property
     def pid(self) -> int:
@@ -107,8 +126,10 @@ class Cloned:
 
         As in a shell, a program that a signal ended has the code 128 plus the signal's number.
         Returns ``None`` when it still runs after ``timeout`` seconds. The exit code of a program
-        that weft has not started cannot be known.
+        that weft has not started cannot be known. One that stands at its entry goes on.
         """
+        if self._session is not None:
+            self._session.resume()
         return self._target.wait(timeout)
 
     def release(self) -> None:
@@ -118,8 +139,14 @@ class Cloned:
         be without weft, and nothing of weft is left in the program. If that cannot be done, the
         program goes on from its clone and the error says why.
         """
+        self._leave_session()
         self._target.release()
         self._is_attached = False
+
+    def _leave_session(self) -> None:
+        if self._session is not None:
+            self._session.detach()
+            self._session = None
 
     def stats(self) -> CloneStats:
         """Return what the engine has done so far."""
@@ -149,6 +176,7 @@ class Cloned:
     ) -> None:
         if self._is_attached:
             self.release()
+        self._leave_session()
         self._target.leave()
 
     def __repr__(self) -> str:

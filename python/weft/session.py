@@ -111,6 +111,7 @@ def run(
     cache_size: int | None = None,
     sees_changes: bool = True,
     follows: bool = True,
+    is_held: bool = False,
 ) -> Cloned: ...
 
 
@@ -126,6 +127,7 @@ def run(
     cache_size: int | None = None,
     sees_changes: bool = True,
     follows: bool = True,
+    is_held: bool = False,
 ) -> Session | Cloned:
     """Start a program with weft in it.
 
@@ -138,10 +140,11 @@ def run(
         code = session.wait()
     ```
 
-    With the clone weaver it runs at once, from a clone of its code. ``cache_size`` is how many
-    bytes of clone a process may have, 256 MiB if it is not given. Without ``sees_changes`` code
-    that changes itself goes wrong, and without ``follows`` other programs that it starts run
-    natively: both are for tests.
+    With the clone weaver it runs at once, from a clone of its code; with ``is_held`` it stands at
+    its entry, with its libraries loaded, to be measured: see :attr:`Cloned.session`. ``cache_size``
+    is how many bytes of clone a process may have, 256 MiB if it is not given. Without
+    ``sees_changes`` code that changes itself goes wrong, and without ``follows`` other programs
+    that it starts run natively: both are for tests.
     """
     environment = None if env is None else [(str(key), str(value)) for key, value in env.items()]
     directory = None if cwd is None else os.fspath(cwd)
@@ -160,6 +163,7 @@ def run(
                 cache_size=cache_size,
                 sees_changes=sees_changes,
                 follows=follows,
+                is_held=is_held,
             )
         words = [os.fspath(word) for word in command]
         return Session(_native.Target.launch(words, environment, directory, streams))

@@ -109,14 +109,20 @@ def check_code(program: Lockstep, before: Mapping[str, str]) -> None:
     assert {line: now.get(line) for line in before} == before, "not all code is as it was"
 
 
-def count(session: Weaver, module: str, counts: Counts, kind: Kind = "entry") -> Probe:
+def count(
+    session: Weaver,
+    module: str,
+    counts: Counts,
+    kind: Kind = "entry",
+    may_be_refused: Mapping[Kind, frozenset[str]] = MAY_BE_REFUSED,
+) -> Probe:
     """Count at the points of all functions that the program counts."""
     points = points_of(session, module, own(counts), kind)
     assert {owner(point.function) for point in points} == own(counts).keys()
     probe = session.insert(points, COUNTER)
     for refusal in probe.refused:
         assert refusal.reason
-        assert refusal.point.function in MAY_BE_REFUSED[kind], f"{refusal.point}: {refusal.reason}"
+        assert refusal.point.function in may_be_refused[kind], f"{refusal.point}: {refusal.reason}"
     return probe
 
 
@@ -315,11 +321,16 @@ def test_handlers_return_to_what_was_there_when_they_began(build: Build) -> None
 
 
 def come_and_go(
-    program: Lockstep, session: Weaver, module: str, cycles: int, chance: random.Random
+    program: Lockstep,
+    session: Weaver,
+    module: str,
+    cycles: int,
+    chance: random.Random,
+    may_be_refused: Mapping[Kind, frozenset[str]] = MAY_BE_REFUSED,
 ) -> None:
     """Put others on the same functions that one probe counts, and take them away, under load."""
     first = program.batch(1)
-    probe = count(session, module, first)
+    probe = count(session, module, first, may_be_refused=may_be_refused)
     kinds: list[Kind] = ["entry", "exit", "call", "after", "block", "insn"]
     places = {kind: points_of(session, module, own(first), kind) for kind in kinds}
     # Those of the counted functions have all been seen to be there, the other kinds need not be.

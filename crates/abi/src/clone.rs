@@ -66,6 +66,42 @@ pub struct CloneVisit {
     pub is_done: u64,
     /// With what it starts, for the visit that starts it.
     pub start: CloneStart,
+    /// How many words there are behind the threads: what is to be woven, see [`weaving`], for the visit that
+    /// is about that.
+    pub message: u64,
+}
+
+/// What the host asks the engine to weave: commands, one after the other, each with what it needs.
+pub mod weaving {
+    /// There is memory to measure into: [`FIELDS`] words. Its base; its shape (the logarithms of the number
+    /// and of the length of its slabs and the shift of keys, a byte each, and in the upper half the end of
+    /// their state); the multiplier, the shift and the offset of the clock; whether the processor has BMI2.
+    pub const MEMORY: u64 = 1;
+    /// How many that are.
+    pub const FIELDS: usize = 6;
+    /// A probe: its number, its memory, whether it comes before others, the length of its text in bytes, how
+    /// many points it has, and the text, filled up to whole words. Then for each point the instruction that
+    /// it belongs to, its address, its kind, its convention and its way, a byte each, the end of its function,
+    /// and for each datum its place: state in the lower, sums in the upper half.
+    pub const INSERT: u64 = 2;
+    /// A probe is to go: its number.
+    pub const REMOVE: u64 = 3;
+
+    /// The only command of its message: nothing is to be woven any more, and all memory to measure into is
+    /// about to go. Done when no thread is said to be busy.
+    pub const LEAVE: u64 = 4;
+
+    /// Ways: before the instruction.
+    pub const BEFORE: u8 = 0;
+    /// After it, when control goes on to the next.
+    pub const AFTER: u8 = 1;
+    /// Where it jumps, when it does.
+    pub const TAKEN: u8 = 2;
+
+    /// Conventions; any other number is none that is known.
+    pub const SYSTEM_V: u8 = 1;
+    /// Likewise.
+    pub const GO: u8 = 2;
 }
 
 /// What the engine starts with.

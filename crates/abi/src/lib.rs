@@ -18,7 +18,7 @@ mod probes;
 pub use clone::{
     CLONE_MAGIC, CLONE_NAME, CloneControl, CloneRegisters, CloneStart, CloneStats, CloneStep,
     CloneThread, CloneVisit, EXEC_COUNT, ExecRequest, FOLDER_SIZE, REPORTS_SIZE, exec, option,
-    turn,
+    turn, weaving,
 };
 pub use probes::{
     CHANGE_COUNT, CHANGE_SIZE, CHANGES_OFFSET, Change, PROBES_MAGIC, PROBES_NAME, PROBES_VERSION,

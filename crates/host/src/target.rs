@@ -1,9 +1,11 @@
 //! One target under control: attach, ask, detach, each a transaction.
 
+mod cloned;
+
 use crate::agent::{Agent, CpuFacts, Pong};
 use crate::arch::{Registers, VectorState};
 use crate::checks::{self, seccomp};
-use crate::clone::is_control;
+use crate::clone::{Family, is_control};
 use crate::launch::{self, Launch};
 use crate::leftovers::{AbandonedProbes, abandoned, abandoned_probes, someone_is_away};
 use crate::proc::{self, Mapping, Tid};
@@ -37,6 +39,8 @@ pub struct Target {
     weaver: Arc<Mutex<Weaver>>,
     /// Whether its slabs are looked after.
     is_kept: bool,
+    /// Where the program runs from a clone: the programs that have come of it.
+    family: Option<Arc<Family>>,
     /// The thread that holds the target while it is to stay stopped.
     hold: Option<Worker<Stopped>>,
     pauses: Vec<Pause>,
@@ -63,6 +67,7 @@ impl Target {
             agent: None,
             weaver,
             is_kept: false,
+            family: None,
             hold,
             pauses: Vec::new(),
         })
@@ -184,6 +189,9 @@ impl Target {
     /// Weaves several snippets into the target, all of them in one short stop; or none, if one of them
     /// cannot be. A snippet may use the data of those before it.
     pub fn insert_many(&mut self, items: Vec<Item>) -> Result<()> {
+        if let Some(family) = self.family.clone() {
+            return self.insert_in_clone(&family, items);
+        }
         let agent = self.agent.clone().ok_or_else(|| detached(self.pid))?;
         let mut batch = self.weaver()?.draft(items)?;
         let ids = batch.ids();
@@ -200,29 +208,44 @@ impl Target {
                 self.weaver()?.give_back(&mut batch);
                 return Err(error);
             }
-            if !self.is_kept {
-                keep(&self.weaver);
-                self.is_kept = true;
-            }
+            self.keep();
         }
         let changes = self.weaver()?.weave(batch)?;
         self.apply(changes, &ids)
     }
 
+    /// Has the slabs of children that end given back.
+    fn keep(&mut self) {
+        if !std::mem::replace(&mut self.is_kept, true) {
+            keep(&self.weaver);
+        }
+    }
+
     /// Forgets a probe that was removed, and lets others have its room.
     pub fn discard(&mut self, probe: ProbeId) -> Result<()> {
-        self.weaver()?.discard(probe)
+        match self.family {
+            Some(_) => self.weaver()?.discard_in_clone(probe),
+            None => self.weaver()?.discard(probe),
+        }
     }
 
     /// Puts a disabled probe back into the code, or takes an enabled one out of it, values and all
     /// else left as they are.
     pub fn set_enabled(&mut self, probe: ProbeId, enabled: bool) -> Result<()> {
+        if let Some(family) = self.family.clone() {
+            return self.switch_in_clone(&family, probe, enabled);
+        }
         let changes = self.weaver()?.set_enabled(probe, enabled)?;
         self.apply(changes, &[])
     }
 
     /// Takes a probe out for good. Its last values can still be read.
     pub fn remove(&mut self, probe: ProbeId) -> Result<()> {
+        if let Some(family) = self.family.clone() {
+            self.switch_in_clone(&family, probe, false)?;
+            self.weaver()?.remove_from_clone(probe);
+            return Ok(());
+        }
         let changes = self.weaver()?.remove(probe)?;
         self.apply(changes, &[])
     }
@@ -247,6 +270,9 @@ impl Target {
 
     /// Whether the target still runs the program that weft was brought into.
     pub fn is_current(&self) -> bool {
+        if let Some(family) = &self.family {
+            return family.is_in(self.pid);
+        }
         let maps = proc::maps(self.pid);
         let is_in = |agent: &Arc<Mutex<Agent>>| {
             maps.is_ok_and(|maps| agent.lock().is_ok_and(|agent| agent.is_in(&maps)))
@@ -364,6 +390,14 @@ impl Target {
     }
 
     fn unload_agent(&mut self) -> Result<()> {
+        if let Some(family) = self.family.take() {
+            return match self.leave_clone(&family) {
+                Err(e) if matches!(e.kind, ErrorKind::TargetGone | ErrorKind::NoSuchProcess) => {
+                    Ok(())
+                }
+                outcome => outcome,
+            };
+        }
         let Some(agent) = self.agent.clone() else { return Ok(()) };
         let is_in = |maps: &[Mapping]| agent.lock().is_ok_and(|agent| agent.is_in(maps));
         if proc::maps(self.pid).is_ok_and(|maps| is_in(&maps)) {

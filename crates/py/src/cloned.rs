@@ -2,7 +2,7 @@
 
 use crate::child::Waited;
 use crate::errors::to_python;
-use crate::target::{Environment, launch_of};
+use crate::target::{Environment, Target, launch_of};
 use pyo3::prelude::*;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ pub struct Cloned {
 #[pymethods]
 impl Cloned {
     #[staticmethod]
-    #[pyo3(signature = (command, environment, directory, streams, cache_size, sees_changes, follows))]
+    #[pyo3(signature = (command, environment, directory, streams, cache_size, sees_changes, follows, is_held))]
     #[expect(clippy::too_many_arguments, reason = "Python names them")]
     fn launch(
         py: Python<'_>,
@@ -30,9 +30,10 @@ impl Cloned {
         cache_size: Option<u64>,
         sees_changes: bool,
         follows: bool,
+        is_held: bool,
     ) -> PyResult<Self> {
         let launch = launch_of(command, environment, directory, streams)?;
-        let options = options(cache_size, sees_changes, follows);
+        let options = CloneOptions { is_held, ..options(cache_size, sees_changes, follows) };
         let (host, child) = py.detach(|| Host::launch(launch, options)).map_err(to_python)?;
         Ok(Self { host, child: Some(Waited::new(child)) })
     }
@@ -43,6 +44,10 @@ impl Cloned {
         let options = options(cache_size, true, follows);
         let host = py.detach(|| Host::attach(pid, options)).map_err(to_python)?;
         Ok(Self { host, child: None })
+    }
+
+    fn target(&self) -> PyResult<Target> {
+        Ok(Target::new(weft_host::Target::in_clone(&self.host).map_err(to_python)?, None))
     }
 
     fn release(&self, py: Python<'_>) -> PyResult<()> {

@@ -20,7 +20,7 @@ pub struct Target {
 }
 
 impl Target {
-    fn new(target: weft_host::Target, child: Option<Child>) -> Self {
+    pub(crate) fn new(target: weft_host::Target, child: Option<Child>) -> Self {
         Self { pid: target.pid(), inner: Mutex::new(target), child: child.map(Waited::new) }
     }
 

@@ -490,6 +490,13 @@ impl Asm {
         self.bytes(&[0x64, 0x48 | (dst.0 >> 3) << 2, 0x8b, modrm, 0x25, 0, 0, 0, 0]);
     }
 
+    /// Loads the word at this distance from `gs`.
+    pub(crate) fn engine_word(&mut self, dst: Register, offset: u32) {
+        let modrm = 0x04 | (dst.0 & 7) << 3;
+        self.bytes(&[0x65, 0x48 | (dst.0 >> 3) << 2, 0x8b, modrm, 0x25]);
+        self.bytes(&offset.to_le_bytes());
+    }
+
     pub(crate) fn rdtsc(&mut self) {
         self.bytes(&[0x0f, 0x31]);
     }

@@ -1,5 +1,6 @@
 //! What a snippet is: data, and statements over them. Loops cannot be said.
 
+use crate::verify::{walk, walk_expr, walk_expressions};
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -25,6 +26,18 @@ impl Weave {
         let exact = self.sections.iter().find(|section| section.at == Some(kind));
         let any = || self.sections.iter().find(|section| section.at.is_none());
         exact.or_else(any).map(|section| section.body.as_slice())
+    }
+
+    /// Whether anything in it calls a function of the program.
+    pub fn calls_program(&self) -> bool {
+        let mut calls = false;
+        for statement in self.sections.iter().flat_map(|section| &section.body) {
+            walk(statement, &mut |statement| calls |= matches!(statement, Statement::Call(_)));
+            walk_expressions(statement, &mut |expr| {
+                walk_expr(expr, &mut |expr| calls |= matches!(expr, Expr::Call(_)));
+            });
+        }
+        calls
     }
 }
 

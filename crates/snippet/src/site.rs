@@ -92,6 +92,10 @@ pub struct Env {
     /// before a program has set up its first thread there is nothing at `fs:0` at all: only for
     /// processes that are past their start.
     pub thread_pointer: bool,
+    /// Where a word is, seen from `gs`, that holds the address of the thread's slab: where the clone engine
+    /// runs the program, which has `gs` for itself. Then nothing is claimed, and the words above are not
+    /// looked at.
+    pub engine_slab: Option<u32>,
     /// Whether the processor has BMI2 (and so LZCNT).
     pub bmi2: bool,
     /// Time.

@@ -21,7 +21,8 @@ def command(pid: int, **options: Any) -> None:
 
     With -m or -e, shows what is measured until Ctrl-C, and leaves the process as it was. Without,
     has each thread of the process answer from inside and says how long it stood still. With
-    --weaver clone, has all its threads run from a clone of its code until Ctrl-C.
+    --weaver clone, has all its threads run from a clone of its code until Ctrl-C, and measures
+    there: at any place, and without a change to the process' own code.
 
     \b
     Examples:
@@ -31,6 +32,7 @@ def command(pid: int, **options: Any) -> None:
       weft attach 4711 -e 'return read { if ($return > 0) got += $return }'
       weft attach "$(pidof redis-server)"
       weft attach 4711 --weaver clone --stats --for 10
+      weft attach 4711 --weaver clone -m calls@/Code/redis-server/dictFind
     """
     if options.pop("weaver") == "clone":
         clone.attach(pid, options)

@@ -19,6 +19,7 @@ from weft.cli import measure
 from weft.cli.output import all_of, console, forward_signals, print_json
 from weft.clone import Cloned, CloneStats
 from weft.errors import InvalidArgument
+from weft.metrics.model import TargetFacts
 
 __all__ = ["attach", "options", "refuse", "run"]
 
@@ -68,18 +69,27 @@ def refuse(options: dict[str, Any]) -> None:
 
 def run(program: tuple[str, ...], options: Mapping[str, Any]) -> int:
     """Run the program to its end, and return its exit code."""
-    with clone.launch(program, cache_size=_cache_size(options)) as cloned:
+    wanted = _wish(options)
+    is_held = not wanted.is_empty
+    with clone.launch(program, cache_size=_cache_size(options), is_held=is_held) as cloned:
         forward_signals(cloned.pid)
         reports = _Reports(cloned)
-        while (code := cloned.wait(_ROUND)) is None:
-            reports.tell()
+        if is_held:
+            code: int | None = measure.measure_to_end(cloned.session, wanted, program, cloned.wait)
+        else:
+            while (code := cloned.wait(_ROUND)) is None:
+                reports.tell()
         reports.tell()
         _tell(cloned, options)
-    return code
+    return code or 0
 
 
 def attach(pid: int, options: Mapping[str, Any]) -> None:
-    """Have a process run from a clone for a while."""
+    """Have a process run from a clone for a while, and measure it there."""
+    wanted = _wish(options)
+    if not wanted.is_empty:
+        _measure(pid, wanted, options)
+        return
     out = console(stderr=True)
     with (
         clone.attach(pid, cache_size=_cache_size(options)) as cloned,
@@ -102,11 +112,24 @@ def attach(pid: int, options: Mapping[str, Any]) -> None:
     out.print(f"process {pid}: {last}", highlight=False)
 
 
+def _wish(options: Mapping[str, Any]) -> measure.Wish:
+    return measure.wish({name: value for name, value in options.items() if name not in _OWN})
+
+
+def _measure(pid: int, wanted: measure.Wish, options: Mapping[str, Any]) -> None:
+    with (
+        clone.attach(pid, cache_size=_cache_size(options)) as cloned,
+        measure.waiting_for(pid) as wait,
+    ):
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        session = cloned.session
+        facts = TargetFacts(pid, session.program(), session.command())
+        if not measure.measure(session, wanted, facts, wait).has_ended:
+            cloned.release()
+        _tell(cloned, options)
+
+
 def _cache_size(options: Mapping[str, Any]) -> int | None:
-    if options["metrics"] or options["one_liners"]:
-        raise InvalidArgument(
-            "the clone weaver does not measure metrics yet", advice="leave --weaver clone out"
-        )
     size = options["cache_size"]
     return None if size is None else _bytes(size)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from weft.cli.output import all_of, console, file_option, format_option_of
-from weft.errors import InvalidArgument, TargetGone
+from weft.errors import BadMetric, BadSnippet, InvalidArgument, TargetGone, WeftError
 
 if TYPE_CHECKING:
     from weft.mdl import ast
@@ -315,6 +315,37 @@ def _write(
     file = sys.stderr.buffer if to_stderr else sys.stdout.buffer
     format_.write(file, facts, metrics, seconds)
     file.flush()
+
+
+def measure_to_end(
+    session: Session,
+    wanted: Wish,
+    program: tuple[str, ...],
+    wait: Callable[[float | None], int | None],
+    prepare: Callable[[], object] = lambda: None,
+) -> int:
+    """Measure a program that stands at its entry to its end, and return its exit code.
+
+    ``wait`` lets it run, and returns its exit code when it has ended. ``prepare`` is what brings it
+    to its entry, where its libraries are loaded.
+    """
+    from weft.metrics.model import TargetFacts
+
+    facts = TargetFacts(session.pid, session.program(), program)
+    try:
+        prepare()
+        facts = measure(session, wanted, facts, wait, to_stderr=True)
+    except (InvalidArgument, BadMetric, BadSnippet):
+        # It stands before its first instruction: what was asked for wrongly is not done at all.
+        os.kill(session.pid, signal.SIGKILL)
+        wait(None)
+        raise
+    except WeftError:
+        # The program must not suffer from what was asked of weft.
+        wait(None)
+        raise
+    code = wait(None) if facts.exit_code is None else facts.exit_code
+    return code or 0
 
 
 @contextlib.contextmanager

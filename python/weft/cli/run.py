@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 from typing import Any
 
 import click
 
 import weft
-from weft import errors
 from weft.cli import clone, measure
 from weft.cli.output import forward_signals, print_json
 
@@ -33,6 +30,7 @@ def command(ctx: click.Context, /, program: tuple[str, ...], **options: Any) -> 
       weft run -e 'entry malloc { bytes += $arg[0]; count++ }' -- ls -l
       weft run -m alloc_bytes -o out.json --format json -- sqlite3 :memory: 'select 1;'
       weft run --weaver clone --stats -- ls -l
+      weft run --weaver clone -m calls@/Code/libc.so.6/malloc -- ls -l
     """
     if options.pop("weaver") == "clone":
         ctx.exit(clone.run(program, options))
@@ -42,7 +40,10 @@ def command(ctx: click.Context, /, program: tuple[str, ...], **options: Any) -> 
     forward_signals(session.pid)
 
     if not wanted.is_empty:
-        ctx.exit(_measure(session, wanted, program))
+        wait, prepare = session.wait, session.run_to_entry
+        ended = measure.measure_to_end(session, wanted, program, wait, prepare)
+        session.detach()
+        ctx.exit(ended)
     code = session.wait()
     pauses = session.pauses()
     session.detach()
@@ -58,28 +59,3 @@ def command(ctx: click.Context, /, program: tuple[str, ...], **options: Any) -> 
             file=sys.stderr,
         )
     ctx.exit(code or 0)
-
-
-def _measure(session: weft.Session, wanted: measure.Wish, program: tuple[str, ...]) -> int:
-    """Measure the program from its first instruction to its end, and return its exit code."""
-    from weft.metrics.model import TargetFacts
-
-    facts = TargetFacts(session.pid, session.program(), program)
-    try:
-        # Only now are its libraries there.
-        session.run_to_entry()
-        facts = measure.measure(session, wanted, facts, session.wait, to_stderr=True)
-    except (errors.InvalidArgument, errors.BadMetric, errors.BadSnippet):
-        # It stands before its first instruction: what was asked for wrongly is not done at all.
-        os.kill(session.pid, signal.SIGKILL)
-        session.wait()
-        raise
-    except errors.WeftError:
-        # The program must not suffer from what was asked of weft.
-        session.wait()
-        raise
-    code = facts.exit_code
-    if code is None:
-        code = session.wait()
-    session.detach()
-    return code or 0

@@ -48,6 +48,14 @@ impl Half {
         (self.start..self.end).contains(&address)
     }
 
+    /// Whether it can be executed.
+    fn let_run(&self, may_run: bool) {
+        let (start, length) = (self.start as usize, (self.end - self.start) as usize);
+        let protection = system::PROT_READ | if may_run { system::PROT_EXEC } else { 0 };
+        // SAFETY: an arena's own memory, never to be written here.
+        unsafe { system::call3(system::MPROTECT, start, length, protection) };
+    }
+
     /// The piece of the cold part that holds an address: where it begins, and what it is.
     pub fn piece(&self, address: u64) -> Option<(u64, Cold)> {
         if address < self.cold || address >= self.end {
@@ -128,18 +136,18 @@ impl Arena {
     /// Throws everything away and goes on in the other half, where nobody may be any more. Whoever is
     /// still in this one finds it not executable, and is led on from there.
     pub fn retire(&mut self, half: u64) {
-        let protect = |half: &Half, protection: usize| {
-            let (start, end) = (half.start as usize, half.end as usize);
-            // SAFETY: this arena's own memory, never to be written here.
-            unsafe { system::call3(system::MPROTECT, start, end - start, protection) };
-        };
-        protect(&self.half, system::PROT_READ);
-        if self.retired.end != 0 {
-            protect(&self.retired, system::PROT_READ | system::PROT_EXEC);
-        }
+        self.let_retired_run(true);
+        self.half.let_run(false);
         let old = core::mem::take(&mut self.half);
         self.use_half(half);
         self.retired = old;
+    }
+
+    /// Whether what was thrown away can be executed.
+    pub fn let_retired_run(&self, may_run: bool) {
+        if self.retired.end != 0 {
+            self.retired.let_run(may_run);
+        }
     }
 
     pub fn gates(&self) -> Gates {

@@ -59,7 +59,10 @@ fn find(engine: &Engine, visitor: &CloneThread) -> Option<Place> {
         return about_to_call(pc, visitor.registers.general[RAX])
             .map(|number| in_call(thread, number));
     }
-    if engine.is_gate(pc) {
+    if engine.is_gate(pc) || thread.stepping != 0 {
+        return None;
+    }
+    if state::progress(engine, pc) == state::Progress::Within {
         return None;
     }
     let mut state = State { general: visitor.registers.general, pc, stacked: None };
@@ -79,6 +82,11 @@ fn about_to_call(pc: u64, rax: u64) -> Option<Option<u64>> {
         return Some(Some(rax));
     }
     (begin..instruction).contains(&pc).then_some(None)
+}
+
+/// Whether a thread stands before the program's system call, or in one that the kernel would make again.
+pub fn is_in_call(pc: u64, rax: u64) -> bool {
+    about_to_call(pc, rax).is_some()
 }
 
 fn in_call(thread: &'static mut Thread, number: Option<u64>) -> Place {

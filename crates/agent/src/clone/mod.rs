@@ -30,6 +30,7 @@ mod tables;
 mod thread;
 mod translate;
 mod vectors;
+mod weaving;
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -46,6 +47,7 @@ use sequences::Sequences;
 use tables::Tables;
 use thread::{Thread, left};
 use translate::{Cold, Extent, Known, Link, Source, stub, translate};
+use weaving::Weaving;
 use weft_abi::{CloneControl, CloneStep, CloneThread, CloneVisit, option, turn};
 
 pub(crate) use give_up::fail;
@@ -62,6 +64,10 @@ pub struct BlockInfo {
     pub start: u64,
     pub code: u64,
     pub records: Box<[u8]>,
+    /// Where in the program it ends.
+    end: u64,
+    /// Whether it is reached from within the function that begins there.
+    is_inner: bool,
     /// What was translated, if that has to be checked each time.
     original: Box<[u8]>,
     /// Addresses by which it is known.
@@ -69,6 +75,12 @@ pub struct BlockInfo {
     /// Branches that are tied to it.
     incoming: Vec<Link>,
     is_valid: bool,
+}
+
+impl BlockInfo {
+    fn overlaps(&self, place: &Range<u64>) -> bool {
+        self.start < place.end && place.start < self.end
+    }
 }
 
 /// Everything that all threads share.
@@ -81,6 +93,7 @@ pub struct Engine {
     pages: Pages,
     sequences: Sequences,
     tables: Tables,
+    weaving: Weaving,
     /// Blocks of the clone that was thrown away last.
     retired: Vec<BlockInfo>,
     /// Whether the clone has to be thrown away before more is added.
@@ -89,6 +102,8 @@ pub struct Engine {
     has_begun: bool,
     /// Whether the kernel may not do what the engine asks for.
     is_sealed: bool,
+    /// Whether it also tells of traps, because threads are led out of snippets.
+    has_trap: bool,
     /// The list of all threads that ever were; those that have ended can be used again.
     threads: u64,
     epoch: u64,
@@ -231,10 +246,12 @@ extern "C" fn start(visit: &mut CloneVisit) {
         pages: Pages::default(),
         sequences: Sequences::default(),
         tables,
+        weaving: Weaving::default(),
         retired: Vec::new(),
         is_full: false,
         has_begun: false,
         is_sealed: false,
+        has_trap: false,
         threads: 0,
         epoch: 1,
         cache_size: start.cache_size,
@@ -398,8 +415,8 @@ impl Engine {
 
     /// Has a thread go on at an address of the program; returns where that is in the clone.
     pub fn go(&mut self, thread: &mut Thread, pc: u64) -> u64 {
-        thread.pc = pc;
-        thread.target = self.find(pc).map_or(pc, |place| place.body);
+        thread.pc = translate::real(pc);
+        thread.target = self.find(pc).map_or(thread.pc, |place| place.body);
         thread.epoch.store(self.epoch, Relaxed);
         thread.target
     }
@@ -509,7 +526,7 @@ impl Engine {
             let end = self.code_end(pc)?;
             let arena = self.arena_for(pc)?;
             self.check_room(arena);
-            let block = self.translate(&Source::at(pc, end), arena, Extent::Single)?;
+            let block = self.translate(&Source::at(pc, end), pc, arena, Extent::Single)?;
             let code = block.code;
             let number = self.add(arena, block, Box::default());
             // Nobody finds it but the thread that is sent there.
@@ -524,38 +541,42 @@ impl Engine {
     fn translate(
         &mut self,
         source: &Source,
+        key: u64,
         arena: usize,
         extent: Extent,
     ) -> Option<translate::Block> {
         let ties = !self.is_in_step();
-        let known = Known { map: &self.map, sequences: &self.sequences };
-        translate(source, known, &mut self.arenas[arena], self.tables.first(), extent, ties)
+        let table = self.tables.first();
+        let known = Known { map: &self.map, sequences: &self.sequences, table };
+        let place = (arena, &mut self.arenas[arena]);
+        translate(source, key, known, place, &mut self.weaving, extent, ties)
     }
 
     /// Finds the code of an address, or makes it; nothing if there can be none.
-    fn find(&mut self, address: u64) -> Option<Place> {
+    fn find(&mut self, key: u64) -> Option<Place> {
         self.control.stats.lookups.fetch_add(1, Relaxed);
-        if let Some(place) = self.map.get(address) {
+        if let Some(place) = self.map.get(key) {
             return Some(*place);
         }
         self.control.stats.misses.fetch_add(1, Relaxed);
-        self.make(address)
+        self.make(key)
     }
 
-    fn make(&mut self, address: u64) -> Option<Place> {
+    fn make(&mut self, key: u64) -> Option<Place> {
         // What is in a restartable sequence is translated with all of it, if it can be found so.
-        if let Some(range) = self.sequences.around(address) {
+        if let Some(range) = self.sequences.around(translate::real(key)) {
             self.make_block(range.start, Some(range.end));
-            if let Some(place) = self.map.get(address) {
+            if let Some(place) = self.map.get(key) {
                 return Some(*place);
             }
         }
-        self.make_block(address, None)?;
-        self.map.get(address).copied()
+        self.make_block(key, None)?;
+        self.map.get(key).copied()
     }
 
     /// Makes the code of an address, or of sequences up to an end; nothing if there can be none.
-    fn make_block(&mut self, address: u64, sequences_end: Option<u64>) -> Option<()> {
+    fn make_block(&mut self, key: u64, sequences_end: Option<u64>) -> Option<()> {
+        let address = translate::real(key);
         let mut end = self.code_end(address)?;
         let Some(arena) = self.arena_for(address) else {
             fail("there is no room for a clone near the code");
@@ -588,18 +609,18 @@ impl Engine {
             copy = source.bytes.into();
             source.bytes = &copy;
         }
-        let block = match self.translate(&source, arena, extent) {
+        let block = match self.translate(&source, key, arena, extent) {
             None if is_guarded => {
                 // Its first instruction goes beyond the page.
                 self.pages.guard(&self.regions, address + 15);
                 let end = self.code_end(address)?;
-                self.translate(&Source::at(address, end), arena, extent)?
+                self.translate(&Source::at(address, end), key, arena, extent)?
             }
             block => block?,
         };
         // What has just been translated may be part of one.
         if block.leads.iter().fold(false, |news, &lead| self.learn(lead) | news) {
-            return self.make(address).map(drop);
+            return self.make(key).map(drop);
         }
         let original = match is_checked {
             true => source.bytes[..(block.end - block.start) as usize].into(),
@@ -618,6 +639,8 @@ impl Engine {
         self.arenas[arena].half.blocks.push(number);
         self.blocks.push(BlockInfo {
             start: block.start,
+            end: block.end,
+            is_inner: block.starts.first().is_some_and(|start| start.address != block.start),
             code: block.code,
             records: block.records.into_boxed_slice(),
             original,
@@ -639,12 +662,13 @@ impl Engine {
                 self.blocks[block as usize].incoming.push(link);
             }
         }
+        let key = block.starts[0].address;
         for start in &block.starts {
             // The first is what was asked for. Others may be known already; where calls return to, the place
             // right behind the call is the best.
             let known = self.map.get(start.address);
             let is_better = known.is_none_or(|known| known.entry == 0 && start.entry != 0);
-            if is_better || start.address == block.start {
+            if is_better || start.address == key {
                 self.map.insert(Place {
                     address: start.address,
                     body: start.body,
@@ -747,9 +771,16 @@ impl Engine {
         self.retired = mem::take(&mut self.blocks);
         self.map.clear();
         self.pages.forget_blocks();
+        self.weaving.flush();
         self.tables.clear();
         self.is_full = false;
         self.control.stats.flushes.fetch_add(1, Relaxed);
+    }
+
+    /// Lets what was thrown away be executed, for threads that have to come out of a snippet there, or no
+    /// longer.
+    fn let_retired_run(&self, may_run: bool) {
+        self.arenas.iter().for_each(|arena| arena.let_retired_run(may_run));
     }
 
     /// Whether a place is in what is not thrown away.

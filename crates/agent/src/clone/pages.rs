@@ -74,6 +74,12 @@ impl Pages {
         blocks
     }
 
+    /// The blocks in the pages of a place.
+    pub fn blocks_of(&self, place: &Range<u64>) -> Vec<u32> {
+        let pages = self.pages.range(place.start / PAGE..place.end.div_ceil(PAGE));
+        pages.flat_map(|(_, page)| page.blocks.iter().copied()).collect()
+    }
+
     /// Forgets a range that is no longer what it was.
     pub fn remove(&mut self, start: u64, end: u64) {
         let mut rest = self.pages.split_off(&(start / PAGE));

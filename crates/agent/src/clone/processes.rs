@@ -158,7 +158,11 @@ fn become_process(thread: &mut Thread) {
     // Of all threads only this one is in the child.
     for other in engine.threads().filter(|other| other.this != thread.this) {
         other.is_used.store(0, Relaxed);
+        other.slabs = Thread::NO_SLABS;
     }
+    thread.slabs = Thread::NO_SLABS;
+    engine.weaving.be_process();
+    engine.weaving.equip(thread);
 }
 
 /// The first thing that a new thread does, on its own stack in the agent.
@@ -168,6 +172,8 @@ pub extern "C" fn begin_thread(thread: &mut Thread) {
         super::unlock();
         become_process(thread);
         thread.is_used.store(1, Relaxed);
+    } else {
+        engine().weaving.equip(thread);
     }
     if thread.is_cleared != 0 {
         let _engine = engine();

@@ -7,7 +7,8 @@
 
 use super::state::{self, RAX, RSP, State};
 use super::system::{self, EINVAL};
-use super::thread::Thread;
+use super::thread::{Thread, stepping};
+use super::translate::inner;
 use super::vectors::{VectorState, start_afresh, vector_size, xmm};
 use super::{
     Engine, Guard, calls, engine, give_up, image, locked, out_of_clone, pages, program, sound,
@@ -98,6 +99,8 @@ struct Action {
 /// What the program wants done with each.
 #[derive(Clone, Debug)]
 pub struct Actions([Action; 65]);
+
+mod snippets;
 
 /// The machine's registers in a frame, as the kernel lays them out.
 #[repr(C)]
@@ -280,13 +283,14 @@ fn set_program_action(thread: &Thread) -> isize {
         }
         Some(action)
     };
-    let _engine = engine();
+    let engine = engine();
     let before = Actions::get(thread, signal);
     if let Some(mut action) = wanted {
         action.mask &= !(bit(SIGKILL) | bit(SIGSTOP));
         action.flags &= SA_KNOWN;
         Actions::of(thread).0[signal] = action;
-        if NEEDED & bit(signal) == 0 {
+        let is_kept = engine.has_trap && signal == SIGTRAP && action.handler <= SIG_IGN;
+        if NEEDED & bit(signal) == 0 && !is_kept {
             install_as_asked(signal, &action);
         }
     }
@@ -427,6 +431,14 @@ pub extern "C" fn handler(signal: usize, info: &mut [u64; 16], context: &mut Con
     let thread = Thread::current();
     let pc = context.rip;
     let is_step = signal == SIGTRAP && info[1] as i32 == TRAP_TRACE;
+    let (signal, is_step) = match thread.stepping {
+        stepping::NO => (signal, is_step),
+        _ if !is_step => (signal, false),
+        _ => match snippets::step(thread, info, context) {
+            Some(waiting) => (waiting, false),
+            None => return,
+        },
+    };
     if image().contains(&pc) {
         if !is_step {
             interrupted_agent(thread, signal, info, context);
@@ -444,6 +456,10 @@ pub extern "C" fn handler(signal: usize, info: &mut [u64; 16], context: &mut Con
     // A program that steps through itself takes one step where the clone takes several: all but the last are
     // not its own.
     if is_step && context.rflags & TRAP_FLAG != 0 && !state::is_between(&engine, pc) {
+        return;
+    }
+    if snippets::has_begun(&engine, thread, info, context) {
+        snippets::lead_out(&mut engine, thread, info, context);
         return;
     }
     let mut state = State { general: context.general(), pc, stacked: None };
@@ -469,6 +485,7 @@ pub extern "C" fn handler(signal: usize, info: &mut [u64; 16], context: &mut Con
     let is_broken = is_suspect && !sound::is_explained(&engine, pc, signal == SIGILL);
     let is_certain = is_broken && sound::is_certain(&engine, pc);
     state::restore(&mut engine, thread, &mut state);
+    let is_inner = engine.is_inner(pc, state.pc);
     if is_broken {
         thread.general = state.general;
         (thread.pc, thread.flags) = (state.pc, context.rflags);
@@ -482,7 +499,7 @@ pub extern "C" fn handler(signal: usize, info: &mut [u64; 16], context: &mut Con
     context.rip = state.pc;
     if is_retired && signal == SIGSEGV && is_fault && is_fetch {
         // Out of what was thrown away, and on where it would have gone.
-        context.rip = engine.go(thread, state.pc);
+        context.rip = engine.go(thread, if is_inner { inner(state.pc) } else { state.pc });
         return;
     }
     if is_at_instruction {
@@ -522,7 +539,7 @@ unsafe fn pass_on(
 ) -> Result<bool, Deadly> {
     let signal = info[0] as u32 as usize;
     let is_fault = (info[1] as i32) > 0;
-    let is_needed = NEEDED & bit(signal) != 0;
+    let is_needed = NEEDED & bit(signal) != 0 || engine.has_trap && signal == SIGTRAP;
     let is_watched = WATCHED & bit(signal) != 0;
     match Actions::get(thread, signal).handler {
         SIG_DFL if is_watched => return Err(Deadly(signal)),
@@ -675,6 +692,9 @@ fn interrupted_agent(thread: &mut Thread, signal: usize, info: &[u64; 16], conte
 
 /// Passes on the signal that waits. The thread is on its way back to the clone.
 pub extern "C" fn deliver_pending(thread: &mut Thread) {
+    if snippets::defer(thread) {
+        return;
+    }
     // It was about to enter the clone, but is not in it.
     thread.epoch.store(u64::MAX, Release);
     let info = thread.pending_info;

@@ -35,7 +35,8 @@ pub fn is_explained(engine: &Engine, place: u64, is_illegal: bool) -> bool {
         | Kind::SystemCall
         | Kind::Entry
         | Kind::Onward
-        | Kind::Refused => false,
+        | Kind::Refused
+        | Kind::Snippet => false,
     }
 }
 

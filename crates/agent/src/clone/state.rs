@@ -2,7 +2,7 @@
 
 use super::emit::{ENTRY, LEAVE, SAVE};
 use super::thread::Thread;
-use super::translate::{Cold, INDIRECT_ADDRESS, Kind, stub, thunk};
+use super::translate::{Cold, INDIRECT_ADDRESS, Kind, real, stub, thunk};
 use super::{BlockInfo, Engine, pages};
 
 pub const RAX: usize = 0;
@@ -66,7 +66,7 @@ pub fn block_at(engine: &Engine, place: u64) -> Option<&BlockInfo> {
 
 /// What a record says of an instruction: what became of it, and how long the original is.
 pub fn kind_and_length(record: &[u8]) -> (Kind, u8) {
-    (Kind::from_number(record[0] >> 4), record[0] & 15)
+    Kind::of_record(record[0])
 }
 
 /// How long a block's original is, and how long its code.
@@ -106,12 +106,70 @@ pub fn locate(block: &BlockInfo, pc: u64) -> (u64, Kind, u8, u8, u8) {
     (original, Kind::Copied, 0, 0, 0)
 }
 
+/// Where a thread is with respect to snippets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// In none, or at the beginning of one.
+    Outside,
+    /// In the middle of one, where the program's registers are not known.
+    Within,
+    /// Behind one, in code that stands for its instruction.
+    Behind(u64),
+}
+
+impl Engine {
+    /// Whether a place in the clone is for the start of a function as it is reached from within, where the
+    /// program is at `pc`: it cannot be seen from that.
+    pub fn is_inner(&self, place: u64, pc: u64) -> bool {
+        match piece_at(self, place) {
+            // SAFETY: a stub is as `translate` writes it.
+            Some((start, Cold::Stub)) => unsafe { *((start + stub::TARGET) as *const u64) != pc },
+            Some(_) => false,
+            None => block_at(self, place).is_some_and(|b| b.is_inner && b.start == pc),
+        }
+    }
+}
+
+/// How far a thread is at a place in the clone.
+pub fn progress(engine: &Engine, pc: u64) -> Progress {
+    if matches!(piece_at(engine, pc), Some((_, Cold::Snippet))) {
+        return Progress::Within;
+    }
+    let Some(block) = block_at(engine, pc) else { return Progress::Outside };
+    let (mut original, mut copy, mut was_snippet) = (block.start, block.code, false);
+    for record in block.records.chunks_exact(2) {
+        let (kind, length) = kind_and_length(record);
+        let is_snippet = kind == Kind::Snippet;
+        if pc < copy + u64::from(record[1]) {
+            return match (was_snippet, is_snippet) {
+                (false, true) if pc == copy => Progress::Outside,
+                (_, true) => Progress::Within,
+                (true, false) => Progress::Behind(original),
+                (false, false) => Progress::Outside,
+            };
+        }
+        original += u64::from(length);
+        copy += u64::from(record[1]);
+        was_snippet = is_snippet;
+    }
+    Progress::Outside
+}
+
+impl Engine {
+    /// Whether a place in the clone is in a block that was forgotten or thrown away.
+    pub fn is_old(&self, pc: u64) -> bool {
+        self.half_of(pc).is_some()
+            && (!self.is_current(pc) || block_at(self, pc).is_some_and(|block| !block.is_valid))
+    }
+}
+
 fn hot(thread: &Thread, state: &mut State, block: &BlockInfo) {
     let place = state.pc;
     let (original, kind, offset, length, copied) = locate(block, place);
     state.pc = original;
     match kind {
-        Kind::Copied | Kind::Branch | Kind::Onward | Kind::Call => {}
+        // In a snippet this is its beginning: see `is_in_snippet`.
+        Kind::Copied | Kind::Branch | Kind::Onward | Kind::Call | Kind::Snippet => {}
         Kind::Loop => {
             // Padding, then nine bytes and a prefix: `loop taken`, `jmp next`, `taken: jmp target`.
             let from_end = copied - offset;
@@ -224,7 +282,7 @@ fn cold(thread: &Thread, state: &mut State, start: u64, kind: Cold) {
                 if offset > SAVE {
                     state.general[RCX] = thread.rcx;
                 }
-                state.pc = *((start + stub::TARGET) as *const u64);
+                state.pc = real(*((start + stub::TARGET) as *const u64));
             }
             Cold::CallThunk => {
                 let address = ((start + thunk::ADDRESS) as *const u64).read_unaligned();
@@ -254,6 +312,7 @@ fn cold(thread: &Thread, state: &mut State, start: u64, kind: Cold) {
                 let address = (*((start + 2) as *const u64)).wrapping_neg();
                 entry(thread, state, offset, address);
             }
+            Cold::Snippet => {}
         }
     }
 }

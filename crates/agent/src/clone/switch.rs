@@ -447,3 +447,4 @@ extern "C" fn weft_clone_join() {
 way_in!(weft_clone_start, super::start);
 way_in!(weft_clone_leave, super::leave::leave);
 way_in!(weft_clone_forget, super::leave::forget);
+way_in!(weft_clone_weave, super::weaving::weave);

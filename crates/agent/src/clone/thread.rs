@@ -113,6 +113,24 @@ pub struct Thread {
     pub is_failing: u32,
     /// In place of an area for a thread that has registered none.
     no_area: [u64; 2],
+    /// See [`stepping`].
+    pub stepping: u32,
+    /// Whether the program steps through itself, and what leads it out of a snippet must not end that: the flag.
+    pub pending_trap: u64,
+    /// Where its probes measure, in each memory that there is for that.
+    pub slabs: [u64; MEMORIES],
+}
+
+/// How many pieces of memory probes can measure into.
+pub const MEMORIES: usize = weft_abi::VALUES_COUNT;
+
+/// Whether a thread is led out of a snippet, instruction by instruction, and what for: one of them, or both.
+pub mod stepping {
+    pub const NO: u32 = 0;
+    /// Because a signal waits.
+    pub const FOR_SIGNAL: u32 = 1;
+    /// Because the clone around it was thrown away.
+    pub const FOR_FLUSH: u32 = 2;
 }
 
 const HEAD: usize = 4096;
@@ -129,6 +147,9 @@ macro_rules! at {
 pub(crate) use at;
 
 impl Thread {
+    /// It measures nothing yet.
+    pub const NO_SLABS: [u64; MEMORIES] = [0; MEMORIES];
+
     /// Makes room for a thread.
     pub fn map() -> Option<&'static mut Self> {
         let at = system::map_private(SIZE)?;

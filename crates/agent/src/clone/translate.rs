@@ -13,11 +13,14 @@ use super::emit::{self, Out, RAX, RCX};
 use super::map::Map;
 use super::sequences::{Descriptor, Lead, Sequence, Sequences};
 use super::thread::{at, kept_names};
+use super::weaving::Weaving;
 use alloc::vec::Vec;
 use iced_x86::{
     Code, Decoder, DecoderOptions, Encoder, FlowControl, Instruction, InstructionInfoFactory,
     Register,
 };
+use weft_abi::weaving;
+use weft_snippet::Compiled;
 
 use segment::{names_gs_base, names_gs_silently, uses_gs};
 use sequence::lead;
@@ -31,60 +34,71 @@ pub const MOST_HOT: usize = 128;
 pub const MOST_COLD: usize = 128;
 /// The most bytes that a block takes.
 pub const MOST: usize = LONGEST * MOST_HOT;
+/// The most bytes that are woven before one instruction, in the clone and in its cold part.
+const MOST_WOVEN: usize = MOST / 2;
 
-/// What became of an instruction.
+/// What became of an instruction. The numbers leave four bits for the length of one of the program's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
     /// The same bytes, or the same but for a distance: Tdb's *identity*.
-    Copied,
+    Copied = 0x00,
     /// Reaches far memory through a register: *insert*, identity and *move*.
-    Far,
+    Far = 0x10,
     /// A direct branch, with padding before it.
-    Branch,
+    Branch = 0x20,
     /// `loop`, `jrcxz` and their like.
-    Loop,
-    Call,
-    CallIndirect,
-    Jump,
-    Return,
-    SystemCall,
-    /// Not of the program's: what indirect branches come in by. *Insert*.
-    Entry,
-    /// Not of the program's: goes on elsewhere. *Insert*.
-    Onward,
+    Loop = 0x30,
+    Call = 0x40,
+    CallIndirect = 0x50,
+    Jump = 0x60,
+    Return = 0x70,
+    SystemCall = 0x80,
     /// Reaches memory by the program's own `gs`, through two registers: *insert*, identity and *move*.
-    Segment,
-    /// Cannot be translated: the program goes on natively.
-    Refused,
+    Segment = 0x90,
     /// The same for an indirect jump and an indirect call, which use both registers anyway.
-    JumpSegment,
-    CallSegment,
+    JumpSegment = 0xa0,
+    CallSegment = 0xb0,
+    /// Cannot be translated: the program goes on natively.
+    Refused = 0xc0,
+    /// Not of the program's: what indirect branches come in by. *Insert*.
+    Entry = 0xf0,
+    /// Not of the program's: goes on elsewhere. *Insert*.
+    Onward = 0xf1,
     /// Not of the program's: the beginning of a restartable sequence. *Insert*.
-    Arm,
+    Arm = 0xf2,
+    /// Not of the program's: a snippet, or a part of one. *Insert*.
+    Snippet = 0xf3,
 }
 
 impl Kind {
-    pub fn from_number(number: u8) -> Self {
-        const ALL: [Kind; 16] = [
-            Kind::Copied,
-            Kind::Far,
-            Kind::Branch,
-            Kind::Loop,
-            Kind::Call,
-            Kind::CallIndirect,
-            Kind::Jump,
-            Kind::Return,
-            Kind::SystemCall,
-            Kind::Entry,
-            Kind::Onward,
-            Kind::Segment,
-            Kind::Refused,
-            Kind::JumpSegment,
-            Kind::CallSegment,
-            Kind::Arm,
-        ];
-        ALL[(number as usize).min(ALL.len() - 1)]
+    const ALL: [Self; 17] = [
+        Self::Copied,
+        Self::Far,
+        Self::Branch,
+        Self::Loop,
+        Self::Call,
+        Self::CallIndirect,
+        Self::Jump,
+        Self::Return,
+        Self::SystemCall,
+        Self::Segment,
+        Self::JumpSegment,
+        Self::CallSegment,
+        Self::Refused,
+        Self::Entry,
+        Self::Onward,
+        Self::Arm,
+        Self::Snippet,
+    ];
+
+    /// What a record says: what became of an instruction, and how long it is.
+    pub fn of_record(record: u8) -> (Self, u8) {
+        const PROGRAM: usize = 13;
+        match record {
+            0xf0.. => (Self::ALL[(PROGRAM + (record & 15) as usize).min(Self::ALL.len() - 1)], 0),
+            _ => (Self::ALL[((record >> 4) as usize).min(PROGRAM - 1)], record & 15),
+        }
     }
 }
 
@@ -104,6 +118,8 @@ pub enum Cold {
     Abort,
     /// What the kernel reads of one.
     Data,
+    /// The seldom executed part of a snippet, or a routine of snippets.
+    Snippet,
 }
 
 /// Where the parts of a stub are.
@@ -184,23 +200,40 @@ impl Source<'_> {
 
 struct Translator<'a> {
     known: Known<'a>,
+    number: usize,
     arena: &'a mut Arena,
+    weaving: &'a mut Weaving,
     out: Out,
     block: Block,
     /// Where each instruction so far went.
     places: Vec<(u64, u64)>,
-    table: u32,
     extent: Extent,
     /// Whether branches are tied to blocks.
     ties: bool,
     /// Whether this is the jump at a block's end.
     is_at_end: bool,
+    /// The instruction that is being translated.
+    address: u64,
     /// Branches to what comes later in the same sequences.
     forward: Vec<Link>,
     /// Descriptors that have no length yet, and where their sequences end.
     armed: Vec<(u64, u64)>,
     /// Where the copy of the last instruction ends.
     end: u64,
+}
+
+/// In the place of an address where a function begins: the same, but reached from within the function, so
+/// that it is not entered.
+const INNER: u64 = 1 << 62;
+
+/// The start of a function as it is reached from within.
+pub fn inner(start: u64) -> u64 {
+    start | INNER
+}
+
+/// The address itself, where it may be one that is reached from within.
+pub fn real(address: u64) -> u64 {
+    address & !INNER
 }
 
 /// How much to translate at once.
@@ -223,52 +256,58 @@ impl Extent {
     }
 }
 
-/// What is known of the program.
+/// What is known of the program, and the table in which its indirect branches look.
 #[derive(Clone, Copy)]
 pub struct Known<'a> {
     pub map: &'a Map,
     pub sequences: &'a Sequences,
+    pub table: u32,
 }
 
-/// Translates the code at an address; nothing if there is no whole instruction.
+/// Translates the code at an address, which is to be known as `key`; nothing if there is no whole
+/// instruction.
 pub fn translate(
     source: &Source<'_>,
+    key: u64,
     known: Known<'_>,
-    arena: &mut Arena,
-    table: u32,
+    (number, arena): (usize, &mut Arena),
+    weaving: &mut Weaving,
     extent: Extent,
     ties: bool,
 ) -> Option<Block> {
     let out = arena.hot();
     let code = out.here();
+    let is_inner = key != source.address;
     let mut translator = Translator {
         known,
+        number,
         arena,
+        weaving,
         out,
         block: Block { start: source.address, code, ..Block::default() },
         places: Vec::new(),
-        table,
         extent,
         // What comes after is not to be tied to something that is thrown away.
         ties: ties && extent != Extent::Single,
         is_at_end: false,
+        address: source.address,
         forward: Vec::new(),
         armed: Vec::new(),
         end: 0,
     };
-    translator.run(source)?;
+    translator.run(source, key, is_inner)?;
     let Translator { out, block, arena, .. } = translator;
     arena.take_hot(out.length);
     Some(block)
 }
 
 impl Translator<'_> {
-    fn run(&mut self, source: &Source<'_>) -> Option<()> {
+    fn run(&mut self, source: &Source<'_>, key: u64, is_inner: bool) -> Option<()> {
         let single = self.extent == Extent::Single;
         let mut decoder = Decoder::with_ip(64, source.bytes, source.address, DecoderOptions::NONE);
         let mut instruction = Instruction::default();
         let mut address = source.address;
-        self.block.starts.push(Start { address, body: self.out.here(), entry: 0 });
+        self.block.starts.push(Start { address: key, body: self.out.here(), entry: 0 });
         if self.extent.is_checked() {
             let before = self.out.here();
             emit::leave(&mut self.out, self.arena.gates().check);
@@ -293,9 +332,9 @@ impl Translator<'_> {
             }
             if number > 0
                 && !is_start
-                && self.ties
                 && !self.is_in_sequences(address)
-                && self.known.map.get(address).is_some()
+                && (self.ties && self.known.map.get(address).is_some()
+                    || self.out.length > MOST - MOST_WOVEN)
             {
                 break;
             }
@@ -335,11 +374,16 @@ impl Translator<'_> {
                 self.finish();
                 return Some(());
             }
-            self.places.push((address, self.out.here()));
-            self.arm_all(address);
-            let is_keeping = self.keep_registers(&instruction);
+            // What is entered otherwise than from within is not to be found here.
+            if number > 0 || !is_inner {
+                self.places.push((address, self.out.here()));
+            }
+            self.address = address;
             let displacement = decoder.get_constant_offsets(&instruction).displacement_offset();
             let rest = &source.bytes[offset..];
+            self.weave(weaving::BEFORE, rest, number == 0 && is_inner);
+            self.arm_all(address);
+            let is_keeping = self.keep_registers(&instruction);
             if let Some(lead) = lead(&instruction) {
                 self.block.leads.push(lead);
             }
@@ -354,6 +398,7 @@ impl Translator<'_> {
                 self.finish();
                 return Some(());
             }
+            self.weave(weaving::AFTER, &rest[instruction.len()..], false);
             if self.extent == Extent::Checked && may_change_code(&instruction) {
                 break;
             }
@@ -370,6 +415,31 @@ impl Translator<'_> {
         Some(())
     }
 
+    /// Whether something is woven at the instruction that is being translated. Not in restartable sequences:
+    /// the kernel may send the thread away in the middle of a snippet.
+    fn is_woven(&self, way: u8) -> bool {
+        self.extent != Extent::Single
+            && !self.is_in_sequences(self.address)
+            && self.weaving.is_at(self.address, way)
+    }
+
+    /// Writes what is woven here, before an instruction or after it; `rest` is what follows.
+    fn weave(&mut self, way: u8, rest: &[u8], is_inner: bool) {
+        if !self.is_woven(way) {
+            return;
+        }
+        let mut before = self.out.here();
+        let place = (self.number, &mut *self.arena);
+        // What is not known of its registers is needed, so it does not matter whose bytes they are.
+        let code = self.weaving.code((self.address, way), (self.address, rest), is_inner, place);
+        write_snippets(&code, self.arena, &mut self.out);
+        while before < self.out.here() {
+            let length = (self.out.here() - before).min(u8::MAX.into());
+            self.block.records.extend_from_slice(&[Kind::Snippet as u8, length as u8]);
+            before += length;
+        }
+    }
+
     /// Whether what comes next is known as code of its own.
     fn is_start(&self) -> bool {
         self.block.starts.iter().any(|start| start.body == self.out.here())
@@ -377,7 +447,7 @@ impl Translator<'_> {
 
     fn record(&mut self, kind: Kind, length: usize, before: u64) {
         let copied = (self.out.here() - before) as u8;
-        self.block.records.extend_from_slice(&[(kind as u8) << 4 | length as u8, copied]);
+        self.block.records.extend_from_slice(&[kind as u8 | length as u8, copied]);
     }
 
     /// Translates an instruction, the first one of `rest`; says whether the next one may be executed after it.
@@ -411,7 +481,7 @@ impl Translator<'_> {
                 let pads = (self.out.here() - before) as usize;
                 self.out.bytes(prefix);
                 self.out.bytes(&[opcode, 2, 0xeb, 5]);
-                self.branch_unaligned(&[0xe9], instruction.near_branch_target());
+                self.jump_unaligned(&[0xe9], instruction.near_branch_target());
                 debug_assert_eq!((self.out.here() - before) as usize, pads + prefix.len() + 9);
                 self.record(Kind::Loop, length, before);
                 true
@@ -419,8 +489,7 @@ impl Translator<'_> {
             FlowControl::ConditionalBranch => {
                 // iced counts them from one, in the processor's order.
                 let condition = instruction.condition_code() as u8 - 1;
-                let target = instruction.near_branch_target();
-                self.branch(&[0x0f, 0x80 | condition], target);
+                self.jump(&[0x0f, 0x80 | condition], instruction.near_branch_target());
                 self.record(Kind::Branch, length, before);
                 true
             }
@@ -435,7 +504,7 @@ impl Translator<'_> {
                 true
             }
             FlowControl::UnconditionalBranch if instruction.is_jmp_short_or_near() => {
-                self.branch(&[0xe9], instruction.near_branch_target());
+                self.jump(&[0xe9], instruction.near_branch_target());
                 self.record(Kind::Branch, length, before);
                 false
             }
@@ -453,7 +522,7 @@ impl Translator<'_> {
             }
             FlowControl::Return if is_near_return(instruction.code()) => {
                 let popped = if instruction.op_count() > 0 { instruction.immediate16() } else { 0 };
-                emit::ret(&mut self.out, self.table, popped);
+                emit::ret(&mut self.out, self.known.table, popped);
                 self.record(Kind::Return, length, before);
                 false
             }
@@ -461,7 +530,7 @@ impl Translator<'_> {
                 self.out.save(RCX, at!(rcx));
                 self.load_target(instruction, bytes);
                 self.out.save(RAX, at!(rax));
-                emit::through_table(&mut self.out, self.table);
+                emit::through_table(&mut self.out, self.known.table);
                 let kind = if uses_gs(instruction) { Kind::JumpSegment } else { Kind::Jump };
                 self.record(kind, length, before);
                 false
@@ -472,7 +541,7 @@ impl Translator<'_> {
                 self.out.save(RAX, at!(rax));
                 let mut thunk = self.arena.cold(emit::RETURN_ADDRESS + 10, Cold::CallIndirectThunk);
                 emit::return_address(&mut thunk, next);
-                emit::through_table(&mut thunk, self.table);
+                emit::through_table(&mut thunk, self.known.table);
                 self.out.byte(0xe8);
                 self.out.distance(thunk.rx);
                 let by_gs = uses_gs(instruction);
@@ -520,6 +589,40 @@ impl Translator<'_> {
         thunk.u64(target);
         self.out.byte(0xe8);
         self.out.distance(thunk.rx);
+    }
+
+    /// A direct jump of the program's, through what is woven on its way.
+    fn jump(&mut self, opcode: &[u8], target: u64) {
+        self.out.align_distance(opcode.len() as u64);
+        self.jump_unaligned(opcode, target);
+    }
+
+    fn jump_unaligned(&mut self, opcode: &[u8], target: u64) {
+        let target = self.target_from_here(target);
+        if !self.is_woven(weaving::TAKEN) {
+            self.branch_unaligned(opcode, target);
+            return;
+        }
+        let place = (self.number, &mut *self.arena);
+        let way = (self.address, weaving::TAKEN);
+        let code = self.weaving.code(way, (real(target), &[]), false, place);
+        let length: usize = code.iter().map(Compiled::main_len).sum();
+        let mut on_the_way = self.arena.cold(length + 16, Cold::Snippet);
+        self.out.bytes(opcode);
+        self.out.distance(on_the_way.rx);
+        write_snippets(&code, self.arena, &mut on_the_way);
+        core::mem::swap(&mut self.out, &mut on_the_way);
+        self.branch(&[0xe9], target);
+        core::mem::swap(&mut self.out, &mut on_the_way);
+    }
+
+    /// What a jump of this instruction leads to: if a function begins there and this is within it, the
+    /// function is not entered by it.
+    fn target_from_here(&self, target: u64) -> u64 {
+        let is_inner = self.extent != Extent::Single
+            && self.weaving.is_entry_of(target, self.address)
+            && !self.known.sequences.holds(target);
+        if is_inner { inner(target) } else { target }
     }
 
     /// A direct branch.
@@ -658,6 +761,16 @@ impl Translator<'_> {
         debug_assert_eq!(bytes[at], 0xff);
         self.out.bytes(&[rex, 0x8b, bytes[at + 1] & 0xc7 | RCX << 3]);
         self.out.bytes(&bytes[at + 2..]);
+    }
+}
+
+/// Writes snippets one after the other.
+fn write_snippets(code: &[Compiled], arena: &mut Arena, out: &mut Out) {
+    for snippet in code {
+        let mut cold = arena.cold(snippet.cold_len(), Cold::Snippet);
+        let (main, rest) = snippet.place(out.here(), cold.rx);
+        out.bytes(&main);
+        cold.bytes(&rest);
     }
 }
 

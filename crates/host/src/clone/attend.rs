@@ -61,6 +61,11 @@ impl Family {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The engines that were brought in, the newest last.
+    pub fn presences(&self) -> Vec<Arc<Presence>> {
+        self.members().iter().map(|(_, presence)| presence.clone()).collect()
+    }
+
     /// Does something with what each program shares.
     pub fn each(&self, mut act: impl FnMut(&CloneControl)) {
         self.members().iter().for_each(|(_, presence)| act(presence.get()));

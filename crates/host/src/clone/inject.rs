@@ -27,14 +27,19 @@ use weft_abi::{
 
 static FILE: &[u8] = include_bytes!(env!("WEFT_CLONE"));
 
-/// The ways into the engine: to start it, to join it, to leave it, to have it forget everything.
-const WAYS: [&str; 4] =
-    ["weft_clone_start", "weft_clone_join", "weft_clone_leave", "weft_clone_forget"];
+/// The ways into the engine: to start it, to join it, to leave it, to have it forget everything, to weave.
+const WAYS: [&str; 5] = [
+    "weft_clone_start",
+    "weft_clone_join",
+    "weft_clone_leave",
+    "weft_clone_forget",
+    "weft_clone_weave",
+];
 
 const ALL_SIGNALS: u64 = u64::MAX;
 
-fn image() -> Result<&'static Freestanding<4>> {
-    static IMAGE: LazyLock<Result<Freestanding<4>, String>> =
+fn image() -> Result<&'static Freestanding<5>> {
+    static IMAGE: LazyLock<Result<Freestanding<5>, String>> =
         LazyLock::new(|| Freestanding::parse(FILE, WAYS));
     IMAGE.as_ref().map_err(|why| failed("the engine that is built into weft is broken", why))
 }
@@ -49,6 +54,7 @@ pub struct Presence {
     pub control: TargetAddr,
     pub leave: TargetAddr,
     pub forget: TargetAddr,
+    pub weave: TargetAddr,
     /// By what the kernel knows the memory that it shares.
     inode: u64,
     /// When the process was started, in clock ticks since boot.
@@ -114,7 +120,7 @@ pub fn bring_in(stopped: &mut Stopped, options: &CloneOptions) -> Result<Presenc
     let room = Room::find(pid, &maps)?;
     let image_length = (image.bytes.len() as u64).next_multiple_of(PAGE);
     let shared_length = (size_of::<CloneControl>() as u64).next_multiple_of(PAGE);
-    let desk_length = Desk::length(stopped.threads().len());
+    let desk_length = Desk::length(stopped.threads().len(), 0);
     let length = image_length + shared_length;
     let base = place::find(&maps, length + desk_length)?;
     let control = base + image_length;
@@ -136,7 +142,7 @@ pub fn bring_in(stopped: &mut Stopped, options: &CloneOptions) -> Result<Presenc
     let mapped =
         away_trip(stopped, &traveller, &room, &steps, |number, done| fetch.before(number, done))?;
     let outcome = check_outcomes(pid, &mapped).and_then(|()| fetch.memory()).and_then(|shared| {
-        let [_, join, leave, forget] = image.entries.map(|entry| base + entry);
+        let [_, join, leave, forget, weave] = image.entries.map(|entry| base + entry);
         let mut bytes = image.bytes.clone();
         for &(at, value) in &image.relative {
             bytes[at as usize..at as usize + 8].copy_from_slice(&(base.0 + value).to_ne_bytes());
@@ -144,7 +150,8 @@ pub fn bring_in(stopped: &mut Stopped, options: &CloneOptions) -> Result<Presenc
         memory::write(pid, base, &bytes)?;
         let inode = proc::maps(pid)?.iter().find(|m| m.start == control).map_or(0, |m| m.inode);
         let since = proc::stat(pid)?.start_time;
-        let presence = Presence { shared, base, length, control, leave, forget, inode, since };
+        let presence =
+            Presence { shared, base, length, control, leave, forget, weave, inode, since };
         presence.get().processes.store(1, Relaxed);
         presence.get().magic.store(CLONE_MAGIC, Release);
         let start = CloneStart {

@@ -8,6 +8,7 @@ mod attend;
 mod inject;
 mod release;
 mod visit;
+mod weave;
 
 use crate::agent::is_wefts;
 use crate::launch::{self, Launch};
@@ -15,12 +16,12 @@ use crate::proc::{self, Tid};
 use crate::stopped::Stopped;
 use crate::worker::Worker;
 use crate::{Error, ErrorKind, Result, checks};
-use attend::Family;
+pub(crate) use attend::Family;
 pub(crate) use inject::is_control;
 use std::path::PathBuf;
 use std::process::Child;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::{Arc, Mutex};
 use weft_abi::{CloneRegisters, CloneStats, turn};
 
 /// How a program is cloned.
@@ -34,6 +35,9 @@ pub struct CloneOptions {
     pub follows: bool,
     /// Whether the program waits after each block: see [`Cloned::arrival`].
     pub in_step: bool,
+    /// Whether a program that is started stands at its entry, with its libraries loaded, for a
+    /// [`Target`](crate::Target) that measures it.
+    pub is_held: bool,
 }
 
 /// Where a program is that waits after each block.
@@ -47,7 +51,13 @@ pub struct Arrival {
 
 impl Default for CloneOptions {
     fn default() -> Self {
-        Self { cache_size: 256 << 20, sees_changes: true, follows: true, in_step: false }
+        Self {
+            cache_size: 256 << 20,
+            sees_changes: true,
+            follows: true,
+            in_step: false,
+            is_held: false,
+        }
     }
 }
 
@@ -56,6 +66,8 @@ impl Default for CloneOptions {
 pub struct Cloned {
     pid: Tid,
     family: Arc<Family>,
+    /// What holds it, if it stands at its entry.
+    hold: Mutex<Option<Worker<Stopped>>>,
 }
 
 impl Cloned {
@@ -67,7 +79,11 @@ impl Cloned {
         let started = hold.run(move |stopped| {
             let (mut child, held) = launch::launch(launch)?;
             *stopped = held;
-            match kin.bring_in(stopped) {
+            let at_entry = match options.is_held {
+                true => proc::entry(stopped.pid()).and_then(|at| launch::run_to(stopped, at)),
+                false => Ok(true),
+            };
+            match at_entry.and_then(|_| kin.bring_in(stopped)) {
                 Ok(()) => Ok(child),
                 Err(error) => {
                     // It has not run a single instruction: as good as never started.
@@ -79,8 +95,16 @@ impl Cloned {
             }
         });
         let child = started?;
-        hold.run(Stopped::release);
-        Ok((Self { pid: child.id() as Tid, family }, child))
+        if !options.is_held {
+            hold.run(Stopped::release);
+        }
+        let hold = Mutex::new(options.is_held.then_some(hold));
+        Ok((Self { pid: child.id() as Tid, family, hold }, child))
+    }
+
+    /// What holds a program that stands at its entry, for who lets it go.
+    pub(crate) fn take_hold(&self) -> Option<Worker<Stopped>> {
+        self.hold.lock().ok().and_then(|mut hold| hold.take())
     }
 
     /// Waits until the program, which goes in step, has come to its next block; nothing if it has ended.
@@ -125,7 +149,7 @@ impl Cloned {
             stopped.release();
             outcome
         })?;
-        Ok(Self { pid, family })
+        Ok(Self { pid, family, hold: Mutex::new(None) })
     }
 
     /// Gives all threads of all its processes back to the program's own code, and takes everything out
@@ -137,6 +161,11 @@ impl Cloned {
     /// The process.
     pub fn pid(&self) -> Tid {
         self.pid
+    }
+
+    /// The programs that have come of it.
+    pub(crate) fn family(&self) -> Arc<Family> {
+        self.family.clone()
     }
 
     /// Answers its processes no more: what they execute from now on runs natively.

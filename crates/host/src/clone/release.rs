@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use weft_abi::CloneThread;
 
 /// How long threads may take to come to where they can leave.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub const PATIENCE: Duration = Duration::from_secs(5);
 /// How long those that cannot leave run before they are asked again.
 const MOMENT: Duration = Duration::from_micros(30);
 /// How long to wait for a thread that must not be stopped where it is.
@@ -61,18 +61,23 @@ fn await_faults(stopped: &mut Stopped) -> Result<()> {
 /// Takes the engine out of a process of which all threads are stopped. If that fails, the process goes on
 /// from its clone.
 pub fn take_out(stopped: &mut Stopped, presence: &Presence) -> Result<()> {
-    let pid = stopped.pid();
-    let maps = proc::maps(pid)?;
-    let room = Room::find(pid, &maps)?;
-    let length = Desk::length(stopped.threads().len() + SPARE);
-    let desk = Desk { at: place::find(&maps, length)?, length };
-    let steps = [map_private(desk.at, desk.length)];
-    let traveller = permitted_traveller(stopped, &steps)?;
-    let outcomes = away_trip(stopped, &traveller, &room, &steps, |_, _| Ok(()))?;
-    check_outcomes(pid, &outcomes)?;
+    let room = Room::find(stopped.pid(), &proc::maps(stopped.pid())?)?;
+    let desk = set_up(stopped, &room, 0)?;
     let outcome = leave(stopped, presence, &room, &desk)
         .and_then(|mut threads| forget(stopped, presence, &room, &desk, &mut threads));
     agent::take_out(stopped, &[(desk.at, desk.length)]).and(outcome)
+}
+
+/// Has memory for a visit, with a message of that many words. Whoever asks for it takes it out.
+pub fn set_up(stopped: &Stopped, room: &Room, message: usize) -> Result<Desk> {
+    let pid = stopped.pid();
+    let length = Desk::length(stopped.threads().len() + SPARE, message);
+    let desk = Desk { at: place::find(&proc::maps(pid)?, length)?, length };
+    let steps = [map_private(desk.at, desk.length)];
+    let traveller = permitted_traveller(stopped, &steps)?;
+    let outcomes = away_trip(stopped, &traveller, room, &steps, |_, _| Ok(()))?;
+    check_outcomes(pid, &outcomes)?;
+    Ok(desk)
 }
 
 /// Waits until all threads can leave, and finds out where they are in the program.
@@ -85,7 +90,7 @@ fn leave(
     let deadline = Instant::now() + PATIENCE;
     loop {
         let mut threads = describe(stopped)?;
-        let fits = Desk::length(threads.len()) <= desk.length;
+        let fits = Desk::length(threads.len(), 0) <= desk.length;
         if fits && desk.visit(stopped, room, Errand::to(presence.leave), &mut threads)? {
             return Ok(threads);
         }
@@ -97,11 +102,16 @@ fn leave(
             .why("its threads are busy, or it starts too many new ones")
             .advice("try again: it runs on as before"));
         }
-        let busy = threads.iter().filter(|(_, thread)| thread.is_busy != 0);
-        let busy = busy.map(|&(tid, _)| tid).collect();
-        stopped.let_run(busy, MOMENT)?;
-        await_faults(stopped)?;
+        let_busy_run(stopped, &threads)?;
     }
+}
+
+/// Lets threads run a little that the engine says are busy.
+pub fn let_busy_run(stopped: &mut Stopped, threads: &[(Tid, CloneThread)]) -> Result<()> {
+    let busy = threads.iter().filter(|(_, thread)| thread.is_busy != 0);
+    let busy = busy.map(|&(tid, _)| tid).collect();
+    stopped.let_run(busy, MOMENT)?;
+    await_faults(stopped)
 }
 
 /// Puts the threads where they are in the program, and takes out what the engine has made.

@@ -20,12 +20,15 @@ pub struct Errand {
     /// What the thread does before it goes in, and after it.
     pub before: Vec<Step>,
     pub after: Vec<Step>,
+    /// What is to be woven, if that is what it is for.
+    pub message: Vec<u64>,
 }
 
 impl Errand {
     /// Nothing but the visit.
     pub fn to(entry: TargetAddr) -> Self {
-        Self { entry, start: CloneStart::default(), before: Vec::new(), after: Vec::new() }
+        let start = CloneStart::default();
+        Self { entry, start, before: Vec::new(), after: Vec::new(), message: Vec::new() }
     }
 }
 
@@ -37,9 +40,9 @@ pub struct Desk {
 }
 
 impl Desk {
-    /// How long one is for that many threads.
-    pub fn length(threads: usize) -> u64 {
-        let list = size_of::<CloneVisit>() + threads * size_of::<CloneThread>();
+    /// How long one is for that many threads, and a message of that many words.
+    pub fn length(threads: usize, message: usize) -> u64 {
+        let list = size_of::<CloneVisit>() + threads * size_of::<CloneThread>() + message * 8;
         (list as u64).next_multiple_of(PAGE) + STACK
     }
 
@@ -57,11 +60,13 @@ impl Desk {
         errand: Errand,
         threads: &mut [(Tid, CloneThread)],
     ) -> Result<bool> {
-        let Errand { entry, start, before, after } = errand;
+        let Errand { entry, start, before, after, message } = errand;
         let pid = stopped.pid();
-        let visit = CloneVisit { threads: threads.len() as u64, is_done: 0, start };
+        let (count, words) = (threads.len() as u64, message.len() as u64);
+        let visit = CloneVisit { threads: count, is_done: 0, start, message: words };
         let mut bytes = bytes_of(&visit).to_vec();
         bytes.extend(threads.iter().flat_map(|(_, thread)| bytes_of(thread)));
+        bytes.extend(message.iter().flat_map(|word| word.to_ne_bytes()));
         memory::write(pid, self.at, &bytes)?;
         let stack = self.at + self.length;
         let visiting = Step::Visit { entry, control: self.at, slot: self.at, stack };

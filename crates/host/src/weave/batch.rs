@@ -9,9 +9,11 @@ use super::values::{Needs, Room, Values};
 use super::weaver::Weaver;
 use super::woven::{Active, Probe, ProbeId, Refusal, Strand, Woven};
 use crate::agent::Agent;
+use crate::arch::Step;
 use crate::proc;
 use crate::stopped::Stopped;
 use crate::{Error, ErrorKind, Result, TargetAddr};
+use memmap2::MmapMut;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -163,6 +165,12 @@ impl Weaver {
         if point.kind == PointKind::Entry && (known.is_cold || known.start != point.address) {
             return Err("it is a part of another function, not a function");
         }
+        if self.is_clone {
+            if weave.body(point.kind).is_none() {
+                return Err("the snippet says nothing for points of this kind");
+            }
+            return Ok((text, known, point.spot(module)?));
+        }
         if known.is_entered_inside {
             return Err("it is entered elsewhere than at its start");
         }
@@ -222,7 +230,8 @@ impl Weaver {
     pub fn missing(&mut self, batch: &mut Batch) -> Result<Missing> {
         let mut missing = Missing::default();
         let homes = batch.drafts.iter().flat_map(|draft| draft.homes.iter().flatten());
-        let used: BTreeSet<usize> = homes.map(|home| home.0).collect();
+        let used = homes.map(|home| home.0).filter(|_| !self.is_clone);
+        let used: BTreeSet<usize> = used.collect();
         for text in used {
             let range = self.texts[text].range();
             let near = |at: &TargetAddr| range.start.0.abs_diff(at.0) < 1 << 29;
@@ -319,12 +328,7 @@ impl Weaver {
             let salt = salt(self.own_pid);
             self.arenas.push(Arena::create(agent, stopped, &maps, near, pidfd, salt)?);
         }
-        for &needs in &missing.values {
-            let maps = proc::maps(self.pid)?;
-            let is_go = self.texts.iter().any(ModuleText::is_go);
-            let values = Values::create(agent, stopped, &maps, pidfd, needs, is_go)?;
-            self.values.push(values);
-        }
+        self.add_values(missing, &mut |steps| agent.share(stopped, steps, pidfd))?;
         for arena in &self.arenas {
             for (piece, values) in arena.head().values.iter().zip(&self.values) {
                 let (start, length) = values.all();
@@ -335,23 +339,23 @@ impl Weaver {
         Ok(())
     }
 
+    /// Brings in memory to measure into, by threads of the target that take certain steps.
+    pub(super) fn add_values(
+        &mut self,
+        missing: &Missing,
+        share: &mut dyn FnMut(&[Step]) -> Result<MmapMut>,
+    ) -> Result<()> {
+        for &needs in &missing.values {
+            let is_go = self.texts.iter().any(ModuleText::is_go);
+            self.values.push(Values::create(self.pid, share, needs, is_go)?);
+        }
+        Ok(())
+    }
+
     /// Prepares everything for a batch, but changes nothing that runs.
-    pub fn weave(&mut self, mut batch: Batch) -> Result<Changes> {
-        let Batch { drafts, groups } = &mut batch;
-        for group in groups {
-            let Some(values) = group.values else { continue };
-            let is_new = |&index: &usize| drafts[index].room.is_none();
-            if group.members.iter().any(is_new) && !self.take_room(drafts, group, values) {
-                self.give_back(&mut batch);
-                let what = "there is less room than there should be";
-                return Err(Error::new(ErrorKind::Internal, what));
-            }
-        }
+    pub fn weave(&mut self, batch: Batch) -> Result<Changes> {
         let ids = batch.ids();
-        let mut touched = Vec::new();
-        for draft in batch.drafts {
-            self.add(draft, &mut touched);
-        }
+        let touched = self.enlist(batch)?;
         match self.reweave(touched) {
             Ok(changes) => {
                 self.count_tactics(&ids, &changes);
@@ -362,6 +366,25 @@ impl Weaver {
                 Err(error)
             }
         }
+    }
+
+    /// Makes the drafts of a batch probes, and gives the functions that are to be woven anew.
+    pub(super) fn enlist(&mut self, mut batch: Batch) -> Result<Vec<u64>> {
+        let Batch { drafts, groups } = &mut batch;
+        for group in groups {
+            let Some(values) = group.values else { continue };
+            let is_new = |&index: &usize| drafts[index].room.is_none();
+            if group.members.iter().any(is_new) && !self.take_room(drafts, group, values) {
+                self.give_back(&mut batch);
+                let what = "there is less room than there should be";
+                return Err(Error::new(ErrorKind::Internal, what));
+            }
+        }
+        let mut touched = Vec::new();
+        for draft in batch.drafts {
+            self.add(draft, &mut touched);
+        }
+        Ok(touched)
     }
 
     /// Makes a draft a probe. Its functions are not woven anew yet.
@@ -430,7 +453,7 @@ impl Weaver {
     }
 
     /// Forgets probes of a batch that could not be woven. Their numbers can be used again.
-    pub(super) fn forget_new(&mut self, ids: &[ProbeId]) {
+    pub fn forget_new(&mut self, ids: &[ProbeId]) {
         let ids: BTreeSet<ProbeId> = ids.iter().copied().collect();
         self.woven.retain(|_, woven| {
             woven.strands.retain(|_, strands| {

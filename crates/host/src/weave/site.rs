@@ -39,6 +39,7 @@ pub fn environment(
         region: values.region,
         routines: weft_snippet::Routines::default(),
         thread_pointer: key.2,
+        engine_slab: None,
         bmi2,
         clock: clock(),
         xsave_mask,

@@ -2,13 +2,12 @@
 
 use super::extents::Extents;
 use super::read::Whose;
-use crate::agent::{Agent, making_shared, map_shared};
-use crate::proc::{self, Mapping};
-use crate::stopped::Stopped;
+use crate::agent::{making_shared, map_shared};
+use crate::arch::Step;
+use crate::proc::{self, Mapping, Tid};
 use crate::{Result, TargetAddr, place};
 use memmap2::MmapMut;
 use std::collections::BTreeSet;
-use std::os::fd::RawFd;
 use std::sync::atomic::AtomicU64;
 use weft_abi::VALUES_NAME;
 use weft_snippet::layout::{ALIGNMENT, Place, Region, header};
@@ -73,23 +72,20 @@ impl Room {
 }
 
 impl Values {
-    /// Brings one in that has room for these data; `is_go` says that the target is a Go program.
+    /// Brings one into a process that has room for these data; `is_go` says that it is a Go program.
     pub fn create(
-        agent: &mut Agent,
-        stopped: &Stopped,
-        maps: &[Mapping],
-        pidfd: RawFd,
+        pid: Tid,
+        share: &mut dyn FnMut(&[Step]) -> Result<MmapMut>,
         needs: Needs,
         is_go: bool,
     ) -> Result<Self> {
         let region = needs.region(is_go);
         let length = region.size() as u64;
-        let base = place::find(maps, length)?;
+        let base = place::find(&proc::maps(pid)?, length)?;
         let map = map_shared(base, length, libc::PROT_READ | libc::PROT_WRITE, 0);
-        let steps = making_shared(VALUES_NAME, length, vec![map]);
-        let mut memory = agent.share(stopped, &steps, pidfd)?;
+        let mut memory = share(&making_shared(VALUES_NAME, length, vec![map]))?;
         region.initialise(&mut memory);
-        let maps = proc::maps(stopped.pid())?;
+        let maps = proc::maps(pid)?;
         let inode = maps.iter().find(|m| m.start == base).map_or(0, |m| m.inode);
         let state_end = u64::from(region.state_end);
         Ok(Self {

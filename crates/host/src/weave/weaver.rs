@@ -48,6 +48,8 @@ pub struct Weaver {
     pub(super) bmi2: bool,
     /// Whether the word at each thread's `fs` base is the `fs` base, as where a C library runs.
     pub(super) thread_pointer: bool,
+    /// Whether the program runs from a clone, where its probes are.
+    pub(super) is_clone: bool,
 }
 
 impl Weaver {
@@ -68,7 +70,13 @@ impl Weaver {
             leaving: Vec::new(),
             bmi2: std::arch::is_x86_feature_detected!("bmi2"),
             thread_pointer: false,
+            is_clone: false,
         }
+    }
+
+    /// The same for a program that runs from a clone.
+    pub fn in_clone(pid: Tid) -> Self {
+        Self { is_clone: true, ..Self::new(pid) }
     }
 
     /// The module that an address belongs to.

@@ -475,6 +475,10 @@ impl<'a> Generator<'a> {
         self.slab_ready = true;
         let (slab, region) = (self.slab, &self.env.region);
         self.clobber(&[slab]);
+        if let Some(offset) = self.env.engine_slab {
+            self.asm.engine_word(slab, offset);
+            return;
+        }
         let key = self.temp();
         let rotate = (32 + region.key_shift - region.stride_log2 % 32) % 32;
         let mask = (region.count() as i32 - 1) << region.stride_log2;

@@ -80,11 +80,12 @@ impl Registers {
         settled
     }
 
-    /// The same registers elsewhere, and in no system call.
+    /// The same registers elsewhere, in no system call, and without a trap after each instruction.
     pub fn at(&self, instruction: TargetAddr) -> Self {
         let mut moved = *self;
         moved.0.rip = instruction.0;
         moved.0.orig_rax = u64::MAX;
+        moved.0.eflags &= !TRAP_FLAG;
         moved
     }
 }

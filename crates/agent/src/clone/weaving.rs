@@ -1,0 +1,374 @@
+//! Snippets in the clone: what the host wants woven where, and the code for it.
+//!
+//! A snippet is written right before the copy of the instruction that it belongs to, right behind it, or on the
+//! way of its jump. What it does to registers in between is its own business, so whoever interrupts a thread
+//! in it has it come out first: see [`super::signals`].
+
+use super::arena::Arena;
+use super::leave::is_in_call;
+use super::state::{Progress, RAX};
+use super::thread::{MEMORIES, Thread, at};
+use super::translate::Cold;
+use super::{CloneThread, CloneVisit, Engine, free, give_up, image, state, system, visitors};
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::ops::Range;
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use weft_abi::option;
+use weft_abi::weaving::{self, FIELDS};
+use weft_code::{Convention, live_at_entry};
+use weft_snippet::layout::{Place, Region, header, salt};
+use weft_snippet::{Clock, Compiled, Env, PointKind, Site, Source, Weave, compile, runtime};
+
+/// How many instructions are looked at for registers that are free.
+const LOOK_AHEAD: usize = 24;
+
+/// Memory that probes measure into.
+#[derive(Clone, Copy, Debug)]
+struct Memory {
+    base: u64,
+    env: Env,
+}
+
+#[derive(Debug)]
+struct Probe {
+    weave: Weave,
+    memory: usize,
+}
+
+/// A probe at a point.
+#[derive(Debug)]
+struct Strand {
+    probe: u64,
+    kind: PointKind,
+    convention: Convention,
+    /// What the snippet is told of where it is.
+    address: u64,
+    /// Where the function ends that it is the entry of.
+    end: u64,
+    places: Box<[Place]>,
+}
+
+/// All that is woven.
+#[derive(Debug, Default)]
+pub struct Weaving {
+    /// What the process whose memory this is calls itself: a vforked child measures for its parent.
+    pid: u32,
+    memories: Vec<Memory>,
+    probes: BTreeMap<u64, Probe>,
+    /// By the instruction that they belong to, and [where](weaving::BEFORE) that is.
+    strands: BTreeMap<(u64, u8), Vec<Strand>>,
+    /// The routines of snippets, by arena and memory. They are thrown away with everything else.
+    routines: BTreeMap<(usize, usize), Env>,
+}
+
+impl Weaving {
+    /// Whether a function begins at an address, and goes on at another, whose entries are of interest.
+    pub fn is_entry_of(&self, start: u64, inside: u64) -> bool {
+        let mut strands = self.strands.get(&(start, weaving::BEFORE)).into_iter().flatten();
+        strands.any(|s| s.kind == PointKind::Entry && (start..s.end).contains(&inside))
+    }
+
+    /// Whether something belongs somewhere at an instruction.
+    pub fn is_at(&self, address: u64, way: u8) -> bool {
+        self.strands.contains_key(&(address, way))
+    }
+
+    /// Forgets what was written to the clone.
+    pub fn flush(&mut self) {
+        self.routines.clear();
+    }
+
+    /// The code of what belongs somewhere at an instruction. `bytes` are those that follow. If it is
+    /// reached from within a function that begins there, that is no entry.
+    pub fn code(
+        &mut self,
+        (address, way): (u64, u8),
+        bytes: (u64, &[u8]),
+        is_inner: bool,
+        (number, arena): (usize, &mut Arena),
+    ) -> Vec<Compiled> {
+        let Self { memories, probes, strands, routines, .. } = self;
+        let mut code = Vec::new();
+        for strand in strands.get(&(address, way)).into_iter().flatten() {
+            let Some(probe) = probes.get(&strand.probe) else { continue };
+            if is_inner && strand.kind == PointKind::Entry {
+                continue;
+            }
+            let env = routines
+                .entry((number, probe.memory))
+                .or_insert_with(|| write_routines(arena, memories[probe.memory].env));
+            // The host has verified it for points of this kind: it cannot fail.
+            code.extend(strand.compile(probe, bytes, env));
+        }
+        code
+    }
+
+    /// Gives a thread a slab in each memory where it has none.
+    pub fn equip(&self, thread: &mut Thread) {
+        for (memory, slab) in self.memories.iter().zip(&mut thread.slabs) {
+            if *slab == 0 {
+                *slab = memory.claim(thread.this, self.pid, thread.tid);
+            }
+        }
+    }
+
+    /// Learns what process this is.
+    pub fn be_process(&mut self) {
+        self.pid = system::pid() as u32;
+    }
+
+    /// Does what the host asks for; returns the places where it changes something.
+    fn follow(&mut self, message: &mut Words<'_>) -> Option<Vec<Range<u64>>> {
+        let mut changed = Vec::new();
+        while let Some(command) = message.next() {
+            match command {
+                weaving::MEMORY => self.add_memory(message.take(FIELDS)?)?,
+                weaving::INSERT => self.insert(message, &mut changed)?,
+                weaving::REMOVE => self.remove(message.next()?, &mut changed),
+                _ => return None,
+            }
+        }
+        Some(changed)
+    }
+
+    fn add_memory(&mut self, fields: &[u64]) -> Option<()> {
+        let &[base, shape, multiplier, shift, offset, bmi2] = fields else { return None };
+        let [count_log2, stride_log2, key_shift, ..] = shape.to_le_bytes();
+        let region = Region { count_log2, stride_log2, key_shift, state_end: (shape >> 32) as u32 };
+        let index = self.memories.len();
+        if index == MEMORIES {
+            return None;
+        }
+        let env = Env {
+            base: 0,
+            salt: 0,
+            region,
+            routines: weft_snippet::Routines::default(),
+            thread_pointer: false,
+            engine_slab: Some((at!(slabs) + index * 8) as u32),
+            bmi2: bmi2 != 0,
+            clock: Clock { source: Source::Processor, multiplier, shift: shift as u8, offset },
+            // Snippets that call the program are not woven here.
+            xsave_mask: 0,
+            xsave_size: 0,
+        };
+        self.memories.push(Memory { base, env });
+        self.be_process();
+        Some(())
+    }
+
+    fn insert(&mut self, message: &mut Words<'_>, changed: &mut Vec<Range<u64>>) -> Option<()> {
+        let &[id, memory, is_first, length, points] = message.take(5)? else { return None };
+        let text = message.take((length as usize).div_ceil(8))?;
+        // SAFETY: as many bytes of words that were just taken.
+        let text = unsafe { core::slice::from_raw_parts(text.as_ptr().cast(), length as usize) };
+        let weave = Weave::parse(core::str::from_utf8(text).ok()?).ok()?;
+        for _ in 0..points {
+            let &[at, address, how, end] = message.take(4)? else { return None };
+            let [kind, convention, way, ..] = how.to_le_bytes();
+            let places = message.take(weave.data.len())?.iter();
+            let places = places.map(|&p| Place { state: p as u32, sums: (p >> 32) as u32 });
+            let strand = Strand {
+                probe: id,
+                kind: *PointKind::ALL.get(usize::from(kind))?,
+                convention: match convention {
+                    weaving::SYSTEM_V => Convention::SystemV,
+                    weaving::GO => Convention::Go,
+                    _ => Convention::Unknown,
+                },
+                address,
+                end,
+                places: places.collect(),
+            };
+            changed.push(strand.concerns(at));
+            let strands = self.strands.entry((at, way)).or_default();
+            let index = if is_first != 0 { 0 } else { strands.len() };
+            strands.insert(index, strand);
+        }
+        self.probes.insert(id, Probe { weave, memory: memory as usize });
+        Some(())
+    }
+
+    fn remove(&mut self, id: u64, changed: &mut Vec<Range<u64>>) {
+        self.probes.remove(&id);
+        self.strands.retain(|&(address, _), strands| {
+            let gone = strands.extract_if(.., |strand| strand.probe == id);
+            changed.extend(gone.map(|strand| strand.concerns(address)));
+            !strands.is_empty()
+        });
+    }
+
+    /// Whether the memory that it measures into is about to go.
+    fn is_leaving(message: &[u64]) -> bool {
+        message == [weaving::LEAVE]
+    }
+}
+
+impl Strand {
+    /// The code that is different because of it: whoever jumps to a function's start from within is led
+    /// past it.
+    fn concerns(&self, at: u64) -> Range<u64> {
+        at..if self.kind == PointKind::Entry { self.end.max(at + 1) } else { at + 1 }
+    }
+
+    fn compile(&self, probe: &Probe, (at, bytes): (u64, &[u8]), env: &Env) -> Option<Compiled> {
+        let is_entry = self.kind == PointKind::Entry;
+        // What is known at a function's entry by its convention is not so elsewhere.
+        let convention = if is_entry { self.convention } else { Convention::Unknown };
+        let live = live_at_entry(bytes, at, convention, LOOK_AHEAD);
+        let is_at_edge = matches!(self.kind, PointKind::Entry | PointKind::Exit);
+        let site = Site {
+            kind: self.kind,
+            convention: self.convention,
+            dead: !live.registers,
+            live_flags: live.flags,
+            red_zone: !is_at_edge && self.convention != Convention::Go,
+            address: self.address,
+            stack_shift: 0,
+        };
+        let body = probe.weave.body(self.kind).unwrap_or_default();
+        compile(&probe.weave.data, body, &site, env, &self.places).ok()
+    }
+}
+
+/// Writes the routines of snippets to an arena.
+fn write_routines(arena: &mut Arena, mut env: Env) -> Env {
+    let length = runtime(&env, arena.rx).code.len();
+    let mut out = arena.cold(length, Cold::Snippet);
+    let runtime = runtime(&env, out.rx);
+    out.bytes(&runtime.code);
+    env.routines = runtime.routines;
+    env
+}
+
+impl Memory {
+    fn word(&self, slab: usize, offset: u32) -> &AtomicU64 {
+        let at = self.base + (slab << self.env.region.stride_log2) as u64 + u64::from(offset);
+        // SAFETY: memory that the host has mapped for probes, and leaves there.
+        unsafe { &*(at as *const AtomicU64) }
+    }
+
+    /// Takes a slab for a thread of this process: the one that it has, or one that nobody has. The same as
+    /// the routine that snippets call which find their slab by themselves.
+    fn claim(&self, record: u64, pid: u32, tid: u32) -> u64 {
+        let region = &self.env.region;
+        let owner = record ^ salt(pid);
+        let last = region.count() - 1;
+        let home = region.home(owner);
+        let order = (0..=last).map(|step| (home + step) & last).filter(|&n| n != 0 && n != last);
+        let mut slab = last;
+        for number in order {
+            let word = self.word(number, header::OWNER);
+            let found = word.load(Acquire);
+            let is_free = matches!(found, 0 | header::RETIRED);
+            if found == owner
+                || is_free && word.compare_exchange(found, owner, Release, Relaxed).is_ok()
+            {
+                slab = number;
+                break;
+            }
+        }
+        if slab == last {
+            let flags = self.word(last, header::FLAGS);
+            flags.fetch_or(header::OVERFLOWED.into(), Relaxed);
+        } else {
+            let id = u64::from(tid) | u64::from(pid) << 32;
+            self.word(slab, header::TID).store(id, Relaxed);
+            self.word(0, header::CLAIMS).fetch_add(1, Relaxed);
+        }
+        self.base + (slab << region.stride_log2) as u64
+    }
+}
+
+/// What the host says, word by word.
+struct Words<'a>(&'a [u64]);
+
+impl<'a> Words<'a> {
+    fn take(&mut self, count: usize) -> Option<&'a [u64]> {
+        let (taken, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn next(&mut self) -> Option<u64> {
+        self.take(1).map(|word| word[0])
+    }
+}
+
+/// Weaves what the host asks for into what is translated from now on. All threads are stopped.
+pub extern "C" fn weave(visit: &mut CloneVisit) {
+    give_up::visited(|| weave_all(visit));
+}
+
+fn weave_all(visit: &mut CloneVisit) {
+    let Some(mut engine) = free() else {
+        visitors(visit).iter_mut().for_each(|visitor| visitor.is_busy = 1);
+        return;
+    };
+    let length = visit.message as usize;
+    // SAFETY: the host has put it behind the threads.
+    let words = unsafe {
+        let first = visitors(visit).as_ptr_range().end.cast::<u64>();
+        core::slice::from_raw_parts(first, length)
+    };
+    if Weaving::is_leaving(words) {
+        engine.forget_weaving();
+    } else {
+        let Some(changed) = engine.weaving.follow(&mut Words(words)) else { return };
+        for thread in engine.threads().filter(|thread| thread.is_used.load(Relaxed) != 0) {
+            engine.weaving.equip(thread);
+        }
+        engine.forget_at(&changed);
+    }
+    let mut is_anyone_busy = false;
+    for visitor in visitors(visit) {
+        visitor.is_busy = u64::from(engine.may_be_in_old_code(visitor));
+        is_anyone_busy |= visitor.is_busy != 0;
+    }
+    if Weaving::is_leaving(words) && !is_anyone_busy {
+        engine.threads().for_each(|thread| thread.slabs = Thread::NO_SLABS);
+        engine.weaving = Weaving::default();
+    }
+    visit.is_done = 1;
+}
+
+impl Engine {
+    /// Whether a thread is in code that is out of date, or about to go there.
+    fn may_be_in_old_code(&self, visitor: &CloneThread) -> bool {
+        let thread = self.threads().find(|thread| thread.this == visitor.gs_base);
+        let pc = visitor.registers.rip;
+        let is_within = |pc| state::progress(self, pc) == Progress::Within;
+        let is_old = |pc| is_within(pc) || self.is_old(pc);
+        // Behind a system call of the program's, the engine looks where to go.
+        let is_going = image().contains(&pc) && !is_in_call(pc, visitor.registers.general[RAX]);
+        is_old(pc) || is_going && thread.is_some_and(|thread| is_old(thread.target))
+    }
+
+    /// Forgets the blocks that these instructions are in.
+    fn forget_at(&mut self, places: &[Range<u64>]) {
+        for place in places {
+            let blocks = match self.options & option::BLIND {
+                0 => self.pages.blocks_of(place),
+                // Where changes go unseen, nobody knows what is in a page.
+                _ => (0..self.blocks.len() as u32).collect(),
+            };
+            for number in blocks {
+                if self.blocks[number as usize].overlaps(place) {
+                    self.forget_block(number);
+                }
+            }
+        }
+    }
+
+    /// Forgets all blocks that something is woven into.
+    fn forget_weaving(&mut self) {
+        let strands = self.weaving.strands.iter();
+        let places = strands.flat_map(|(&(at, _), all)| all.iter().map(move |s| s.concerns(at)));
+        let places: Vec<Range<u64>> = places.collect();
+        self.forget_at(&places);
+        self.weaving.strands.clear();
+    }
+}

@@ -1,0 +1,141 @@
+//! Telling the engine what is to be woven.
+
+use super::attend::Family;
+use super::inject::Presence;
+use super::release::{PATIENCE, let_busy_run, set_up};
+use super::visit::{Errand, describe};
+use crate::agent::{self, Fetch, away_trip, check_outcomes, permitted_traveller};
+use crate::arch::Step;
+use crate::proc::{self, Tid};
+use crate::room::Room;
+use crate::stopped::{Caution, Pause, Stopped};
+use crate::target::open_pidfd;
+use crate::worker::Worker;
+use crate::{Error, ErrorKind, Result, TargetAddr};
+use memmap2::MmapMut;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use weft_abi::weaving;
+
+/// How long to wait for threads that are in code which is out of date.
+const MOMENT: Duration = Duration::from_millis(50);
+
+/// A program that is held while something is woven.
+pub struct Loom<'a> {
+    stopped: &'a mut Stopped,
+    presence: &'a Presence,
+}
+
+impl Family {
+    /// Holds a process, if it is not held already, and does something with its engine. Gives how long it stood
+    /// still as well.
+    pub fn at_loom<R: Send + 'static>(
+        &self,
+        pid: Tid,
+        hold: Option<&Worker<Stopped>>,
+        act: impl FnOnce(&mut Loom<'_>) -> Result<R> + Send + 'static,
+    ) -> (Result<R>, Option<Pause>) {
+        let Some(presence) = self.presence(pid) else { return (Err(gone(pid)), None) };
+        if let Some(hold) = hold {
+            let act = move |stopped: &mut Stopped| act(&mut Loom { stopped, presence: &presence });
+            return (hold.run(act), None);
+        }
+        Worker::<Stopped>::new().run(move |stopped| {
+            match stop(pid) {
+                Ok(held) => *stopped = held,
+                Err(error) => return (Err(error), None),
+            }
+            let result = match presence.is_in(pid) {
+                true => act(&mut Loom { stopped, presence: &presence }),
+                false => Err(gone(pid)),
+            };
+            (result, Some(stopped.release()))
+        })
+    }
+
+    /// The engine in a process, or in the one that has forked it.
+    fn presence(&self, pid: Tid) -> Option<Arc<Presence>> {
+        self.presences().into_iter().rev().find(|presence| presence.is_in(pid))
+    }
+
+    /// The processes that a process has forked with its engine: not those that still run in its own memory,
+    /// as vforked ones do.
+    pub fn relatives(&self, pid: Tid) -> Vec<Tid> {
+        let Some(presence) = self.presence(pid) else { return Vec::new() };
+        let mut others = presence.relatives(pid);
+        others.retain(|&other| !proc::share_memory(pid, other));
+        others
+    }
+
+    /// Whether a process still runs from its clone.
+    pub fn is_in(&self, pid: Tid) -> bool {
+        self.presence(pid).is_some()
+    }
+}
+
+/// Stops the threads of a process that are not in the kernel, or one that is. Who is there was sent by the
+/// engine, which looks where to go on when it comes back.
+fn stop(pid: Tid) -> Result<Stopped> {
+    let stopped = Stopped::stop_all(pid, Caution::SpareSleepers)?;
+    if stopped.threads().is_empty() { Stopped::stop_least_noticed(pid) } else { Ok(stopped) }
+}
+
+fn gone(pid: Tid) -> Error {
+    Error::new(ErrorKind::TargetGone, format!("process {pid} does not run from a clone any more"))
+        .why("it has ended, has become another program, or was given back")
+}
+
+impl Loom<'_> {
+    /// Has a thread of the program get memory that it shares with weft.
+    pub fn share(&self, steps: &[Step]) -> Result<MmapMut> {
+        let pid = self.stopped.pid();
+        let room = Room::find(pid, &proc::maps(pid)?)?;
+        let traveller = permitted_traveller(self.stopped, steps)?;
+        let pidfd = open_pidfd(pid)?;
+        let mut fetch = Fetch::new(pidfd.as_raw_fd());
+        let before = |number: i64, done: &[_]| fetch.before(number, done);
+        let outcomes = away_trip(self.stopped, &traveller, &room, steps, before)?;
+        check_outcomes(pid, &outcomes)?;
+        fetch.memory()
+    }
+
+    /// Tells the engine what to weave. Threads that are in code which is out of date are given a moment to
+    /// leave it; says whether they all have.
+    pub fn weave(&mut self, message: &[u64]) -> Result<bool> {
+        let pid = self.stopped.pid();
+        let room = Room::find(pid, &proc::maps(pid)?)?;
+        let desk = set_up(self.stopped, &room, message.len())?;
+        let began = Instant::now();
+        let mut message = message.to_vec();
+        let outcome = loop {
+            let mut threads = describe(self.stopped)?;
+            let errand = Errand { message: message.clone(), ..Errand::to(self.presence.weave) };
+            match desk.visit(self.stopped, &room, errand, &mut threads) {
+                Ok(true) if threads.iter().all(|(_, thread)| thread.is_busy == 0) => {
+                    break Ok(true);
+                }
+                Ok(true) if began.elapsed() > MOMENT => break Ok(false),
+                // What was to be done is done.
+                Ok(true) if message != [weaving::LEAVE] => message.clear(),
+                Ok(true) => {}
+                Ok(false) if began.elapsed() < PATIENCE => {}
+                Ok(false) => {
+                    break Err(Error::new(
+                        ErrorKind::Timeout,
+                        format!("the engine in process {pid} does not get to weaving"),
+                    )
+                    .advice("try again: the program runs on as before"));
+                }
+                Err(error) => break Err(error),
+            }
+            let_busy_run(self.stopped, &threads)?;
+        };
+        agent::take_out(self.stopped, &[(desk.at, desk.length)]).and(outcome)
+    }
+
+    /// Takes memory out of the program that nobody uses.
+    pub fn take_out(&self, memory: &[(TargetAddr, u64)]) -> Result<()> {
+        agent::take_out(self.stopped, memory)
+    }
+}

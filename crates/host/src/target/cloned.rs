@@ -1,0 +1,144 @@
+//! Probes in a program that runs from a clone.
+
+use super::{Target, poisoned};
+use crate::clone::{Cloned, Family};
+use crate::proc::{self, Tid};
+use crate::stopped::Pause;
+use crate::weave::{Item, ProbeId, Weaver, refusal_in_clone};
+use crate::{Error, ErrorKind, Result};
+use std::sync::{Arc, Mutex};
+use weft_abi::weaving;
+
+/// How often to look whether threads have left code that is out of date, and the rest in between.
+use super::{STRAGGLER_REST, STRAGGLER_TRIES};
+
+impl Target {
+    /// A program that runs from a clone, to be measured there.
+    pub fn in_clone(cloned: &Cloned) -> Result<Self> {
+        let mut target = Self::new(cloned.pid(), None)?;
+        target.weaver = Arc::new(Mutex::new(Weaver::in_clone(cloned.pid())));
+        target.family = Some(cloned.family());
+        target.hold = cloned.take_hold();
+        Ok(target)
+    }
+
+    pub(super) fn insert_in_clone(&mut self, family: &Family, items: Vec<Item>) -> Result<()> {
+        if let Some(error) = items.iter().find_map(|item| refusal_in_clone(&item.weave)) {
+            return Err(error);
+        }
+        let mut batch = self.weaver()?.draft(items)?;
+        let ids = batch.ids();
+        let missing = self.weaver()?.missing(&mut batch)?;
+        let weaver = self.weaver.clone();
+        let (outcome, pause) = family.at_loom(self.pid, self.hold.as_ref(), move |loom| {
+            let mut weaver = weaver.lock().map_err(poisoned)?;
+            let message = weaver.weave_in_clone(batch, &missing, &mut |steps| loom.share(steps))?;
+            loom.weave(&message).map(|_| ())
+        });
+        self.pauses.extend(pause);
+        if let Err(error) = outcome {
+            self.weaver()?.forget_new(&ids);
+            return Err(error);
+        }
+        self.keep();
+        for id in ids {
+            let message = self.weaver()?.probe_message(id)?;
+            self.tell_relatives(family, &message)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn switch_in_clone(
+        &mut self,
+        family: &Family,
+        id: ProbeId,
+        is_on: bool,
+    ) -> Result<()> {
+        let message = self.weaver()?.switch_in_clone(id, is_on)?;
+        if message.is_empty() {
+            return Ok(());
+        }
+        let outcome = self.tell(family, &message);
+        if outcome.is_err() {
+            self.weaver()?.switch_in_clone(id, !is_on)?;
+            return outcome;
+        }
+        self.tell_relatives(family, &message)
+    }
+
+    fn tell(&mut self, family: &Family, message: &[u64]) -> Result<()> {
+        let message = message.to_vec();
+        let weaver = self.weaver.clone();
+        let (outcome, pause) = family.at_loom(self.pid, self.hold.as_ref(), move |loom| {
+            // Whoever is in what was woven before may still measure.
+            if loom.weave(&message)? {
+                weaver.lock().map_err(poisoned)?.settle_in_clone();
+            }
+            Ok(())
+        });
+        self.pauses.extend(pause);
+        outcome
+    }
+
+    /// Has children do the same that have all the memory for it.
+    fn tell_relatives(&self, family: &Family, message: &[u64]) -> Result<()> {
+        for child in family.relatives(self.pid) {
+            if !proc::maps(child).is_ok_and(|maps| self.has_values(&maps)) {
+                continue;
+            }
+            let message = message.to_vec();
+            let (outcome, _) =
+                family.at_loom(child, None, move |loom| loom.weave(&message).map(drop));
+            if proc::is_alive(child) {
+                outcome?;
+            }
+        }
+        Ok(())
+    }
+
+    fn has_values(&self, maps: &[proc::Mapping]) -> bool {
+        self.weaver().is_ok_and(|weaver| weaver.has_all_values(maps))
+    }
+
+    /// Takes all probes out of the clone, and their memory out of the program.
+    pub(super) fn leave_clone(&mut self, family: &Family) -> Result<()> {
+        self.take_values(family, self.pid)?;
+        // What it has forked before it was stopped.
+        loop {
+            let has_values = |child: &Tid| {
+                let maps = proc::maps(*child);
+                maps.is_ok_and(|maps| self.weaver().is_ok_and(|w| !w.values_in(&maps).is_empty()))
+            };
+            let children = family.relatives(self.pid).into_iter().filter(has_values);
+            let children: Vec<Tid> = children.collect();
+            if children.is_empty() {
+                return Ok(());
+            }
+            for child in children {
+                self.take_values(family, child)?;
+            }
+        }
+    }
+
+    fn take_values(&self, family: &Family, pid: Tid) -> Result<()> {
+        for _ in 0..STRAGGLER_TRIES {
+            let weaver = self.weaver.clone();
+            let hold = self.hold.as_ref().filter(|_| pid == self.pid);
+            let (outcome, _): (Result<bool>, Option<Pause>) =
+                family.at_loom(pid, hold, move |loom| {
+                    let is_free = loom.weave(&[weaving::LEAVE])?;
+                    if is_free {
+                        let maps = proc::maps(pid)?;
+                        loom.take_out(&weaver.lock().map_err(poisoned)?.values_in(&maps))?;
+                    }
+                    Ok(is_free)
+                });
+            if !proc::is_alive(pid) || outcome? {
+                return Ok(());
+            }
+            std::thread::sleep(STRAGGLER_REST);
+        }
+        Err(Error::new(ErrorKind::Timeout, "a thread does not leave the code of a probe")
+            .advice("let it run for a moment and try again"))
+    }
+}

@@ -1,0 +1,162 @@
+//! Probes of a program that runs from a clone. Nothing of its code is changed: the engine is told what
+//! belongs where, and writes it when it translates the code there.
+
+use super::batch::{Batch, Missing};
+use super::clock::clock;
+use super::plan::Spot;
+use super::values::Values;
+use super::weaver::Weaver;
+use super::woven::{Leaving, Probe, ProbeId};
+use crate::arch::Step;
+use crate::proc::Mapping;
+use crate::{Error, ErrorKind, Result, TargetAddr};
+use memmap2::MmapMut;
+use weft_abi::weaving;
+use weft_code::Convention;
+use weft_snippet::{PointKind, Weave};
+
+impl Weaver {
+    /// Brings in memory to measure into, makes the batch probes, and gives what the engine is to be told.
+    pub fn weave_in_clone(
+        &mut self,
+        batch: Batch,
+        missing: &Missing,
+        share: &mut dyn FnMut(&[Step]) -> Result<MmapMut>,
+    ) -> Result<Vec<u64>> {
+        let (ids, known) = (batch.ids(), self.values.len());
+        self.add_values(missing, share)?;
+        let mut message = Vec::new();
+        for values in &self.values[known..] {
+            self.tell_memory(values, &mut message);
+        }
+        self.enlist(batch)?;
+        for id in ids {
+            self.tell_probe(id, &mut message)?;
+        }
+        Ok(message)
+    }
+
+    fn tell_memory(&self, values: &Values, message: &mut Vec<u64>) {
+        let (region, clock) = (values.region, clock());
+        let shape = [region.count_log2, region.stride_log2, region.key_shift, 0];
+        let shape = u32::from_le_bytes(shape);
+        message.extend([
+            weaving::MEMORY,
+            values.base.0,
+            u64::from(shape) | u64::from(region.state_end) << 32,
+            clock.multiplier,
+            clock.shift.into(),
+            clock.offset,
+            self.bmi2.into(),
+        ]);
+    }
+
+    fn tell_probe(&self, id: ProbeId, message: &mut Vec<u64>) -> Result<()> {
+        let probe = self.probe(id)?;
+        let text = probe.weave.to_string();
+        let mut strands = Vec::new();
+        for woven in self.woven.values() {
+            let convention = match self.texts[woven.text].whole(&woven.known).convention {
+                Convention::SystemV => weaving::SYSTEM_V,
+                Convention::Go => weaving::GO,
+                Convention::Unknown => 0,
+            };
+            for (spot, all) in &woven.strands {
+                for (rank, strand) in all.iter().enumerate().filter(|(_, s)| s.probe == id) {
+                    let end = woven.known.end;
+                    strands.push((*spot, rank, convention, end, strand.point));
+                }
+            }
+        }
+        let is_first = strands.iter().any(|strand| strand.1 == 0);
+        message.extend([weaving::INSERT, id, probe.values as u64, u64::from(is_first)]);
+        message.extend([text.len() as u64, strands.len() as u64]);
+        for bytes in text.as_bytes().chunks(8) {
+            let mut word = [0; 8];
+            word[..bytes.len()].copy_from_slice(bytes);
+            message.push(u64::from_le_bytes(word));
+        }
+        for (spot, _, convention, end, index) in strands {
+            let point = probe.points[index];
+            let kind = PointKind::ALL.iter().position(|&kind| kind == point.kind).unwrap_or(0);
+            let way = match spot {
+                Spot::Entry(_) | Spot::Before(_) => weaving::BEFORE,
+                Spot::After(_) => weaving::AFTER,
+                Spot::Taken(_) => weaving::TAKEN,
+            };
+            let how = u32::from_le_bytes([kind as u8, convention, way, 0]);
+            message.extend([spot.instruction(), point.address, how.into(), end]);
+            let places = probe.places_of(index);
+            message.extend(places.iter().map(|p| u64::from(p.state) | u64::from(p.sums) << 32));
+        }
+        Ok(())
+    }
+
+    /// What the engine is told of a probe.
+    pub fn probe_message(&self, id: ProbeId) -> Result<Vec<u64>> {
+        let mut message = Vec::new();
+        self.tell_probe(id, &mut message)?;
+        Ok(message)
+    }
+
+    /// What the engine is to be told to have a probe in its code, or not.
+    pub fn switch_in_clone(&mut self, id: ProbeId, is_on: bool) -> Result<Vec<u64>> {
+        let mut message = Vec::new();
+        let probe = self.probes.get_mut(&id).ok_or_else(|| super::weaver::no_such_probe(id))?;
+        let was_on = std::mem::replace(&mut probe.enabled, is_on);
+        match (was_on, is_on) {
+            (false, true) => self.tell_probe(id, &mut message)?,
+            (true, false) => message.extend([weaving::REMOVE, id]),
+            _ => {}
+        }
+        Ok(message)
+    }
+
+    /// Forgets where a probe is that the engine no longer has. Its values stay.
+    pub fn remove_from_clone(&mut self, id: ProbeId) {
+        for woven in self.woven.values_mut() {
+            woven.strands.retain(|_, strands| {
+                strands.retain(|strand| strand.probe != id);
+                !strands.is_empty()
+            });
+        }
+        self.woven.retain(|_, woven| !woven.strands.is_empty());
+    }
+
+    /// Forgets a probe that was removed. Its room stays its own: threads may be in code that measures there.
+    pub fn discard_in_clone(&mut self, id: ProbeId) -> Result<()> {
+        if self.probe(id)?.enabled {
+            return Err(Error::new(ErrorKind::InvalidArgument, format!("probe {id} is in use"))
+                .why("only what was removed can be discarded")
+                .advice("remove it first"));
+        }
+        if let Some(Probe { rooms, .. }) = self.probes.remove(&id) {
+            self.leaving.push(Leaving { rooms, waits: Vec::new() });
+        }
+        Ok(())
+    }
+
+    /// Gives the room of discarded probes to others, when no thread can be in code that is out of date.
+    pub fn settle_in_clone(&mut self) {
+        self.settle();
+    }
+
+    /// The memory that is mapped for values, as far as a process with these mappings has it.
+    pub fn values_in(&self, maps: &[Mapping]) -> Vec<(TargetAddr, u64)> {
+        self.values.iter().filter(|values| values.is_in(maps)).map(Values::all).collect()
+    }
+
+    /// Whether a process with these mappings has all memory that there is to measure into.
+    pub fn has_all_values(&self, maps: &[Mapping]) -> bool {
+        self.values.iter().all(|values| values.is_in(maps))
+    }
+}
+
+/// Why a snippet cannot be woven into a clone, if it cannot.
+pub fn refusal(weave: &Weave) -> Option<Error> {
+    weave.calls_program().then(|| {
+        Error::new(ErrorKind::BadSnippet, "the snippet calls a function of the program")
+            .why("in a program that runs from a clone, that is not possible yet")
+            .advice("leave out the call, or `--weaver clone`")
+    })
+}

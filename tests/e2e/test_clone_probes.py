@@ -1,0 +1,207 @@
+"""Probes in the clone count exactly what probes in the code do, and where those do not fit."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import weft
+from tests.e2e.harness import code, eventually
+from tests.e2e.test_probes import (
+    HARDSHIPS,
+    LANGUAGES,
+    NEVER_RETURN,
+    Build,
+    check_code,
+    come_and_go,
+    count,
+    expected,
+    own,
+    rounds_of,
+    seen,
+)
+from tests.lockstep import Lockstep, lockstep, total
+from tests.probing import Kind, Weaver, points_of, weaver
+from weft import errors
+
+SMALL = 256 << 10
+HEAVY = "counter c; histogram h log2; map m[1] 8\nc += 1; h << reg(rax); m[reg(rcx) & 3] += 1"
+
+MAY_BE_REFUSED: Mapping[Kind, frozenset[str]] = {
+    "entry": frozenset(),
+    "exit": frozenset(),
+}
+"""Nothing is too tight for the clone."""
+
+every_program = pytest.mark.parametrize("name", LANGUAGES + HARDSHIPS)
+every_number = pytest.mark.parametrize("threads", [1, 2, 16])
+
+
+def is_woven(pid: int) -> bool:
+    return "/memfd:weft-values" in Path(f"/proc/{pid}/maps").read_text()
+
+
+@contextmanager
+def woven(
+    build: Build, name: str, threads: int, cache_size: int | None = None
+) -> Iterator[tuple[Lockstep, Weaver]]:
+    """Run a program and take it over while it rests; nothing may be left in the end."""
+    with lockstep(build(name), threads) as program:
+        program.batch(1)
+        before = code(program.pid)
+        with weft.attach(program.pid, weaver="clone", cache_size=cache_size) as cloned:
+            yield program, weaver(cloned.session)
+        check_code(program, before)
+        assert not is_woven(program.pid)
+        program.batch(1)
+
+
+@every_number
+@every_program
+def test_entries_are_counted_exactly(name: str, threads: int, build: Build) -> None:
+    with woven(build, name, threads) as (program, session):
+        first = program.batch(1)
+        probe = count(session, name, first, may_be_refused=MAY_BE_REFUSED)
+        counts = program.batch(rounds_of(name))
+        assert seen(probe) == expected(probe, counts)
+        probe.disable()
+        program.batch(5)
+        assert seen(probe) == expected(probe, counts), "it counted while it was not to"
+        probe.enable()
+        more = program.batch(rounds_of(name))
+        assert seen(probe) == expected(probe, total([counts, more]))
+        probe.remove()
+        program.batch(5)
+        assert seen(probe) == expected(probe, total([counts, more])), "it counted when it was gone"
+
+
+@every_number
+@every_program
+def test_functions_are_left_as_often_as_entered(name: str, threads: int, build: Build) -> None:
+    with woven(build, name, threads) as (program, session):
+        counts = {
+            function: number
+            for function, number in own(program.batch(1)).items()
+            if function not in NEVER_RETURN[name]
+        }
+        exits = count(session, name, counts, "exit", MAY_BE_REFUSED)
+        own_counts = program.batch(rounds_of(name))
+        returning = {function: own_counts[function] for function in counts}
+        left = seen(exits)
+        left.pop("jumped_into", None)
+        assert left == {f: n for f, n in expected(exits, returning).items() if f != "jumped_into"}
+
+
+@every_number
+@every_program
+@pytest.mark.watchdog(300)
+def test_a_probe_counts_on_while_others_come_and_go(name: str, threads: int, build: Build) -> None:
+    with woven(build, name, threads) as (program, session):
+        come_and_go(program, session, name, 10, random.Random(threads), MAY_BE_REFUSED)
+
+
+@pytest.mark.parametrize("name", ["signals", "counts", "counts_go", "churn"])
+@every_number
+def test_counts_are_exact_when_the_clone_is_thrown_away(
+    name: str, threads: int, build: Build
+) -> None:
+    with woven(build, name, threads, SMALL) as (program, session):
+        first = program.batch(1)
+        # So much code at each instruction that the cache is never large enough.
+        points = points_of(session, name, own(first), "insn")
+        others = session.insert(points, HEAVY)
+        probe = count(session, name, first, may_be_refused=MAY_BE_REFUSED)
+        counts = program.batch(rounds_of(name))
+        assert seen(probe) == expected(probe, counts)
+        others.remove()
+        more = program.batch(rounds_of(name))
+        assert seen(probe) == expected(probe, total([counts, more]))
+
+
+SNIPPETS = [
+    "histogram h log2\nh << arg(0)",
+    "histogram h linear 0 10 8\nh << arg(0)",
+    "map m[1] 64\nm[arg(0) & 31] += arg(0)",
+    "map m[2] 64\nm[arg(0) & 3, address] += 1",
+    "counter c shared\nif arg(0) > 3 { c += load8(frame) & 0 | 1 } else { c += 2 }",
+    "counter c\nlocal depth\nat entry { depth += 1; c += depth }\nat exit { depth -= 1 }",
+    "ring r(a, b) 4096\nemit r(arg(0), caller)",
+]
+
+
+@pytest.mark.parametrize("snippet", SNIPPETS)
+def test_what_is_measured_is_the_same(snippet: str, build: Build) -> None:
+    def measured(session: weft.Session, program: Lockstep) -> object:
+        kinds: list[Kind] = ["entry", "exit"] if "exit" in snippet else ["entry"]
+        names = ["recursive", "normal", "switching", "even", "odd"]
+        points = [
+            point
+            for name in names
+            for kind in kinds
+            for point in session.points(f"/Code/counts/{name}", kind)
+        ]
+        probe = session.insert(points, snippet)
+        assert not probe.refused
+        program.batch(7)
+        return sorted(probe.records()) if "ring" in snippet else probe.value()
+
+    with lockstep(build("counts"), 1) as program:
+        program.batch(1)
+        with weft.attach(program.pid) as session:
+            by_patch = measured(session, program)
+        with weft.attach(program.pid, weaver="clone") as cloned:
+            by_clone = measured(cloned.session, program)
+    assert by_patch and by_clone == by_patch
+
+
+def test_a_snippet_that_calls_the_program_is_refused(build: Build) -> None:
+    with woven(build, "counts", 1) as (_, session), pytest.raises(errors.BadSnippet, match="calls"):
+        session.insert("/Code/counts/normal", "counter c\nc += call 4096(1)")
+
+
+def test_metrics_from_the_command_line(build: Build) -> None:
+    with lockstep(build("counts"), 1) as program:
+        program.batch(1)
+        command = [sys.executable, "-m", "weft", "attach", str(program.pid), "--weaver", "clone"]
+        command += ["-m", "calls@/Code/counts/normal", "--for", "3", "--format", "json"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as weft_:
+            eventually(lambda: is_woven(program.pid))
+            # Only now does it begin to measure.
+            time.sleep(0.7)
+            counts = program.batch(10)
+            document = json.loads(weft_.communicate()[0])
+        assert weft_.returncode == 0
+        assert document["totals"][0]["value"] == counts["normal"]
+        assert not is_woven(program.pid)
+
+
+@pytest.mark.parametrize("program", [["sqlite3", ":memory:", "select 1;"], ["ls", "/"]])
+def test_a_program_is_measured_from_its_entry_to_its_end(program: list[str]) -> None:
+    def measured(*weaver: str) -> object:
+        command = [sys.executable, "-m", "weft", "run", *weaver, "--format", "json"]
+        command += ["-m", "calls@/Code/libc.so.6/malloc", "--", *program]
+        run = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert run.stdout == natively.stdout
+        document = json.loads(run.stderr)
+        assert document["target"]["exit_code"] == 0
+        return document["totals"][0]["value"]
+
+    natively = subprocess.run(program, capture_output=True, text=True, check=True)
+    by_patch = measured()
+    assert by_patch and measured("--weaver", "clone") == by_patch
+
+
+def test_what_is_asked_for_wrongly_is_not_run() -> None:
+    command = [sys.executable, "-m", "weft", "run", "--weaver", "clone", "-m", "nonsense"]
+    run = subprocess.run([*command, "--", "echo", "hello"], capture_output=True, text=True)
+    assert run.returncode != 0
+    assert run.stdout == ""
+    assert "nonsense" in run.stderr
