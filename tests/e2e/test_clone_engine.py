@@ -62,7 +62,6 @@ def test_other_programs_are_followed_unless_one_does_not_want_it() -> None:
         (["--stats"], "add --weaver clone"),
         (["--weaver", "clone", "--cache-size", "much"], "write 1048576, 1024K or 1M"),
         (["--weaver", "clone", "--cache-size", "1K"], "at least 256K"),
-        (["--weaver", "clone", "-m", "calls"], "leave --weaver clone out"),
     ],
 )
 def test_what_makes_no_sense_is_refused(options: list[str], says: str) -> None:

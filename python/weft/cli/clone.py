@@ -113,7 +113,11 @@ def attach(pid: int, options: Mapping[str, Any]) -> None:
 
 
 def _wish(options: Mapping[str, Any]) -> measure.Wish:
-    return measure.wish({name: value for name, value in options.items() if name not in _OWN})
+    others = {name: value for name, value in options.items() if name not in _OWN}
+    if not others["metrics"] and not others["one_liners"]:
+        # Then it is for how long the program runs from a clone, not for how long it is measured.
+        others["seconds"] = None
+    return measure.wish(others)
 
 
 def _measure(pid: int, wanted: measure.Wish, options: Mapping[str, Any]) -> None:

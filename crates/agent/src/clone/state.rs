@@ -85,6 +85,18 @@ pub fn is_between(engine: &Engine, pc: u64) -> bool {
     offset == 0 && length != 0
 }
 
+/// Whether a thread at a place in a block is on its way into or out of it, by an indirect branch.
+pub fn is_under_way(block: &BlockInfo, pc: u64) -> bool {
+    let (_, kind, offset, _, _) = locate(block, pc);
+    match kind {
+        Kind::Entry => true,
+        Kind::Jump | Kind::JumpSegment | Kind::Return | Kind::CallIndirect | Kind::CallSegment => {
+            offset != 0
+        }
+        _ => false,
+    }
+}
+
 /// The instruction of the program that an instruction of the clone is for, if it is one.
 pub fn original(engine: &Engine, pc: u64) -> Option<u64> {
     let (original, _, _, length, _) = locate(block_at(engine, pc)?, pc);

@@ -6,8 +6,8 @@
 
 use super::arena::Arena;
 use super::leave::is_in_call;
-use super::state::{Progress, RAX};
-use super::thread::{MEMORIES, Thread, at};
+use super::state::{Progress, RAX, RSP};
+use super::thread::{MEMORIES, Thread, at, stepping};
 use super::translate::Cold;
 use super::{CloneThread, CloneVisit, Engine, free, give_up, image, state, system, visitors};
 use alloc::boxed::Box;
@@ -338,13 +338,34 @@ fn weave_all(visit: &mut CloneVisit) {
 impl Engine {
     /// Whether a thread is in code that is out of date, or about to go there.
     fn may_be_in_old_code(&self, visitor: &CloneThread) -> bool {
-        let thread = self.threads().find(|thread| thread.this == visitor.gs_base);
         let pc = visitor.registers.rip;
-        let is_within = |pc| state::progress(self, pc) == Progress::Within;
-        let is_old = |pc| is_within(pc) || self.is_old(pc);
-        // Behind a system call of the program's, the engine looks where to go.
-        let is_going = image().contains(&pc) && !is_in_call(pc, visitor.registers.general[RAX]);
-        is_old(pc) || is_going && thread.is_some_and(|thread| is_old(thread.target))
+        let Some(thread) = self.threads().find(|thread| thread.this == visitor.gs_base) else {
+            return false;
+        };
+        if thread.stepping != stepping::NO {
+            return true;
+        }
+        if image().contains(&pc) {
+            let [rax, rsp] = [RAX, RSP].map(|register| visitor.registers.general[register]);
+            let (start, size) = thread.signal_stack();
+            // Behind a system call of the program's, the engine looks where to go. A handler of signals goes
+            // back to where it has come from, which only the kernel knows.
+            let is_handling = rsp > start as u64 && rsp <= (start + size) as u64;
+            return !is_in_call(pc, rax) && (is_handling || self.leads_to_old_code(thread.target));
+        }
+        self.is_gate(pc) || self.leads_to_old_code(pc)
+    }
+
+    /// Whether a thread that goes on at a place in the clone may come to code that is out of date without the
+    /// engine's knowledge, or is in the middle of a snippet.
+    fn leads_to_old_code(&self, place: u64) -> bool {
+        let Some(block) = state::block_at(self, place) else {
+            // A piece of the cold part, if it is in the clone at all.
+            return self.half_of(place).is_some();
+        };
+        self.is_old(place)
+            || state::progress(self, place) == Progress::Within
+            || state::is_under_way(block, place)
     }
 
     /// Forgets the blocks that these instructions are in.
