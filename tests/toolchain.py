@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 
 PROGRAMS = Path(__file__).parent / "programs"
+ROOT = Path(__file__).parent.parent
 
 
 def run(*arguments: str | Path) -> str:
@@ -21,3 +23,17 @@ def compile_program(source: str, output: Path, *options: str) -> Path:
     compiler = "g++" if source.endswith(".cc") else "gcc"
     run(compiler, *options, PROGRAMS / source, "-o", output)
     return output
+
+
+def rust_example(package: str, name: str) -> Path:
+    """An example of one of the crates, built."""
+    command = ["cargo", "build", "--locked", "--message-format", "json"]
+    done = subprocess.run(
+        [*command, "--package", package, "--example", name],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    messages = [json.loads(line) for line in done.stdout.splitlines()]
+    [program] = [message["executable"] for message in messages if message.get("executable")]
+    return Path(program)

@@ -26,6 +26,8 @@ class Target:
         streams: tuple[int | None, int | None, int | None],
     ) -> Target:
         """Start a program, stopped before its first instruction."""
+    def move_to_clone(self, cache_size: int | None, sees_changes: bool, follows: bool) -> Cloned:
+        """Take everything out, and have the program run from a clone, if it is not stopped."""
     @property
     def pid(self) -> int:
         """The process."""
@@ -97,6 +99,8 @@ class Target:
         """The points where a probe is not (kind, address, target), and why."""
     def probe_tactics(self, probe: int) -> dict[str, int]:
         """How many points were woven in which way."""
+    def probe_calls_program(self, probe: int) -> bool:
+        """Whether it calls functions of the program, which is not possible in a clone."""
     def probe_asm(self, probe: int) -> str:
         """The code that is in the target for a probe: changes, and the trampolines they lead to."""
     def probe_cost(self, probe: int) -> float:
@@ -150,9 +154,8 @@ class Cloned:
         cache_size: int | None,
         sees_changes: bool,
         follows: bool,
-        is_held: bool,
     ) -> Cloned:
-        """Start a program, which runs, or is held at its entry."""
+        """Start a program, which runs."""
     @staticmethod
     def attach(pid: int, cache_size: int | None, follows: bool) -> Cloned:
         """Take over a running process, which runs on."""

@@ -7,6 +7,7 @@ likes; the program's own code, its stack and what it sees of itself stay as they
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from weft import _native
+from weft.errors import WeftError
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -37,8 +39,18 @@ def launch(
 ) -> Cloned:
     """Start a program that runs from a clone of its code: see :func:`weft.run`."""
     words = [os.fspath(word) for word in command]
-    options = (cache_size, sees_changes, follows, is_held)
-    return Cloned(_native.Cloned.launch(words, environment, directory, streams, *options))
+    options = (cache_size, sees_changes, follows)
+    if not is_held:
+        return Cloned(_native.Cloned.launch(words, environment, directory, streams, *options))
+    target = _native.Target.launch(words, environment, directory, streams)
+    try:
+        target.run_to_entry()
+        return Cloned(target.move_to_clone(*options))
+    except WeftError:
+        # It has done nothing yet: as good as never started.
+        os.kill(target.pid, signal.SIGKILL)
+        target.wait(None)
+        raise
 
 
 def attach(pid: int, *, cache_size: int | None = None, follows: bool = True) -> Cloned:

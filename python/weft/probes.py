@@ -221,6 +221,11 @@ class Probe:
         return tuple(point for part in self._parts for point in part.points)
 
     @property
+    def calls_program(self) -> bool:
+        """Whether its snippet calls functions of the program, which is not possible in a clone."""
+        return any(part.target.probe_calls_program(part.number) for part in self._parts)
+
+    @property
     def refused(self) -> tuple[Refusal, ...]:
         """The points where it could not be woven, each with the reason."""
         return tuple(refusal for part in self._parts for refusal in part.refused)

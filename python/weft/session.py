@@ -534,6 +534,19 @@ class Session:
         """
         return [Pause(*pause) for pause in self._target.pauses(first)]
 
+    def move_to_clone(self, *, cache_size: int | None = None) -> Cloned:
+        """Take everything out of the target, and have it run from a clone of its code instead.
+
+        This session is over then; the clone has its own, :attr:`Cloned.session`. A program that
+        stands still, because :func:`run` has just started it, does so until that one resumes it.
+        """
+        if self._engine is not None:
+            self._engine.close()
+        is_held = self._target.is_stopped()
+        cloned = self._target.move_to_clone(cache_size, True, True)
+        self._detached = True
+        return Cloned(cloned, is_attached=not is_held)
+
     def detach(self) -> None:
         """Take everything out of the target that weft brought, and let it run."""
         if self._engine is not None:

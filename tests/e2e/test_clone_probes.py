@@ -30,6 +30,7 @@ from tests.e2e.test_probes import (
 )
 from tests.lockstep import Lockstep, lockstep, total
 from tests.probing import Kind, Weaver, points_of, weaver
+from tests.toolchain import run
 from weft import errors
 
 SMALL = 256 << 10
@@ -205,3 +206,68 @@ def test_what_is_asked_for_wrongly_is_not_run() -> None:
     assert run.returncode != 0
     assert run.stdout == ""
     assert "nonsense" in run.stderr
+
+
+TIGHT = """
+#include <stdio.h>
+void tiny(void);
+void next(void);
+__asm__(".text; .globl tiny, next; .type tiny, @function; .type next, @function\\n"
+        "tiny: ret\\n.size tiny, 1\\n"
+        "next: xor %eax, %eax; add $1, %eax; ret\\n.size next, .-next\\n");
+int main(void) {
+    for (int i = 0; i < 1000; i++) { tiny(); next(); }
+    puts("done");
+    getchar();
+    return 3;
+}
+"""
+NOTE = "note: 1 point does not fit the patch weaver, so the program runs from a clone\n"
+
+
+def _weft(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "weft", *words]
+    return subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+
+
+@pytest.fixture
+def tight(tmp_path: Path) -> Path:
+    """A program with a function that the patch weaver cannot weave, and one that it can."""
+    source = tmp_path / "tight.c"
+    source.write_text(TIGHT)
+    run("gcc", "-O1", source, "-o", tmp_path / "tight")
+    return tmp_path / "tight"
+
+
+@pytest.mark.parametrize(
+    ("weaver", "function", "calls", "note"),
+    [
+        ("auto", "tiny", 1000, NOTE),
+        ("auto", "next", 1000, ""),
+        ("clone", "tiny", 1000, ""),
+        ("patch", "next", 1000, ""),
+    ],
+)
+def test_a_clone_is_taken_where_it_is_needed(
+    weaver: str, function: str, calls: int, note: str, tight: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.json"
+    wanted = ["-m", f"calls@/Code/tight/{function}", "--format", "json", "-o", str(out)]
+    done = _weft("run", "--weaver", weaver, *wanted, "--", str(tight))
+    assert (done.returncode, done.stdout) == (3, "done\n")
+    assert done.stderr == note
+    assert json.loads(out.read_text())["totals"][0]["value"] == calls
+
+
+def test_a_running_program_goes_to_a_clone_where_it_is_needed(build: Build) -> None:
+    with lockstep(build("counts"), 1) as program:
+        program.batch(1)
+        wanted = ["-m", "calls@/Code/counts/one_byte", "--for", "0.5", "--format", "json"]
+        done = _weft("attach", str(program.pid), "--weaver", "auto", *wanted)
+        assert done.returncode == 0, done.stderr
+        is_refused = "so the program runs from a clone" in done.stderr
+        with weft.attach(program.pid) as session:
+            probe = session.insert("/Code/counts/one_byte", "counter c; c += 1")
+            assert is_refused == bool(probe.refused)
+        assert not is_woven(program.pid)
+        program.batch(1)

@@ -8,17 +8,19 @@
 //! Only what the two cannot share is given to the native one: where memory is mapped, who it is, what time it is, and
 //! what is random. Programs with one thread, that start no others, are what this is for.
 
+mod stepping;
+
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, ExitCode};
 
 use iced_x86::{
     Code, Decoder, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, Register,
     UsedMemory,
 };
+use stepping::{auxiliary, general_of, prepare, ptrace, read, registers, start, step, write};
 use weft_host::Launch;
 use weft_host::clone::{Arrival, CloneOptions, Cloned};
 
@@ -47,17 +49,6 @@ fn main() -> ExitCode {
             println!("DIFFERENT: {why}");
             ExitCode::FAILURE
         }
-    }
-}
-
-/// Everything at the same addresses, on one processor, which says which one it is.
-fn prepare() {
-    // SAFETY: plain numbers, and a set that outlives the call.
-    unsafe {
-        libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong);
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(libc::sched_getcpu() as usize, &mut set);
-        libc::sched_setaffinity(0, size_of_val(&set), &set);
     }
 }
 
@@ -97,19 +88,8 @@ impl Pair {
         let options = CloneOptions { in_step: true, follows: false, ..CloneOptions::default() };
         let (clone, clone_child) =
             Cloned::launch(launch, options).map_err(|error| io::Error::other(error.to_string()))?;
-        let mut native = Command::new(&command[0]);
-        native.args(&command[1..]).stdin(null()?).stdout(null()?).stderr(Stdio::inherit());
-        // SAFETY: a single system call.
-        unsafe {
-            native.pre_exec(|| {
-                libc::signal(libc::SIGXFSZ, libc::SIG_DFL);
-                ptrace(libc::PTRACE_TRACEME, 0, 0).map(drop)
-            });
-        }
-        let native_child = native.spawn()?;
+        let native_child = start(&command)?;
         let pid = native_child.id() as i32;
-        wait(pid)?;
-        ptrace(libc::PTRACE_SETOPTIONS, pid, libc::PTRACE_O_EXITKILL as usize)?;
         let mut pair = Self {
             clone,
             clone_child,
@@ -128,17 +108,8 @@ impl Pair {
 
     /// Gives the native program the other one's random bytes, and learns where the kernel's code is.
     fn share_the_random(&mut self) -> io::Result<()> {
-        let vector = std::fs::read(format!("/proc/{}/auxv", self.native))?;
-        let word = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().expect("eight bytes"));
-        let find = |kind: u64| {
-            vector
-                .chunks_exact(16)
-                .find(|pair| word(&pair[..8]) == kind)
-                .map_or(0, |pair| word(&pair[8..]))
-        };
-        let random = find(libc::AT_RANDOM);
-        self.copy(random, 16);
-        let start = find(libc::AT_SYSINFO_EHDR);
+        self.copy(auxiliary(self.native, libc::AT_RANDOM)?, 16);
+        let start = auxiliary(self.native, libc::AT_SYSINFO_EHDR)?;
         self.vdso = start..start + 0x2000;
         Ok(())
     }
@@ -423,9 +394,7 @@ impl Pair {
 
     fn step(&mut self) -> Result<(), String> {
         self.steps += 1;
-        let stepped =
-            ptrace(libc::PTRACE_SINGLESTEP, self.native, 0).and_then(|_| wait(self.native));
-        match stepped {
+        match step(self.native) {
             Ok(status) if libc::WIFSTOPPED(status) && libc::WSTOPSIG(status) == libc::SIGTRAP => {
                 Ok(())
             }
@@ -435,13 +404,7 @@ impl Pair {
     }
 
     fn registers(&self) -> libc::user_regs_struct {
-        // SAFETY: plain numbers, which the kernel writes.
-        unsafe {
-            let mut registers: libc::user_regs_struct = std::mem::zeroed();
-            let place = (&raw mut registers) as usize;
-            ptrace(libc::PTRACE_GETREGS, self.native, place).expect("registers");
-            registers
-        }
+        registers(self.native)
     }
 
     fn set_registers(&self, registers: &libc::user_regs_struct) {
@@ -465,28 +428,6 @@ impl Pair {
     }
 }
 
-/// The general registers, as instructions number them.
-fn general_of(registers: &mut libc::user_regs_struct) -> [&mut u64; 16] {
-    [
-        &mut registers.rax,
-        &mut registers.rcx,
-        &mut registers.rdx,
-        &mut registers.rbx,
-        &mut registers.rsp,
-        &mut registers.rbp,
-        &mut registers.rsi,
-        &mut registers.rdi,
-        &mut registers.r8,
-        &mut registers.r9,
-        &mut registers.r10,
-        &mut registers.r11,
-        &mut registers.r12,
-        &mut registers.r13,
-        &mut registers.r14,
-        &mut registers.r15,
-    ]
-}
-
 fn popped(instruction: &Instruction) -> u16 {
     if instruction.op_count() > 0 { instruction.immediate16() } else { 0 }
 }
@@ -495,32 +436,4 @@ fn popped(instruction: &Instruction) -> u16 {
 fn is_unlike(instruction: &Instruction) -> bool {
     use Mnemonic::{Rdpid, Rdrand, Rdseed, Rdtsc, Rdtscp};
     matches!(instruction.mnemonic(), Rdtsc | Rdtscp | Rdrand | Rdseed | Rdpid)
-}
-
-fn ptrace(request: libc::c_uint, pid: i32, data: usize) -> io::Result<libc::c_long> {
-    // SAFETY: the callers give addresses of what outlives the call, where the request takes one.
-    let result = unsafe { libc::ptrace(request, pid, 0_usize, data) };
-    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(result) }
-}
-
-fn wait(pid: i32) -> io::Result<i32> {
-    let mut status = 0;
-    // SAFETY: the status outlives the call.
-    let waited = unsafe { libc::waitpid(pid, &mut status, libc::__WALL) };
-    if waited == -1 { Err(io::Error::last_os_error()) } else { Ok(status) }
-}
-
-/// Reads memory of a process; says whether all of it was there.
-fn read(pid: i32, address: u64, bytes: &mut [u8]) -> bool {
-    let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
-    let remote = libc::iovec { iov_base: address as *mut _, iov_len: bytes.len() };
-    // SAFETY: the kernel writes to the bytes.
-    unsafe { libc::process_vm_readv(pid, &local, 1, &remote, 1, 0) == bytes.len() as isize }
-}
-
-fn write(pid: i32, address: u64, bytes: &[u8]) {
-    let local = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-    let remote = libc::iovec { iov_base: address as *mut _, iov_len: bytes.len() };
-    // SAFETY: the kernel reads the bytes. What cannot be written shows when it is compared.
-    unsafe { libc::process_vm_writev(pid, &local, 1, &remote, 1, 0) };
 }

@@ -6,6 +6,7 @@ use crate::target::{Environment, Target, launch_of};
 use pyo3::prelude::*;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 use weft_host::clone::{CloneOptions, Cloned as Host};
 use weft_host::{Error, ErrorKind};
 
@@ -13,13 +14,19 @@ use weft_host::{Error, ErrorKind};
 pub struct Cloned {
     host: Host,
     /// Nothing for one that weft has not started.
-    child: Option<Waited>,
+    child: Option<Arc<Waited>>,
+}
+
+impl Cloned {
+    pub(crate) fn new(host: Host, child: Option<Arc<Waited>>) -> Self {
+        Self { host, child }
+    }
 }
 
 #[pymethods]
 impl Cloned {
     #[staticmethod]
-    #[pyo3(signature = (command, environment, directory, streams, cache_size, sees_changes, follows, is_held))]
+    #[pyo3(signature = (command, environment, directory, streams, cache_size, sees_changes, follows))]
     #[expect(clippy::too_many_arguments, reason = "Python names them")]
     fn launch(
         py: Python<'_>,
@@ -30,12 +37,11 @@ impl Cloned {
         cache_size: Option<u64>,
         sees_changes: bool,
         follows: bool,
-        is_held: bool,
     ) -> PyResult<Self> {
         let launch = launch_of(command, environment, directory, streams)?;
-        let options = CloneOptions { is_held, ..options(cache_size, sees_changes, follows) };
+        let options = options(cache_size, sees_changes, follows);
         let (host, child) = py.detach(|| Host::launch(launch, options)).map_err(to_python)?;
-        Ok(Self { host, child: Some(Waited::new(child)) })
+        Ok(Self { host, child: Some(Arc::new(Waited::new(child))) })
     }
 
     #[staticmethod]
@@ -88,7 +94,7 @@ impl Cloned {
     }
 }
 
-fn options(cache_size: Option<u64>, sees_changes: bool, follows: bool) -> CloneOptions {
+pub(crate) fn options(cache_size: Option<u64>, sees_changes: bool, follows: bool) -> CloneOptions {
     let cache_size = cache_size.unwrap_or(CloneOptions::default().cache_size);
     CloneOptions { cache_size, sees_changes, follows, ..CloneOptions::default() }
 }

@@ -141,6 +141,10 @@ impl Target {
         self.weaver(|weaver| Ok(weaver.probe(probe)?.tactics().clone()))
     }
 
+    fn probe_calls_program(&self, probe: ProbeId) -> PyResult<bool> {
+        self.weaver(|weaver| weaver.calls_program(probe))
+    }
+
     fn probe_asm(&self, probe: ProbeId) -> PyResult<String> {
         self.weaver(|weaver| weaver.listing(probe))
     }

@@ -1,6 +1,7 @@
 //! `weft._native.Target`: one process with weft's agent in it.
 
 use crate::child::Waited;
+use crate::cloned::{Cloned, options};
 use crate::errors::to_python;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -9,19 +10,20 @@ use std::ffi::OsString;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::Child;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use weft_host::{Error, ErrorKind, Launch, TargetAddr, memory};
 
 #[pyclass(frozen, module = "weft._native")]
 pub struct Target {
     pid: i32,
     inner: Mutex<weft_host::Target>,
-    child: Option<Waited>,
+    child: Option<Arc<Waited>>,
 }
 
 impl Target {
     pub(crate) fn new(target: weft_host::Target, child: Option<Child>) -> Self {
-        Self { pid: target.pid(), inner: Mutex::new(target), child: child.map(Waited::new) }
+        let child = child.map(|child| Arc::new(Waited::new(child)));
+        Self { pid: target.pid(), inner: Mutex::new(target), child }
     }
 
     pub(crate) fn lock(&self) -> PyResult<MutexGuard<'_, weft_host::Target>> {
@@ -62,6 +64,19 @@ impl Target {
         let launched = py.detach(|| weft_host::Target::launch(launch));
         let (target, child) = launched.map_err(to_python)?;
         Ok(Self::new(target, Some(child)))
+    }
+
+    #[pyo3(signature = (cache_size, sees_changes, follows))]
+    fn move_to_clone(
+        &self,
+        py: Python<'_>,
+        cache_size: Option<u64>,
+        sees_changes: bool,
+        follows: bool,
+    ) -> PyResult<Cloned> {
+        let options = options(cache_size, sees_changes, follows);
+        let cloned = self.with(py, move |target| target.move_to_clone(options))?;
+        Ok(Cloned::new(cloned, self.child.clone()))
     }
 
     #[getter]

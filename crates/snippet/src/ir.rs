@@ -1,10 +1,10 @@
 //! What a snippet is: data, and statements over them. Loops cannot be said.
 
-use crate::verify::{walk, walk_expr, walk_expressions};
+use crate::verify::{argument, walk, walk_expr, walk_expressions};
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
-use weft_code::Register;
+use weft_code::{Convention, Register, RegisterSet};
 
 /// Data and what is done with them at points.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -26,6 +26,41 @@ impl Weave {
         let exact = self.sections.iter().find(|section| section.at == Some(kind));
         let any = || self.sections.iter().find(|section| section.at.is_none());
         exact.or_else(any).map(|section| section.body.as_slice())
+    }
+
+    /// Registers of the program that it reads by their names, at any point.
+    pub fn named_registers(&self) -> RegisterSet {
+        let mut read = RegisterSet::NONE;
+        for statement in self.sections.iter().flat_map(|section| &section.body) {
+            walk_expressions(statement, &mut |expr| {
+                walk_expr(expr, &mut |expr| {
+                    if let Expr::Register(register) = expr {
+                        read = read.with(*register);
+                    }
+                });
+            });
+        }
+        read
+    }
+
+    /// Registers of the program that it reads at points of one kind, where arguments are given by a
+    /// convention.
+    pub fn registers_read(&self, kind: PointKind, convention: Convention) -> RegisterSet {
+        let mut read = RegisterSet::NONE;
+        for statement in self.body(kind).unwrap_or_default() {
+            walk_expressions(statement, &mut |expr| {
+                walk_expr(expr, &mut |expr| {
+                    read = match expr {
+                        Expr::Register(register) => read.with(*register),
+                        Expr::Result => read.with(Register::RAX),
+                        Expr::Arg(number) => argument(convention, *number)
+                            .map_or(read, |register| read.with(register)),
+                        _ => read,
+                    };
+                });
+            });
+        }
+        read
     }
 
     /// Whether anything in it calls a function of the program.

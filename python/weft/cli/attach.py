@@ -34,17 +34,23 @@ def command(pid: int, **options: Any) -> None:
       weft attach 4711 --weaver clone --stats --for 10
       weft attach 4711 --weaver clone -m calls@/Code/redis-server/dictFind
     """
-    if options.pop("weaver") == "clone":
+    weaver = options.pop("weaver")
+    if weaver == "clone":
         clone.attach(pid, options)
         return
-    clone.refuse(options)
-    wanted = measure.wish(options)
+    others = options if weaver == "patch" else dict(options)
+    clone.refuse(others)
+    wanted = measure.wish(others)
     if wanted.is_empty:
         _ask(pid, wanted.output_format)
         return
     with weft.attach(pid) as session, measure.waiting_for(pid) as wait:
         facts = TargetFacts(pid, session.program(), session.command())
-        measure.measure(session, wanted, facts, wait)
+        metrics = measure.begin(session, wanted)
+        if weaver == "patch" or not clone.is_better(metrics):
+            measure.measure(session, metrics, wanted, facts, wait)
+            return
+    clone.attach(pid, options)
 
 
 def _ask(pid: int, output_format: str) -> None:

@@ -7,10 +7,10 @@ import json
 import re
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,7 +21,11 @@ from weft.clone import Cloned, CloneStats
 from weft.errors import InvalidArgument
 from weft.metrics.model import TargetFacts
 
-__all__ = ["attach", "options", "refuse", "run"]
+if TYPE_CHECKING:
+    from weft.metrics.metric import Metric
+    from weft.session import Session
+
+__all__ = ["attach", "is_better", "options", "refuse", "run"]
 
 _OWN = {"cache_size": "--cache-size", "stats": "--stats", "stats_file": "--stats-file"}
 _SMALLEST = 256 << 10
@@ -33,10 +37,11 @@ _FACTORS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 options = all_of(
     click.option(
         "--weaver",
-        type=click.Choice(["patch", "clone"]),
+        type=click.Choice(["patch", "clone", "auto"]),
         default="patch",
         show_default=True,
-        help="How weft works: by changing chosen places, or by running a clone of all code.",
+        help="How weft works: by changing chosen places, by running a clone of all code, or by a "
+        "clone only if some of what is to be measured does not fit otherwise.",
     ),
     click.option(
         "--cache-size",
@@ -58,6 +63,17 @@ options = all_of(
 """Gives a command the options of the clone weaver; they reach it as keyword arguments."""
 
 
+def is_better(metrics: Sequence[Metric]) -> bool:
+    """Whether a clone can measure what cannot be measured otherwise; says so if it can."""
+    missing = sum(len(metric.refused) for metric in metrics)
+    if not missing or any(metric.calls_program for metric in metrics):
+        return False
+    points = "1 point does" if missing == 1 else f"{missing} points do"
+    text = f"note: {points} not fit the patch weaver, so the program runs from a clone"
+    click.echo(text, err=True)
+    return True
+
+
 def refuse(options: dict[str, Any]) -> None:
     """Take out the options of the clone weaver, and fail if one was given without it."""
     for name, shown in _OWN.items():
@@ -75,7 +91,12 @@ def run(program: tuple[str, ...], options: Mapping[str, Any]) -> int:
         forward_signals(cloned.pid)
         reports = _Reports(cloned)
         if is_held:
-            code: int | None = measure.measure_to_end(cloned.session, wanted, program, cloned.wait)
+            session = cloned.session
+
+            def start() -> tuple[Session, Sequence[Metric]]:
+                return session, measure.begin(session, wanted)
+
+            code: int | None = measure.measure_to_end(program, wanted, session, cloned.wait, start)
         else:
             while (code := cloned.wait(_ROUND)) is None:
                 reports.tell()
@@ -128,7 +149,8 @@ def _measure(pid: int, wanted: measure.Wish, options: Mapping[str, Any]) -> None
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         session = cloned.session
         facts = TargetFacts(pid, session.program(), session.command())
-        if not measure.measure(session, wanted, facts, wait).has_ended:
+        metrics = measure.begin(session, wanted)
+        if not measure.measure(session, metrics, wanted, facts, wait).has_ended:
             cloned.release()
         _tell(cloned, options)
 

@@ -171,8 +171,16 @@ def requests(session: Session, wanted: Wish) -> list[tuple[ast.Metric, str]]:
     return found
 
 
+def begin(session: Session, wanted: Wish) -> list[Metric]:
+    """Have everything woven that is wanted."""
+    if wanted.budget is not None:
+        session.metrics.keep_within(wanted.budget)
+    return session.metrics.request_all(requests(session, wanted))
+
+
 def measure(
     session: Session,
+    metrics: Sequence[Metric],
     wanted: Wish,
     facts: TargetFacts,
     wait: Callable[[float], int | None],
@@ -186,9 +194,6 @@ def measure(
     """
     from weft.ui.live import LiveTable
 
-    if wanted.budget is not None:
-        session.metrics.keep_within(wanted.budget)
-    metrics = session.metrics.request_all(requests(session, wanted))
     screen = console(stderr=to_stderr)
     is_shown = wanted.output_format == "text" and wanted.output is None
     table = LiveTable(screen, facts, wanted.budget) if is_shown else None
@@ -318,23 +323,23 @@ def _write(
 
 
 def measure_to_end(
-    session: Session,
-    wanted: Wish,
     program: tuple[str, ...],
+    wanted: Wish,
+    session: Session,
     wait: Callable[[float | None], int | None],
-    prepare: Callable[[], object] = lambda: None,
+    start: Callable[[], tuple[Session, Sequence[Metric]]],
 ) -> int:
-    """Measure a program that stands at its entry to its end, and return its exit code.
+    """Measure a program that does not run yet to its end, and return its exit code.
 
-    ``wait`` lets it run, and returns its exit code when it has ended. ``prepare`` is what brings it
-    to its entry, where its libraries are loaded.
+    ``start`` brings it to its entry, where its libraries are loaded, and has everything woven there
+    that is wanted; ``wait`` lets it run, and returns its exit code when it has ended.
     """
     from weft.metrics.model import TargetFacts
 
     facts = TargetFacts(session.pid, session.program(), program)
     try:
-        prepare()
-        facts = measure(session, wanted, facts, wait, to_stderr=True)
+        session, metrics = start()
+        facts = measure(session, metrics, wanted, facts, wait, to_stderr=True)
     except (InvalidArgument, BadMetric, BadSnippet):
         # It stands before its first instruction: what was asked for wrongly is not done at all.
         os.kill(session.pid, signal.SIGKILL)

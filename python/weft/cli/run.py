@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
 import weft
 from weft.cli import clone, measure
 from weft.cli.output import forward_signals, print_json
+
+if TYPE_CHECKING:
+    from weft.metrics.metric import Metric
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -32,7 +36,8 @@ def command(ctx: click.Context, /, program: tuple[str, ...], **options: Any) -> 
       weft run --weaver clone --stats -- ls -l
       weft run --weaver clone -m calls@/Code/libc.so.6/malloc -- ls -l
     """
-    if options.pop("weaver") == "clone":
+    weaver = options.pop("weaver")
+    if weaver == "clone":
         ctx.exit(clone.run(program, options))
     clone.refuse(options)
     wanted = measure.wish(options)
@@ -40,10 +45,7 @@ def command(ctx: click.Context, /, program: tuple[str, ...], **options: Any) -> 
     forward_signals(session.pid)
 
     if not wanted.is_empty:
-        wait, prepare = session.wait, session.run_to_entry
-        ended = measure.measure_to_end(session, wanted, program, wait, prepare)
-        session.detach()
-        ctx.exit(ended)
+        ctx.exit(_measure(session, wanted, program, weaver))
     code = session.wait()
     pauses = session.pauses()
     session.detach()
@@ -59,3 +61,26 @@ def command(ctx: click.Context, /, program: tuple[str, ...], **options: Any) -> 
             file=sys.stderr,
         )
     ctx.exit(code or 0)
+
+
+def _measure(
+    session: weft.Session, wanted: measure.Wish, program: tuple[str, ...], weaver: str
+) -> int:
+    """Measure the program from its entry to its end, and return its exit code."""
+    cloned: weft.Cloned | None = None
+
+    def start() -> tuple[weft.Session, Sequence[Metric]]:
+        nonlocal cloned
+        session.run_to_entry()
+        metrics = measure.begin(session, wanted)
+        if weaver == "patch" or not clone.is_better(metrics):
+            return session, metrics
+        cloned = session.move_to_clone()
+        return cloned.session, measure.begin(cloned.session, wanted)
+
+    def wait(seconds: float | None) -> int | None:
+        return (cloned or session).wait(seconds)
+
+    code = measure.measure_to_end(program, wanted, session, wait, start)
+    (cloned.session if cloned else session).detach()
+    return code

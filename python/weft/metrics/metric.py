@@ -19,7 +19,16 @@ from weft.metrics import kernel
 from weft.metrics.budget import HITS, Sampling, estimate
 from weft.metrics.history import History
 from weft.metrics.model import Interval, MetricKind, Sample, Shed, Value
-from weft.probes import Bucket, Histogram, MapValue, Point, Process, Timer, process_number
+from weft.probes import (
+    Bucket,
+    Histogram,
+    MapValue,
+    Point,
+    Probe,
+    Process,
+    Timer,
+    process_number,
+)
 
 if TYPE_CHECKING:
     import pandas
@@ -129,8 +138,16 @@ class Metric:
     @property
     def refused(self) -> list[str]:
         """The points that could not be woven, each with the reason."""
+        return [str(one) for probe in self._all_probes() for one in probe.refused]
+
+    @property
+    def calls_program(self) -> bool:
+        """Whether it calls functions of the program, which is not possible in a clone."""
+        return any(probe.calls_program for probe in self._all_probes())
+
+    def _all_probes(self) -> list[Probe]:
         nodes = [self.node, *self.node.needs] if self.node else []
-        return [str(one) for node in nodes for probe in node.probes for one in probe.refused]
+        return [probe for node in nodes for probe in node.probes]
 
     @property
     def sees_nothing(self) -> bool:

@@ -415,8 +415,18 @@ impl Engine {
 
     /// Has a thread go on at an address of the program; returns where that is in the clone.
     pub fn go(&mut self, thread: &mut Thread, pc: u64) -> u64 {
-        thread.pc = translate::real(pc);
-        thread.target = self.find(pc).map_or(thread.pc, |place| place.body);
+        if translate::is_inner(pc) {
+            // There can be nothing.
+            (thread.pc, thread.target) = (pc, pc);
+            return pc;
+        }
+        self.go_as(thread, pc)
+    }
+
+    /// The same for an address that may be the start of a function as it is reached from within.
+    pub fn go_as(&mut self, thread: &mut Thread, key: u64) -> u64 {
+        thread.pc = translate::real(key);
+        thread.target = self.find(key).map_or(thread.pc, |place| place.body);
         thread.epoch.store(self.epoch, Relaxed);
         thread.target
     }
@@ -432,7 +442,7 @@ impl Engine {
 
     /// A direct branch that is not tied to its target: ties it.
     fn exit(&mut self, thread: &mut Thread, exit: &Exit) {
-        self.go(thread, exit.target);
+        self.go_as(thread, exit.target);
         // What is thrown away is not to be changed: somebody may find his way by it.
         if exit.site == 0 || exit.epoch != self.epoch {
             return;

@@ -499,7 +499,7 @@ pub extern "C" fn handler(signal: usize, info: &mut [u64; 16], context: &mut Con
     context.rip = state.pc;
     if is_retired && signal == SIGSEGV && is_fault && is_fetch {
         // Out of what was thrown away, and on where it would have gone.
-        context.rip = engine.go(thread, if is_inner { inner(state.pc) } else { state.pc });
+        context.rip = engine.go_as(thread, if is_inner { inner(state.pc) } else { state.pc });
         return;
     }
     if is_at_instruction {

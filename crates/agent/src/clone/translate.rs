@@ -231,9 +231,14 @@ pub fn inner(start: u64) -> u64 {
     start | INNER
 }
 
+/// Whether it stands for a start that is reached from within. No program has code at such an address.
+pub fn is_inner(key: u64) -> bool {
+    key >> 62 == 1
+}
+
 /// The address itself, where it may be one that is reached from within.
-pub fn real(address: u64) -> u64 {
-    address & !INNER
+pub fn real(key: u64) -> u64 {
+    if is_inner(key) { key & !INNER } else { key }
 }
 
 /// How much to translate at once.

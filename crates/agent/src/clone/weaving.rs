@@ -18,7 +18,7 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use weft_abi::option;
 use weft_abi::weaving::{self, FIELDS};
-use weft_code::{Convention, live_at_entry};
+use weft_code::{Convention, RegisterSet, live_at_entry};
 use weft_snippet::layout::{Place, Region, header, salt};
 use weft_snippet::{Clock, Compiled, Env, PointKind, Site, Source, Weave, compile, runtime};
 
@@ -60,6 +60,8 @@ pub struct Weaving {
     probes: BTreeMap<u64, Probe>,
     /// By the instruction that they belong to, and [where](weaving::BEFORE) that is.
     strands: BTreeMap<(u64, u8), Vec<Strand>>,
+    /// Registers that snippets read by their names.
+    named: RegisterSet,
     /// The routines of snippets, by arena and memory. They are thrown away with everything else.
     routines: BTreeMap<(usize, usize), Env>,
 }
@@ -76,6 +78,12 @@ impl Weaving {
         self.strands.contains_key(&(address, way))
     }
 
+    /// The code that is different because something is woven.
+    fn woven(&self) -> impl Iterator<Item = Range<u64>> {
+        let strands = self.strands.iter();
+        strands.flat_map(|(&(at, _), all)| all.iter().map(move |strand| strand.concerns(at)))
+    }
+
     /// Forgets what was written to the clone.
     pub fn flush(&mut self) {
         self.routines.clear();
@@ -90,9 +98,15 @@ impl Weaving {
         is_inner: bool,
         (number, arena): (usize, &mut Arena),
     ) -> Vec<Compiled> {
-        let Self { memories, probes, strands, routines, .. } = self;
+        let Self { memories, probes, strands, routines, named, .. } = self;
+        let strands = strands.get(&(address, way)).map(Vec::as_slice).unwrap_or_default();
+        // What another snippet reads has to be what the program has, whether the program needs it or not.
+        let read = strands.iter().filter_map(|strand| {
+            Some(probes.get(&strand.probe)?.weave.registers_read(strand.kind, strand.convention))
+        });
+        let read = read.fold(*named, |all, some| all | some);
         let mut code = Vec::new();
-        for strand in strands.get(&(address, way)).into_iter().flatten() {
+        for strand in strands {
             let Some(probe) = probes.get(&strand.probe) else { continue };
             if is_inner && strand.kind == PointKind::Entry {
                 continue;
@@ -101,7 +115,7 @@ impl Weaving {
                 .entry((number, probe.memory))
                 .or_insert_with(|| write_routines(arena, memories[probe.memory].env));
             // The host has verified it for points of this kind: it cannot fail.
-            code.extend(strand.compile(probe, bytes, env));
+            code.extend(strand.compile(probe, bytes, env, read));
         }
         code
     }
@@ -188,6 +202,11 @@ impl Weaving {
             let index = if is_first != 0 { 0 } else { strands.len() };
             strands.insert(index, strand);
         }
+        if !(weave.named_registers() & !self.named).is_empty() {
+            // Others may have taken them for free.
+            self.named = self.named | weave.named_registers();
+            changed.extend(self.woven());
+        }
         self.probes.insert(id, Probe { weave, memory: memory as usize });
         Some(())
     }
@@ -214,7 +233,13 @@ impl Strand {
         at..if self.kind == PointKind::Entry { self.end.max(at + 1) } else { at + 1 }
     }
 
-    fn compile(&self, probe: &Probe, (at, bytes): (u64, &[u8]), env: &Env) -> Option<Compiled> {
+    fn compile(
+        &self,
+        probe: &Probe,
+        (at, bytes): (u64, &[u8]),
+        env: &Env,
+        read: RegisterSet,
+    ) -> Option<Compiled> {
         let is_entry = self.kind == PointKind::Entry;
         // What is known at a function's entry by its convention is not so elsewhere.
         let convention = if is_entry { self.convention } else { Convention::Unknown };
@@ -223,7 +248,7 @@ impl Strand {
         let site = Site {
             kind: self.kind,
             convention: self.convention,
-            dead: !live.registers,
+            dead: !live.registers & !read,
             live_flags: live.flags,
             red_zone: !is_at_edge && self.convention != Convention::Go,
             address: self.address,
@@ -386,9 +411,7 @@ impl Engine {
 
     /// Forgets all blocks that something is woven into.
     fn forget_weaving(&mut self) {
-        let strands = self.weaving.strands.iter();
-        let places = strands.flat_map(|(&(at, _), all)| all.iter().map(move |s| s.concerns(at)));
-        let places: Vec<Range<u64>> = places.collect();
+        let places: Vec<Range<u64>> = self.weaving.woven().collect();
         self.forget_at(&places);
         self.weaving.strands.clear();
     }

@@ -35,9 +35,6 @@ pub struct CloneOptions {
     pub follows: bool,
     /// Whether the program waits after each block: see [`Cloned::arrival`].
     pub in_step: bool,
-    /// Whether a program that is started stands at its entry, with its libraries loaded, for a
-    /// [`Target`](crate::Target) that measures it.
-    pub is_held: bool,
 }
 
 /// Where a program is that waits after each block.
@@ -51,13 +48,7 @@ pub struct Arrival {
 
 impl Default for CloneOptions {
     fn default() -> Self {
-        Self {
-            cache_size: 256 << 20,
-            sees_changes: true,
-            follows: true,
-            in_step: false,
-            is_held: false,
-        }
+        Self { cache_size: 256 << 20, sees_changes: true, follows: true, in_step: false }
     }
 }
 
@@ -66,7 +57,7 @@ impl Default for CloneOptions {
 pub struct Cloned {
     pid: Tid,
     family: Arc<Family>,
-    /// What holds it, if it stands at its entry.
+    /// What holds it, if it stands still until it is measured.
     hold: Mutex<Option<Worker<Stopped>>>,
 }
 
@@ -79,11 +70,7 @@ impl Cloned {
         let started = hold.run(move |stopped| {
             let (mut child, held) = launch::launch(launch)?;
             *stopped = held;
-            let at_entry = match options.is_held {
-                true => proc::entry(stopped.pid()).and_then(|at| launch::run_to(stopped, at)),
-                false => Ok(true),
-            };
-            match at_entry.and_then(|_| kin.bring_in(stopped)) {
+            match kin.bring_in(stopped) {
                 Ok(()) => Ok(child),
                 Err(error) => {
                     // It has not run a single instruction: as good as never started.
@@ -95,14 +82,23 @@ impl Cloned {
             }
         });
         let child = started?;
-        if !options.is_held {
-            hold.run(Stopped::release);
-        }
-        let hold = Mutex::new(options.is_held.then_some(hold));
-        Ok((Self { pid: child.id() as Tid, family, hold }, child))
+        hold.run(Stopped::release);
+        Ok((Self { pid: child.id() as Tid, family, hold: Mutex::new(None) }, child))
     }
 
-    /// What holds a program that stands at its entry, for who lets it go.
+    /// Takes over a process that is held, and stays so until it is measured.
+    pub(crate) fn take_over(
+        pid: Tid,
+        hold: Worker<Stopped>,
+        options: CloneOptions,
+    ) -> Result<Self> {
+        let family = Arc::new(Family::new(options));
+        let kin = family.clone();
+        hold.run(move |stopped| kin.bring_in(stopped))?;
+        Ok(Self { pid, family, hold: Mutex::new(Some(hold)) })
+    }
+
+    /// What holds the program, for who lets it go.
     pub(crate) fn take_hold(&self) -> Option<Worker<Stopped>> {
         self.hold.lock().ok().and_then(|mut hold| hold.take())
     }

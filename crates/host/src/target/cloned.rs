@@ -1,7 +1,7 @@
 //! Probes in a program that runs from a clone.
 
 use super::{Target, poisoned};
-use crate::clone::{Cloned, Family};
+use crate::clone::{CloneOptions, Cloned, Family};
 use crate::proc::{self, Tid};
 use crate::stopped::Pause;
 use crate::weave::{Item, ProbeId, Weaver, refusal_in_clone};
@@ -20,6 +20,16 @@ impl Target {
         target.family = Some(cloned.family());
         target.hold = cloned.take_hold();
         Ok(target)
+    }
+
+    /// Takes everything out of the program that weft brought, and has it run from a clone. One that is held
+    /// stays so, for the [`Target`] that measures it there.
+    pub fn move_to_clone(&mut self, options: CloneOptions) -> Result<Cloned> {
+        self.unload_agent()?;
+        match self.hold.take() {
+            Some(hold) => Cloned::take_over(self.pid, hold, options),
+            None => Cloned::attach(self.pid, options),
+        }
     }
 
     pub(super) fn insert_in_clone(&mut self, family: &Family, items: Vec<Item>) -> Result<()> {

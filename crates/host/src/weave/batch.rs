@@ -380,9 +380,15 @@ impl Weaver {
                 return Err(Error::new(ErrorKind::Internal, what));
             }
         }
+        let named = batch.drafts.iter().map(|draft| draft.weave.named_registers());
+        let named = named.fold(self.named, |all, some| all | some);
         let mut touched = Vec::new();
         for draft in batch.drafts {
             self.add(draft, &mut touched);
+        }
+        if std::mem::replace(&mut self.named, named) != named {
+            // Others may have taken these registers for free.
+            touched = self.woven.keys().copied().collect();
         }
         Ok(touched)
     }

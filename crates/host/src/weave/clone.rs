@@ -92,6 +92,11 @@ impl Weaver {
         Ok(())
     }
 
+    /// Whether a probe calls functions of the program, which none can in a clone.
+    pub fn calls_program(&self, id: ProbeId) -> Result<bool> {
+        Ok(self.probe(id)?.weave.calls_program())
+    }
+
     /// What the engine is told of a probe.
     pub fn probe_message(&self, id: ProbeId) -> Result<Vec<u64>> {
         let mut message = Vec::new();

@@ -58,15 +58,11 @@ pub fn environment(
 pub(super) fn compile_strand(
     probe: &Probe,
     strand: &Strand,
-    spot: Spot,
-    terrain: &FunctionTerrain<'_>,
-    liveness: Option<&Liveness<'_>>,
+    site: &Site,
     env: &Env,
 ) -> Result<Compiled, String> {
-    let point = probe.points[strand.point];
-    let body = probe.weave.body(point.kind).unwrap_or_default();
-    let site = site(point, spot, terrain, liveness);
-    compile(&probe.weave.data, body, &site, env, &probe.places_of(strand.point))
+    let body = probe.weave.body(site.kind).unwrap_or_default();
+    compile(&probe.weave.data, body, site, env, &probe.places_of(strand.point))
         .map_err(|refusal| refusal.to_string())
 }
 

@@ -5,7 +5,7 @@ use super::arena::Arena;
 use super::edit::{self, Edit};
 use super::plan::{JUMP, Plan, Spot};
 use super::points::{self, Point, Selection};
-use super::site::{EnvironmentKey, compile_strand, environment};
+use super::site::{EnvironmentKey, compile_strand, environment, site};
 use super::text::{FunctionTerrain, ModuleText};
 use super::trampoline::{self, Insertions, Trampoline};
 use super::values::Values;
@@ -17,7 +17,7 @@ use crate::{Error, ErrorKind, Result, TargetAddr, memory};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
-use weft_code::{Liveness, Program};
+use weft_code::{Liveness, Program, RegisterSet};
 use weft_snippet::Env;
 
 /// Points, each with the index of its function; and functions that may have more, by their index, each
@@ -37,6 +37,8 @@ pub struct Weaver {
     pub(super) texts: Vec<ModuleText>,
     pub(super) woven: HashMap<u64, Woven>,
     pub(super) probes: BTreeMap<ProbeId, Probe>,
+    /// Registers that snippets read by their names: no other snippet uses them for something else.
+    pub(super) named: RegisterSet,
     pub(super) next_probe: ProbeId,
     /// Numbers that were given out for probes that are not there yet.
     pub(super) reserved: BTreeSet<ProbeId>,
@@ -64,6 +66,7 @@ impl Weaver {
             texts: Vec::new(),
             woven: HashMap::new(),
             probes: BTreeMap::new(),
+            named: RegisterSet::NONE,
             next_probe: 1,
             reserved: BTreeSet::new(),
             limbo: Vec::new(),
@@ -249,9 +252,14 @@ impl Weaver {
             .position(|arena| arena.reaches(&text.range()))
             .ok_or_else(|| Error::new(ErrorKind::Internal, "no arena reaches the code"))?;
         let mut insertions = Insertions::new();
+        let probes = &self.probes;
         for (spot, strands) in &enabled {
+            // What another snippet reads has to be what the program has, whether the program needs it or not.
+            let convention = terrain.whole.convention;
+            let read = strands.iter().map(|s| probes[&s.probe].registers_read(s.point, convention));
+            let read = read.fold(self.named, |all, some| all | some);
             for strand in strands {
-                let values = self.probes[&strand.probe].values;
+                let values = probes[&strand.probe].values;
                 let env = environment(
                     &mut self.environments,
                     (arena, values, self.thread_pointer),
@@ -259,8 +267,10 @@ impl Weaver {
                     &self.values[values],
                     self.bmi2,
                 )?;
-                let probe = &self.probes[&strand.probe];
-                match compile_strand(probe, strand, *spot, &terrain, liveness.as_ref(), &env) {
+                let probe = &probes[&strand.probe];
+                let mut site = site(probe.points[strand.point], *spot, &terrain, liveness.as_ref());
+                site.dead = site.dead & !read;
+                match compile_strand(probe, strand, &site, &env) {
                     Ok(compiled) => insertions.entry(*spot).or_default().push(compiled),
                     Err(why) => return Ok(Err(vec![(*spot, why)])),
                 }

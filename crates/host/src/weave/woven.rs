@@ -11,7 +11,7 @@ use crate::arch::Registers;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use weft_code::Moved;
+use weft_code::{Convention, Moved, RegisterSet};
 use weft_snippet::layout::Place;
 use weft_snippet::{Datum, Weave};
 
@@ -46,6 +46,11 @@ pub struct Probe {
 }
 
 impl Probe {
+    /// Registers of the program that its snippet reads at one of its points.
+    pub(super) fn registers_read(&self, point: usize, convention: Convention) -> RegisterSet {
+        self.weave.registers_read(self.points[point].kind, convention)
+    }
+
     /// Its points, the refused ones included.
     pub fn points(&self) -> &[Point] {
         &self.points
