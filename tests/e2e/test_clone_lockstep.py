@@ -112,11 +112,7 @@ def in_step() -> list[str]:
 
 @pytest.mark.parametrize("command", in_step())
 @pytest.mark.watchdog(700)
-def test_programs_go_in_step(
-    lockstep: Path, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Perl reads what is random from a file, which the two cannot share.
-    monkeypatch.setenv("PERL_HASH_SEED", "0")
+def test_programs_go_in_step(lockstep: Path, command: str, tmp_path: Path) -> None:
     program, *arguments = shlex.split(command)
     need(program)
     text = tmp_path / "text"

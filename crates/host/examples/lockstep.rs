@@ -270,10 +270,19 @@ impl Pair {
             };
             self.copy(address, length);
         }
+        if before.rax == libc::SYS_read as u64 && !is_error && self.is_random(before.rdi) {
+            self.copy(before.rsi, result as usize);
+        }
         (after.rdi, after.r10, after.r8) = (before.rdi, before.r10, before.r8);
         after.r11 &= !TRAP;
         self.set_registers(&after);
         Ok(())
+    }
+
+    /// Whether a descriptor gives random bytes.
+    fn is_random(&self, descriptor: u64) -> bool {
+        let link = std::fs::read_link(format!("/proc/{}/fd/{descriptor}", self.native));
+        link.is_ok_and(|path| matches!(path.to_str(), Some("/dev/urandom" | "/dev/random")))
     }
 
     /// Gives the native program the registers of the clone.
