@@ -99,9 +99,7 @@ impl Target {
             let message = message.to_vec();
             let (outcome, _) =
                 family.at_loom(child, None, move |loom| loom.weave(&message).map(drop));
-            if proc::is_alive(child) {
-                outcome?;
-            }
+            unless_gone(child, outcome)?;
         }
         Ok(())
     }
@@ -125,7 +123,7 @@ impl Target {
                 return Ok(());
             }
             for child in children {
-                self.take_values(family, child)?;
+                unless_gone(child, self.take_values(family, child))?;
             }
         }
     }
@@ -150,5 +148,16 @@ impl Target {
         }
         Err(Error::new(ErrorKind::Timeout, "a thread does not leave the code of a probe")
             .advice("let it run for a moment and try again"))
+    }
+}
+
+/// What was done to a child; nothing is wrong if it has ended meanwhile, or has become another program.
+fn unless_gone(child: Tid, outcome: Result<()>) -> Result<()> {
+    match outcome {
+        Err(error) if matches!(error.kind, ErrorKind::TargetGone | ErrorKind::NoSuchProcess) => {
+            Ok(())
+        }
+        Err(_) if !proc::is_alive(child) => Ok(()),
+        outcome => outcome,
     }
 }
