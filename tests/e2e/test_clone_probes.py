@@ -21,6 +21,7 @@ from tests.e2e.test_probes import (
     NEVER_RETURN,
     Build,
     check_code,
+    check_on_and_off,
     come_and_go,
     count,
     expected,
@@ -71,17 +72,7 @@ def test_entries_are_counted_exactly(name: str, threads: int, build: Build) -> N
     with woven(build, name, threads) as (program, session):
         first = program.batch(1)
         probe = count(session, name, first, may_be_refused=MAY_BE_REFUSED)
-        counts = program.batch(rounds_of(name))
-        assert seen(probe) == expected(probe, counts)
-        probe.disable()
-        program.batch(5)
-        assert seen(probe) == expected(probe, counts), "it counted while it was not to"
-        probe.enable()
-        more = program.batch(rounds_of(name))
-        assert seen(probe) == expected(probe, total([counts, more]))
-        probe.remove()
-        program.batch(5)
-        assert seen(probe) == expected(probe, total([counts, more])), "it counted when it was gone"
+        check_on_and_off(program, probe, name)
 
 
 @every_number

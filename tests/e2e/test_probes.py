@@ -226,21 +226,28 @@ def test_entries_are_counted_exactly(name: str, threads: int, build: Build) -> N
         first = program.batch(1)
         before = code(program.pid)
         probe = count(session, name, first)
-        counts = program.batch(rounds_of(name))
-        assert seen(probe) == expected(probe, counts)
+        check_on_and_off(program, probe, name, lambda: check_code(program, before))
 
-        probe.disable()
-        program.batch(5)
-        assert seen(probe) == expected(probe, counts), "it counted while it was not to"
 
-        probe.enable()
-        more = program.batch(rounds_of(name))
-        assert seen(probe) == expected(probe, total([counts, more]))
+def check_on_and_off(
+    program: Lockstep, probe: Probe, name: str, check: Callable[[], object] = lambda: None
+) -> None:
+    """What a probe counts while it is there, and only then; ``check`` looks when it has gone."""
+    counts = program.batch(rounds_of(name))
+    assert seen(probe) == expected(probe, counts)
 
-        probe.remove()
-        check_code(program, before)
-        program.batch(5)
-        assert seen(probe) == expected(probe, total([counts, more])), "it counted when it was gone"
+    probe.disable()
+    program.batch(5)
+    assert seen(probe) == expected(probe, counts), "it counted while it was not to"
+
+    probe.enable()
+    more = program.batch(rounds_of(name))
+    assert seen(probe) == expected(probe, total([counts, more]))
+
+    probe.remove()
+    check()
+    program.batch(5)
+    assert seen(probe) == expected(probe, total([counts, more])), "it counted when it was gone"
 
 
 @needs_weaver

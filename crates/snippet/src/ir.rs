@@ -1,6 +1,6 @@
 //! What a snippet is: data, and statements over them. Loops cannot be said.
 
-use crate::verify::{argument, walk, walk_expr, walk_expressions};
+use crate::verify::{registers_read, walk, walk_expressions};
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -33,11 +33,9 @@ impl Weave {
         let mut read = RegisterSet::NONE;
         for statement in self.sections.iter().flat_map(|section| &section.body) {
             walk_expressions(statement, &mut |expr| {
-                walk_expr(expr, &mut |expr| {
-                    if let Expr::Register(register) = expr {
-                        read = read.with(*register);
-                    }
-                });
+                if let Expr::Register(register) = expr {
+                    read = read.with(*register);
+                }
             });
         }
         read
@@ -46,21 +44,7 @@ impl Weave {
     /// Registers of the program that it reads at points of one kind, where arguments are given by a
     /// convention.
     pub fn registers_read(&self, kind: PointKind, convention: Convention) -> RegisterSet {
-        let mut read = RegisterSet::NONE;
-        for statement in self.body(kind).unwrap_or_default() {
-            walk_expressions(statement, &mut |expr| {
-                walk_expr(expr, &mut |expr| {
-                    read = match expr {
-                        Expr::Register(register) => read.with(*register),
-                        Expr::Result => read.with(Register::RAX),
-                        Expr::Arg(number) => argument(convention, *number)
-                            .map_or(read, |register| read.with(register)),
-                        _ => read,
-                    };
-                });
-            });
-        }
-        read
+        registers_read(self.body(kind).unwrap_or_default(), convention)
     }
 
     /// Whether anything in it calls a function of the program.
@@ -68,9 +52,7 @@ impl Weave {
         let mut calls = false;
         for statement in self.sections.iter().flat_map(|section| &section.body) {
             walk(statement, &mut |statement| calls |= matches!(statement, Statement::Call(_)));
-            walk_expressions(statement, &mut |expr| {
-                walk_expr(expr, &mut |expr| calls |= matches!(expr, Expr::Call(_)));
-            });
+            walk_expressions(statement, &mut |expr| calls |= matches!(expr, Expr::Call(_)));
         }
         calls
     }

@@ -8,7 +8,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
-use weft_code::{Convention, Register};
+use weft_code::{Convention, Register, RegisterSet};
 
 /// How many operations a body may have: a snippet must not become a program.
 pub const MAX_OPERATIONS: usize = 1024;
@@ -441,6 +441,23 @@ pub(crate) fn walk_expressions(statement: &Statement, visit: &mut dyn FnMut(&Exp
     walk(statement, &mut |statement| {
         direct_expressions(statement, &mut |expr| walk_expr(expr, visit));
     });
+}
+
+/// The registers of the program that statements read, where arguments are given by a convention.
+pub(crate) fn registers_read(body: &[Statement], convention: Convention) -> RegisterSet {
+    let mut read = RegisterSet::NONE;
+    for statement in body {
+        walk_expressions(statement, &mut |expr| {
+            let register = match expr {
+                Expr::Register(register) => Some(*register),
+                Expr::Result => Some(Register::RAX),
+                Expr::Arg(number) => argument(convention, *number),
+                _ => None,
+            };
+            read = register.map_or(read, |register| read.with(register));
+        });
+    }
+    read
 }
 
 /// Visits a statement's own expressions.

@@ -5,7 +5,7 @@
 
 use super::signals::Actions;
 use super::state::{self, RAX, State};
-use super::thread::Thread;
+use super::thread::{Thread, stepping};
 use super::{
     CloneThread, CloneVisit, Engine, SHARED, calls, free, give_up, image, pages, switch, visitors,
 };
@@ -59,7 +59,7 @@ fn find(engine: &Engine, visitor: &CloneThread) -> Option<Place> {
         return about_to_call(pc, visitor.registers.general[RAX])
             .map(|number| in_call(thread, number));
     }
-    if engine.is_gate(pc) || thread.stepping != 0 {
+    if engine.is_gate(pc) || thread.stepping != stepping::NO {
         return None;
     }
     if state::progress(engine, pc) == state::Progress::Within {

@@ -1,16 +1,13 @@
 //! Probes in a program that runs from a clone.
 
-use super::{Target, poisoned};
+use super::{STRAGGLER_REST, STRAGGLER_TRIES, Target, poisoned};
 use crate::clone::{CloneOptions, Cloned, Family};
 use crate::proc::{self, Tid};
 use crate::stopped::Pause;
-use crate::weave::{Item, ProbeId, Weaver, refusal_in_clone};
+use crate::weave::{Item, ProbeId, Weaver, refusal_in_clone, unless_ended};
 use crate::{Error, ErrorKind, Result};
 use std::sync::{Arc, Mutex};
 use weft_abi::weaving;
-
-/// How often to look whether threads have left code that is out of date, and the rest in between.
-use super::{STRAGGLER_REST, STRAGGLER_TRIES};
 
 impl Target {
     /// A program that runs from a clone, to be measured there.
@@ -82,7 +79,7 @@ impl Target {
         let (outcome, pause) = family.at_loom(self.pid, self.hold.as_ref(), move |loom| {
             // Whoever is in what was woven before may still measure.
             if loom.weave(&message)? {
-                weaver.lock().map_err(poisoned)?.settle_in_clone();
+                weaver.lock().map_err(poisoned)?.settle();
             }
             Ok(())
         });
@@ -99,7 +96,7 @@ impl Target {
             let message = message.to_vec();
             let (outcome, _) =
                 family.at_loom(child, None, move |loom| loom.weave(&message).map(drop));
-            unless_gone(child, outcome)?;
+            unless_ended(child, outcome)?;
         }
         Ok(())
     }
@@ -123,7 +120,7 @@ impl Target {
                 return Ok(());
             }
             for child in children {
-                unless_gone(child, self.take_values(family, child))?;
+                unless_ended(child, self.take_values(family, child))?;
             }
         }
     }
@@ -148,16 +145,5 @@ impl Target {
         }
         Err(Error::new(ErrorKind::Timeout, "a thread does not leave the code of a probe")
             .advice("let it run for a moment and try again"))
-    }
-}
-
-/// What was done to a child; nothing is wrong if it has ended meanwhile, or has become another program.
-fn unless_gone(child: Tid, outcome: Result<()>) -> Result<()> {
-    match outcome {
-        Err(error) if matches!(error.kind, ErrorKind::TargetGone | ErrorKind::NoSuchProcess) => {
-            Ok(())
-        }
-        Err(_) if !proc::is_alive(child) => Ok(()),
-        outcome => outcome,
     }
 }

@@ -554,7 +554,7 @@ pub(super) fn differences(
 
 /// What was done to a child; nothing if it has ended, or runs another program: then it has nothing of
 /// weft's any more.
-pub(super) fn unless_ended<T>(child: Tid, outcome: Result<T>) -> Result<Option<T>> {
+pub(crate) fn unless_ended<T>(child: Tid, outcome: Result<T>) -> Result<Option<T>> {
     match outcome {
         Ok(done) => Ok(Some(done)),
         Err(_) if !proc::is_alive(child) => Ok(None),

@@ -141,11 +141,6 @@ impl Weaver {
         Ok(())
     }
 
-    /// Gives the room of discarded probes to others, when no thread can be in code that is out of date.
-    pub fn settle_in_clone(&mut self) {
-        self.settle();
-    }
-
     /// The memory that is mapped for values, as far as a process with these mappings has it.
     pub fn values_in(&self, maps: &[Mapping]) -> Vec<(TargetAddr, u64)> {
         self.values.iter().filter(|values| values.is_in(maps)).map(Values::all).collect()

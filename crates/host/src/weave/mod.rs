@@ -33,7 +33,7 @@ mod weaver;
 mod woven;
 
 pub use apply::Changes;
-pub(crate) use apply::addresses_in;
+pub(crate) use apply::{addresses_in, unless_ended};
 pub use batch::{Batch, Item, Order};
 pub(crate) use clone::refusal as refusal_in_clone;
 pub(crate) use edit::{Edit, apply as apply_edits};

@@ -397,7 +397,7 @@ impl Weaver {
     }
 
     /// Gives the room of discarded probes to others, where that can be done by now.
-    pub(super) fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         let limbo = &self.limbo;
         for leaving in &mut self.leaving {
             leaving.waits.retain(|&at| limbo.iter().flatten().any(|piece| piece.at == at));

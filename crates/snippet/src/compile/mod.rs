@@ -132,7 +132,7 @@ struct Needs {
 impl Needs {
     fn of(data: &[Datum], body: &[Statement], site: &Site, env: &Env) -> Self {
         let mut needs = Self {
-            reads: RegisterSet::NONE,
+            reads: verify::registers_read(body, site.convention).without(Register::RSP),
             fixed: RegisterSet::NONE,
             slab: needs_slab(body),
             flags: !body.is_empty() && site.live_flags.intersects(FlagSet::ARITHMETIC),
@@ -159,15 +159,6 @@ impl Needs {
                 }
             });
             verify::walk_expressions(statement, &mut |expr| match expr {
-                Expr::Arg(number) => {
-                    if let Some(register) = verify::argument(site.convention, *number) {
-                        needs.reads = needs.reads.with(register);
-                    }
-                }
-                Expr::Result => needs.reads = needs.reads.with(Register::RAX),
-                Expr::Register(register) if *register != Register::RSP => {
-                    needs.reads = needs.reads.with(*register);
-                }
                 Expr::Ticks | Expr::Now | Expr::Since(_) => needs.fixed = needs.fixed | wide,
                 Expr::Binary(op, ..) if expr::divides(*op) => needs.fixed = needs.fixed | wide,
                 Expr::Binary(op, ..) if expr::shifts(*op) && !env.bmi2 => {
