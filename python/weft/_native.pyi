@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypedDict, final
 
+from weft.flow import EdgeKind
 from weft.probes import PointKind, PointSelection
 
 __version__: str
@@ -26,7 +27,9 @@ class Target:
         streams: tuple[int | None, int | None, int | None],
     ) -> Target:
         """Start a program, stopped before its first instruction."""
-    def move_to_clone(self, cache_size: int | None, sees_changes: bool, follows: bool) -> Cloned:
+    def move_to_clone(
+        self, cache_size: int | None, sees_changes: bool, follows: bool, records: str
+    ) -> Cloned:
         """Take everything out, and have the program run from a clone, if it is not stopped."""
     @property
     def pid(self) -> int:
@@ -154,10 +157,11 @@ class Cloned:
         cache_size: int | None,
         sees_changes: bool,
         follows: bool,
+        records: str,
     ) -> Cloned:
         """Start a program, which runs."""
     @staticmethod
-    def attach(pid: int, cache_size: int | None, follows: bool) -> Cloned:
+    def attach(pid: int, cache_size: int | None, follows: bool, records: str) -> Cloned:
         """Take over a running process, which runs on."""
     def target(self) -> Target:
         """The same program, to be measured in its clone."""
@@ -168,6 +172,21 @@ class Cloned:
         """The process."""
     def wait(self, timeout: float | None) -> int | None:
         """Wait for its end; its exit code, or nothing when the time is over."""
+    def flow(
+        self,
+    ) -> tuple[
+        list[tuple[str, str | None, int, int, int]],
+        list[tuple[int, int, int, int, int]],
+        list[tuple[int, int, int, int, EdgeKind, int]],
+        int,
+        int,
+    ]:
+        """What was executed, as far as that is recorded.
+
+        Modules: path, build-id, bias, start and size. Blocks: module, offset, size, instructions,
+        count. Edges: module and offset that each leaves, those that it leads to, kind, count. How
+        many counters were executed. Bits of what was lost.
+        """
     def stats(self) -> list[tuple[str, int]]:
         """What the engine has counted, by name."""
     def reports(self) -> list[Path]:

@@ -13,17 +13,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from weft import _native
 from weft.errors import WeftError
+from weft.flow import NO_FILE, Block, CodeModule, Edge, Flow
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from weft.session import Session
 
-__all__ = ["CloneStats", "Cloned", "attach", "launch"]
+__all__ = ["CloneStats", "Cloned", "Records", "attach", "launch"]
+
+Records = Literal["nothing", "hits", "counts", "every block"]
+"""What to record of what a program executes: nothing; which blocks and edges, each the first time;
+how often, exactly; the same by a counter in every block, to hold that against."""
+
+_LOST = [
+    "the log was full: code that came later is missing",
+    "there were no more counters: some of the code is missing",
+    "there were too many threads and processes: some counts may be too low",
+]
 
 
 def launch(
@@ -36,16 +47,18 @@ def launch(
     sees_changes: bool = True,
     follows: bool = True,
     is_held: bool = False,
+    records: Records = "nothing",
 ) -> Cloned:
     """Start a program that runs from a clone of its code: see :func:`weft.run`."""
     words = [os.fspath(word) for word in command]
-    options = (cache_size, sees_changes, follows)
+    options = (cache_size, sees_changes, follows, records)
     if not is_held:
-        return Cloned(_native.Cloned.launch(words, environment, directory, streams, *options))
+        started = _native.Cloned.launch(words, environment, directory, streams, *options)
+        return Cloned(started, command=words, records=records)
     target = _native.Target.launch(words, environment, directory, streams)
     try:
         target.run_to_entry()
-        return Cloned(target.move_to_clone(*options))
+        return Cloned(target.move_to_clone(*options), command=words, records=records)
     except WeftError:
         # It has done nothing yet: as good as never started.
         os.kill(target.pid, signal.SIGKILL)
@@ -53,9 +66,16 @@ def launch(
         raise
 
 
-def attach(pid: int, *, cache_size: int | None = None, follows: bool = True) -> Cloned:
+def attach(
+    pid: int,
+    *,
+    cache_size: int | None = None,
+    follows: bool = True,
+    records: Records = "nothing",
+) -> Cloned:
     """Take over a running process: see :func:`weft.attach`."""
-    return Cloned(_native.Cloned.attach(pid, cache_size, follows), is_attached=True)
+    taken = _native.Cloned.attach(pid, cache_size, follows, records)
+    return Cloned(taken, is_attached=True, records=records)
 
 
 @dataclass(frozen=True)
@@ -106,9 +126,18 @@ class Cloned:
     ```
     """
 
-    def __init__(self, target: _native.Cloned, *, is_attached: bool = False) -> None:
+    def __init__(
+        self,
+        target: _native.Cloned,
+        *,
+        is_attached: bool = False,
+        command: Sequence[str] = (),
+        records: Records = "nothing",
+    ) -> None:
         self._target = target
         self._is_attached = is_attached
+        self._command = tuple(command)
+        self._records = records
         self._began = time.monotonic()
         self._cycles = target.cycles()
         self._session: Session | None = None
@@ -168,6 +197,30 @@ class Cloned:
         # What a cycle takes is known from how many have passed.
         passed = max(1, self._target.cycles() - self._cycles)
         return CloneStats(seconds=seconds, agent_seconds=cycles * seconds / passed, **counts)
+
+    def flow(self) -> Flow:
+        """Return what has been executed so far, at any time: nothing stands still for it.
+
+        It needs ``records`` when the program is started, or taken over. What threads are in the
+        middle of may count already.
+        """
+        modules, blocks, edges, counted, lost = self._target.flow()
+        by_module: list[list[Block]] = [[] for _ in modules]
+        for module, offset, size, instructions, count in blocks:
+            by_module[module].append(Block(offset, size, instructions, count))
+        return Flow(
+            modules=tuple(
+                CodeModule(path or NO_FILE, build_id, bias, start, size, tuple(found))
+                for (path, build_id, bias, start, size), found in zip(
+                    modules, by_module, strict=True
+                )
+            ),
+            edges=tuple(Edge(*edge) for edge in edges),
+            is_counted=self._records != "hits",
+            command=self._command,
+            lost=tuple(text for bit, text in enumerate(_LOST) if lost >> bit & 1),
+            counters_executed=counted,
+        )
 
     def reports(self) -> list[Path]:
         """Return the files in which the engine has said what went wrong in it.

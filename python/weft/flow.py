@@ -83,3 +83,7 @@ class Flow:
     """Whether the counts say how often; if not, they say that."""
     command: tuple[str, ...]
     """The program, with its arguments."""
+    lost: tuple[str, ...] = ()
+    """What could not be kept, in words."""
+    counters_executed: int = 0
+    """How often a counter was executed to learn all this."""

@@ -543,7 +543,7 @@ class Session:
         if self._engine is not None:
             self._engine.close()
         is_held = self._target.is_stopped()
-        cloned = self._target.move_to_clone(cache_size, True, True)
+        cloned = self._target.move_to_clone(cache_size, True, True, "nothing")
         self._detached = True
         return Cloned(cloned, is_attached=not is_held)
 

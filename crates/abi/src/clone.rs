@@ -116,6 +116,10 @@ pub struct CloneStart {
     pub cache_size: u64,
     /// Bits of [`option`].
     pub options: u64,
+    /// Where it records what the program executes, see [`recording`](crate::recording); 0 if it does not.
+    pub recording: u64,
+    /// How: one of [`mode`](crate::recording::mode).
+    pub mode: u64,
 }
 
 /// How the engine goes about it.

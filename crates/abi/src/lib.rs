@@ -14,6 +14,7 @@
 
 mod clone;
 mod probes;
+pub mod recording;
 
 pub use clone::{
     CLONE_MAGIC, CLONE_NAME, CloneControl, CloneRegisters, CloneStart, CloneStats, CloneStep,

@@ -66,15 +66,16 @@ impl Target {
         Ok(Self::new(target, Some(child)))
     }
 
-    #[pyo3(signature = (cache_size, sees_changes, follows))]
+    #[pyo3(signature = (cache_size, sees_changes, follows, records))]
     fn move_to_clone(
         &self,
         py: Python<'_>,
         cache_size: Option<u64>,
         sees_changes: bool,
         follows: bool,
+        records: &str,
     ) -> PyResult<Cloned> {
-        let options = options(cache_size, sees_changes, follows);
+        let options = options(cache_size, sees_changes, follows, records)?;
         let cloned = self.with(py, move |target| target.move_to_clone(options))?;
         Ok(Cloned::new(cloned, self.child.clone()))
     }

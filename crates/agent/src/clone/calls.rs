@@ -187,6 +187,13 @@ fn memory(thread: &mut Thread, number: usize) -> Option<isize> {
             engine.unmapped(start, end);
             let is_shared = r10 as usize & MAP_TYPE != system::MAP_PRIVATE;
             engine.regions.insert(Region { start, end, protection: rdx as usize & 7, is_shared });
+            let is_file = r10 as usize & system::MAP_ANONYMOUS == 0;
+            if let Some(recorder) = &engine.recorder
+                && is_file
+                && rdx as usize & system::PROT_EXEC != 0
+            {
+                recorder.tell_module(start..end, thread.general[8], thread.general[9]);
+            }
         }
         system::MUNMAP => {
             engine.unmapped(rdi, rdi + whole(rsi));

@@ -169,6 +169,26 @@ pub fn leave(out: &mut Out, gate: u64) {
     out.jump(gate);
 }
 
+/// Counts one more at an offset from `gs`. Changes flags, if that does not matter.
+pub fn count(out: &mut Out, offset: u32, are_flags_free: bool) {
+    if are_flags_free {
+        out.bytes(&[0x65, 0x48, 0xff, 0x04, 0x25]); // inc qword ptr gs:[offset]
+        out.u32(offset);
+        return;
+    }
+    out.save(RAX, at!(far));
+    out.load(RAX, offset as usize);
+    out.bytes(&[0x48, 0x8d, 0x40, 0x01]); // lea rax, [rax + 1]
+    out.save(RAX, offset as usize);
+    out.load(RAX, at!(far));
+}
+
+/// Does nothing, in as many bytes as a jump has.
+pub const NOTHING: [u8; 5] = [0x0f, 0x1f, 0x44, 0x00, 0x00];
+
+/// The most bytes of [`count`].
+pub const COUNT: usize = 4 * SAVE as usize + 4;
+
 /// How long [`leave`] is.
 pub const LEAVE: usize = 21;
 

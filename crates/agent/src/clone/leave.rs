@@ -38,6 +38,9 @@ fn find_all(visit: &mut CloneVisit) {
     }
     for visitor in visitors(visit) {
         let Some(mut place) = find(&engine, visitor) else { continue };
+        if !place.is_out {
+            engine.cut(visitor.registers.rip, place.state.pc);
+        }
         state::put_return_address(&mut engine, &mut place.state);
         place.state.pc = engine.out_of_sequence(place.thread, place.state.pc);
         place.describe(visitor);
@@ -129,6 +132,9 @@ fn forget_all(visit: &mut CloneVisit) {
     }
     pages::release_all(&mut engine);
     engine.threads().for_each(|thread| thread.unmap());
+    if let Some(recorder) = &engine.recorder {
+        recorder.unmap();
+    }
     engine.arenas.iter().for_each(super::Arena::unmap);
     engine.tables.unmap();
     // SAFETY: nobody comes here any more. What the engine was made of goes as a whole.

@@ -11,6 +11,8 @@ pub struct Place {
     /// Where indirect branches enter; 0 while there is no such place.
     pub entry: u64,
     pub block: u32,
+    /// What counts arrivals otherwise than by direct branches; 0 while nothing does.
+    pub counter: u32,
 }
 
 const EMPTY: u64 = 0;

@@ -18,6 +18,7 @@ mod maps;
 mod pages;
 mod processes;
 mod program;
+mod recording;
 mod regions;
 mod report;
 mod sequences;
@@ -42,11 +43,12 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 use map::{Map, Place};
 use pages::Pages;
+use recording::Recorder;
 use regions::Regions;
 use sequences::Sequences;
 use tables::Tables;
 use thread::{Thread, left};
-use translate::{Cold, Extent, Known, Link, Source, stub, translate};
+use translate::{Cold, Extent, Inserts, Known, Link, Source, stub, translate};
 use weaving::Weaving;
 use weft_abi::{CloneControl, CloneStep, CloneThread, CloneVisit, option, turn};
 
@@ -94,6 +96,7 @@ pub struct Engine {
     sequences: Sequences,
     tables: Tables,
     weaving: Weaving,
+    recorder: Option<Recorder>,
     /// Blocks of the clone that was thrown away last.
     retired: Vec<BlockInfo>,
     /// Whether the clone has to be thrown away before more is added.
@@ -247,6 +250,7 @@ extern "C" fn start(visit: &mut CloneVisit) {
         sequences: Sequences::default(),
         tables,
         weaving: Weaving::default(),
+        recorder: Recorder::new(start.recording, start.mode),
         retired: Vec::new(),
         is_full: false,
         has_begun: false,
@@ -286,15 +290,13 @@ extern "C" fn dispatch(thread: &mut Thread) {
             left::EXIT => {
                 let stub = thread.exit - emit::LEAVE as u64;
                 let word = |offset: u64| *((stub + offset) as *const u64);
-                let is_onward = word(stub::FAR) != 0;
-                Exit { target: word(stub::TARGET), site: word(stub::SITE), stub, epoch, is_onward }
+                let (target, site, mark) = (word(stub::TARGET), word(stub::SITE), word(stub::FAR));
+                Exit { target, site, stub, epoch, mark }
             }
-            left::INDIRECT => {
-                Exit { target: thread.next, site: 0, stub: 0, epoch, is_onward: false }
-            }
+            left::INDIRECT => Exit { target: thread.next, site: 0, stub: 0, epoch, mark: 0 },
             _ => {
                 let target = *(thread.exit as *const u64);
-                Exit { target, site: 0, stub: 0, epoch, is_onward: false }
+                Exit { target, site: 0, stub: 0, epoch, mark: 0 }
             }
         }
     };
@@ -332,7 +334,7 @@ extern "C" fn dispatch(thread: &mut Thread) {
     }
     thread.way_out = 0;
     if let Some(step) = step {
-        wait_in_step(thread, step, exit.is_onward);
+        wait_in_step(thread, step, exit.mark != 0);
     }
 }
 
@@ -359,8 +361,9 @@ pub struct Exit {
     stub: u64,
     /// Which clone that was.
     epoch: u64,
-    /// Whether it is the end of a block, not a branch. Only known where nothing is tied.
-    is_onward: bool,
+    /// What the stub is marked with: the counter of its branch, if that counts once; where nothing is tied,
+    /// whether it is the end of a block, not a branch.
+    mark: u64,
 }
 
 /// Whether the program has something to say on who may read the processor's counter.
@@ -391,15 +394,27 @@ impl Engine {
             thread.altstack = [0, signals::SS_DISABLE, 0];
             thread.epoch.store(u64::MAX, Relaxed);
             thread.unregister();
+            self.give_stripe(thread);
             return Some(thread);
         }
-        let thread = Thread::map()?;
+        let thread = Thread::map(self.recorder.is_some())?;
+        self.give_stripe(thread);
         thread.second = self.tables.second();
         thread.is_used.store(1, Relaxed);
         thread.epoch.store(u64::MAX, Relaxed);
         thread.next_thread = self.threads;
         self.threads = thread.this;
         Some(thread)
+    }
+
+    /// Learns that this is another process, of which this is the only thread.
+    pub fn be_process(&mut self, thread: &mut Thread) {
+        self.weaving.be_process();
+        self.weaving.equip(thread);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.be_process();
+            recorder.equip(thread);
+        }
     }
 
     /// All threads that ever were.
@@ -420,7 +435,9 @@ impl Engine {
             (thread.pc, thread.target) = (pc, pc);
             return pc;
         }
-        self.go_as(thread, pc)
+        let place = self.go_as(thread, pc);
+        self.entered(thread, pc);
+        place
     }
 
     /// The same for an address that may be the start of a function as it is reached from within.
@@ -442,15 +459,26 @@ impl Engine {
 
     /// A direct branch that is not tied to its target: ties it.
     fn exit(&mut self, thread: &mut Thread, exit: &Exit) {
-        self.go_as(thread, exit.target);
-        // What is thrown away is not to be changed: somebody may find his way by it.
-        if exit.site == 0 || exit.epoch != self.epoch {
+        if self.has_passed(thread, exit) {
             return;
         }
-        let Some(&Place { body, block, .. }) = self.map.get(exit.target) else { return };
-        self.tie(exit.site, body, exit.stub);
-        let link = Link { site: exit.site, target: exit.target };
-        self.blocks[block as usize].incoming.push(link);
+        self.go_as(thread, exit.target);
+        if exit.site == 0 {
+            // From a single instruction, which is not told of.
+            return self.entered(thread, exit.target);
+        }
+        // What is thrown away is not to be changed: somebody may find his way by it.
+        if exit.site & translate::ONE_SHOT != 0 || exit.epoch != self.epoch {
+            return;
+        }
+        self.tie_to(exit.target, exit.site, exit.stub);
+    }
+
+    /// Has a branch lead to the block of an address, if that has one.
+    fn tie_to(&mut self, target: u64, site: u64, stub: u64) {
+        let Some(&Place { body, block, .. }) = self.map.get(target) else { return };
+        self.tie(site, body, stub);
+        self.blocks[block as usize].incoming.push(Link { site, target });
         self.control.stats.links.fetch_add(1, Relaxed);
     }
 
@@ -511,7 +539,8 @@ impl Engine {
             }
             self.forget_block(number);
         }
-        self.go(thread, address);
+        // It has been there before.
+        self.go_as(thread, address);
     }
 
     /// Where indirect branches enter the code of an address, which must be translated.
@@ -522,10 +551,12 @@ impl Engine {
         }
         let arena = self.arena_of_mut(place.body)?;
         let wrong = arena.gates().wrong;
-        let mut out = arena.cold(emit::ENTRY + 5, Cold::Entry);
+        let mut out = arena.cold(emit::ENTRY + emit::COUNT + 5, Cold::Entry);
         emit::entry(&mut out, address, wrong);
+        let counter = self.recorder.as_ref().map_or(0, |it| it.count_entry(&place, &mut out));
         out.jump(place.body);
-        self.map.get_mut(address)?.entry = out.rx;
+        let place = self.map.get_mut(address)?;
+        (place.entry, place.counter) = (out.rx, counter);
         Some(out.rx)
     }
 
@@ -559,7 +590,8 @@ impl Engine {
         let table = self.tables.first();
         let known = Known { map: &self.map, sequences: &self.sequences, table };
         let place = (arena, &mut self.arenas[arena]);
-        translate(source, key, known, place, &mut self.weaving, extent, ties)
+        let inserts = Inserts { weaving: &mut self.weaving, recorder: self.recorder.as_mut() };
+        translate(source, key, known, place, inserts, extent, ties)
     }
 
     /// Finds the code of an address, or makes it; nothing if there can be none.
@@ -684,6 +716,7 @@ impl Engine {
                     body: start.body,
                     entry: start.entry,
                     block: number,
+                    counter: start.counter,
                 });
             }
         }

@@ -159,10 +159,10 @@ fn become_process(thread: &mut Thread) {
     for other in engine.threads().filter(|other| other.this != thread.this) {
         other.is_used.store(0, Relaxed);
         other.slabs = Thread::NO_SLABS;
+        other.has_stripe = 0;
     }
     thread.slabs = Thread::NO_SLABS;
-    engine.weaving.be_process();
-    engine.weaving.equip(thread);
+    engine.be_process(thread);
 }
 
 /// The first thing that a new thread does, on its own stack in the agent.

@@ -486,6 +486,7 @@ pub extern "C" fn handler(signal: usize, info: &mut [u64; 16], context: &mut Con
     let is_certain = is_broken && sound::is_certain(&engine, pc);
     state::restore(&mut engine, thread, &mut state);
     let is_inner = engine.is_inner(pc, state.pc);
+    engine.cut(pc, state.pc);
     if is_broken {
         thread.general = state.general;
         (thread.pc, thread.flags) = (state.pc, context.rflags);
@@ -499,7 +500,9 @@ pub extern "C" fn handler(signal: usize, info: &mut [u64; 16], context: &mut Con
     context.rip = state.pc;
     if is_retired && signal == SIGSEGV && is_fault && is_fetch {
         // Out of what was thrown away, and on where it would have gone.
-        context.rip = engine.go_as(thread, if is_inner { inner(state.pc) } else { state.pc });
+        let key = if is_inner { inner(state.pc) } else { state.pc };
+        context.rip = engine.go_as(thread, key);
+        engine.entered(thread, key);
         return;
     }
     if is_at_instruction {
@@ -636,6 +639,7 @@ fn written(
     // Whoever writes to its own neighbourhood must not go on in code that is as it was: one instruction,
     // the writer, and then anew.
     if is_in_clone && ends.contains(&state.pc) {
+        engine.cut(context.rip, state.pc);
         let mut engine = out_of_clone(engine, thread);
         context.set_general(&state.general);
         context.rip = engine.single(thread, state.pc);
@@ -703,6 +707,7 @@ pub extern "C" fn deliver_pending(thread: &mut Thread) {
     thread.is_pending.store(0, Relaxed);
     {
         let mut engine = engine();
+        engine.cut(thread.target, thread.pc);
         // SAFETY: the vector state was just saved.
         match unsafe { pass_on(&mut engine, thread, &info, &mut context) } {
             Ok(true) => {

@@ -2,7 +2,8 @@
 
 use super::emit::{ENTRY, LEAVE, SAVE};
 use super::thread::Thread;
-use super::translate::{Cold, INDIRECT_ADDRESS, Kind, real, stub, thunk};
+pub use super::translate::{Cold, Kind};
+use super::translate::{INDIRECT_ADDRESS, real, stub, thunk};
 use super::{BlockInfo, Engine, pages};
 
 pub const RAX: usize = 0;
@@ -118,6 +119,21 @@ pub fn locate(block: &BlockInfo, pc: u64) -> (u64, Kind, u8, u8, u8) {
     (original, Kind::Copied, 0, 0, 0)
 }
 
+/// What is done at a place in a block, and what right before it.
+pub fn kinds_around(block: &BlockInfo, pc: u64) -> (Option<Kind>, Kind) {
+    let mut copy = block.code;
+    let mut before = None;
+    for record in block.records.chunks_exact(2) {
+        let kind = kind_and_length(record).0;
+        copy += u64::from(record[1]);
+        if pc < copy {
+            return (before, kind);
+        }
+        before = Some(kind);
+    }
+    (before, Kind::Onward)
+}
+
 /// Where a thread is with respect to snippets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
@@ -144,8 +160,15 @@ impl Engine {
 
 /// How far a thread is at a place in the clone.
 pub fn progress(engine: &Engine, pc: u64) -> Progress {
-    if matches!(piece_at(engine, pc), Some((_, Cold::Snippet))) {
-        return Progress::Within;
+    match piece_at(engine, pc) {
+        Some((_, Cold::Snippet)) => return Progress::Within,
+        // Behind the way in there is what counts it, if that is counted.
+        Some((start, Cold::Entry)) if pc > start + ENTRY as u64 && engine.recorder.is_some() => {
+            return Progress::Within;
+        }
+        // Whether it is counted is yet to be found out.
+        Some((start, Cold::Stub)) if engine.is_choice(start) => return Progress::Within,
+        _ => {}
     }
     let Some(block) = block_at(engine, pc) else { return Progress::Outside };
     let (mut original, mut copy, mut was_snippet) = (block.start, block.code, false);

@@ -3,6 +3,7 @@
 use super::{sequences, signals, system};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 use weft_abi::CloneThread;
+use weft_abi::recording::STRIPE_SIZE;
 
 const STACK: usize = 128 << 10;
 /// For the frame that the kernel writes, which holds all vector registers, and for the handler.
@@ -66,6 +67,10 @@ pub struct Thread {
     pub exit: u64,
     /// The end of the agent's stack.
     pub stack: u64,
+    /// How many bytes of memory are its own.
+    length: u64,
+    /// Whether it has counters that no other thread has.
+    pub has_stripe: u32,
     /// One of [`left`].
     pub left: u32,
     /// Whether a signal waits to be passed on.
@@ -138,6 +143,11 @@ const SIZE: usize = HEAD + STACK + SIGNAL_STACK;
 
 const _: () = assert!(size_of::<Thread>() <= HEAD);
 
+/// Where a counter is, seen from `gs`.
+pub fn at_counter(counter: u32) -> u32 {
+    SIZE as u32 + 8 * counter
+}
+
 /// Where a field is, seen from `gs`.
 macro_rules! at {
     ($field:ident) => {
@@ -150,12 +160,14 @@ impl Thread {
     /// It measures nothing yet.
     pub const NO_SLABS: [u64; MEMORIES] = [0; MEMORIES];
 
-    /// Makes room for a thread.
-    pub fn map() -> Option<&'static mut Self> {
-        let at = system::map_private(SIZE)?;
+    /// Makes room for a thread, and keeps some behind it for counters if there are to be any.
+    pub fn map(is_counting: bool) -> Option<&'static mut Self> {
+        let length = SIZE + if is_counting { STRIPE_SIZE as usize } else { 0 };
+        let at = system::map_private(length)?;
         // SAFETY: fresh memory, zeroed, large enough and aligned to a page.
         let thread = unsafe { &mut *(at as *mut Self) };
         thread.this = at as u64;
+        thread.length = length as u64;
         thread.stack = (at + HEAD + STACK) as u64;
         thread.altstack = [0, signals::SS_DISABLE, 0];
         thread.unregister();
@@ -164,7 +176,18 @@ impl Thread {
 
     /// Takes its memory away, which nobody may use any more.
     pub fn unmap(&self) {
-        system::unmap(self.this as usize, SIZE);
+        system::unmap(self.this as usize, self.length as usize);
+    }
+
+    /// Where its counters are, if it has any.
+    pub fn counters(&self) -> u64 {
+        self.this + SIZE as u64
+    }
+
+    /// Counts one more.
+    pub fn count(&self, counter: u32) {
+        // SAFETY: a stripe of counters lies there. Nobody else counts in it.
+        unsafe { *((self.counters() + 8 * u64::from(counter)) as *mut u64) += 1 };
     }
 
     /// Has what a thread has that is taken over.

@@ -4,6 +4,7 @@
 //! come back to it; it ends where nothing falls through, where the next instruction has been
 //! translated already, or when it is long enough.
 
+mod runs;
 mod segment;
 mod sequence;
 
@@ -11,14 +12,17 @@ use super::arena::Arena;
 use super::coprocessor::is_saving;
 use super::emit::{self, Out, RAX, RCX};
 use super::map::Map;
+use super::recording::are_flags_free_at;
+use super::recording::{Recorder, Run};
 use super::sequences::{Descriptor, Lead, Sequence, Sequences};
-use super::thread::{at, kept_names};
+use super::thread::{at, at_counter, kept_names};
 use super::weaving::Weaving;
 use alloc::vec::Vec;
 use iced_x86::{
     Code, Decoder, DecoderOptions, Encoder, FlowControl, Instruction, InstructionInfoFactory,
     Register,
 };
+use weft_abi::recording::ending;
 use weft_abi::weaving;
 use weft_snippet::Compiled;
 
@@ -154,6 +158,14 @@ pub struct Start {
     pub body: u64,
     /// Where indirect branches enter it; 0 if they cannot.
     pub entry: u64,
+    /// What counts those; 0 if nothing does.
+    pub counter: u32,
+}
+
+impl Start {
+    fn new(address: u64, body: u64) -> Self {
+        Self { address, body, entry: 0, counter: 0 }
+    }
 }
 
 /// A branch that is tied to a block.
@@ -164,6 +176,9 @@ pub struct Link {
     /// Where it leads in the program.
     pub target: u64,
 }
+
+/// In the place of a branch that is to be tied: a jump that goes once, and then does nothing.
+pub const ONE_SHOT: u64 = 1 << 63;
 
 /// What was translated.
 #[derive(Debug, Default)]
@@ -203,6 +218,11 @@ struct Translator<'a> {
     number: usize,
     arena: &'a mut Arena,
     weaving: &'a mut Weaving,
+    recorder: Option<&'a mut Recorder>,
+    /// The run of instructions that is being translated, if that is recorded.
+    run: Option<Run>,
+    /// What the stub of the next branch is marked with.
+    mark: u64,
     out: Out,
     block: Block,
     /// Where each instruction so far went.
@@ -261,6 +281,12 @@ impl Extent {
     }
 }
 
+/// What the clone has that the program does not.
+pub struct Inserts<'a> {
+    pub weaving: &'a mut Weaving,
+    pub recorder: Option<&'a mut Recorder>,
+}
+
 /// What is known of the program, and the table in which its indirect branches look.
 #[derive(Clone, Copy)]
 pub struct Known<'a> {
@@ -276,18 +302,23 @@ pub fn translate(
     key: u64,
     known: Known<'_>,
     (number, arena): (usize, &mut Arena),
-    weaving: &mut Weaving,
+    inserts: Inserts<'_>,
     extent: Extent,
     ties: bool,
 ) -> Option<Block> {
     let out = arena.hot();
     let code = out.here();
     let is_inner = key != source.address;
+    // What is not kept is not told of, and nothing is inserted where the kernel may send the thread away.
+    let is_recorded = matches!(extent, Extent::Block | Extent::Checked);
     let mut translator = Translator {
         known,
         number,
         arena,
-        weaving,
+        weaving: inserts.weaving,
+        recorder: inserts.recorder.filter(|_| is_recorded),
+        run: None,
+        mark: 0,
         out,
         block: Block { start: source.address, code, ..Block::default() },
         places: Vec::new(),
@@ -312,7 +343,7 @@ impl Translator<'_> {
         let mut decoder = Decoder::with_ip(64, source.bytes, source.address, DecoderOptions::NONE);
         let mut instruction = Instruction::default();
         let mut address = source.address;
-        self.block.starts.push(Start { address: key, body: self.out.here(), entry: 0 });
+        self.block.starts.push(Start::new(key, self.out.here()));
         if self.extent.is_checked() {
             let before = self.out.here();
             emit::leave(&mut self.out, self.arena.gates().check);
@@ -376,14 +407,18 @@ impl Translator<'_> {
                     number += 1;
                     continue;
                 }
+                self.end_run(source, address);
                 self.finish();
                 return Some(());
             }
-            // What is entered otherwise than from within is not to be found here.
-            if number > 0 || !is_inner {
-                self.places.push((address, self.out.here()));
-            }
             self.address = address;
+            let body = self.out.here();
+            self.lead(source, address);
+            // What is entered otherwise than from within is not to be found here, and what is recorded is
+            // entered only where that is known.
+            if (number > 0 || !is_inner) && self.is_entered_at(address) {
+                self.places.push((address, body));
+            }
             let displacement = decoder.get_constant_offsets(&instruction).displacement_offset();
             let rest = &source.bytes[offset..];
             self.weave(weaving::BEFORE, rest, number == 0 && is_inner);
@@ -394,12 +429,14 @@ impl Translator<'_> {
             }
             let goes_on = self.instruction(&instruction, rest, displacement);
             address = instruction.next_ip();
+            self.end_run_with(source, &instruction);
             self.block.end = address;
             if goes_on && is_keeping {
                 self.forget_registers();
             }
             self.end = self.out.here();
             if !goes_on && !self.is_in_sequences(address) {
+                self.end_run(source, address);
                 self.finish();
                 return Some(());
             }
@@ -412,6 +449,7 @@ impl Translator<'_> {
         if self.is_start() {
             self.block.starts.pop();
         }
+        self.end_run(source, address);
         let before = self.out.here();
         self.is_at_end = true;
         self.branch(&[0xe9], address);
@@ -477,6 +515,7 @@ impl Translator<'_> {
                 true
             }
             FlowControl::ConditionalBranch if is_loop(instruction.code()) => {
+                self.branch_out(instruction);
                 // The same, to a jump of two: it reaches only 127 bytes.
                 let opcode = bytes[length - 2];
                 let prefix = &bytes[..length - 2];
@@ -492,10 +531,15 @@ impl Translator<'_> {
                 true
             }
             FlowControl::ConditionalBranch => {
+                self.branch_out(instruction);
                 // iced counts them from one, in the processor's order.
                 let condition = instruction.condition_code() as u8 - 1;
-                self.jump(&[0x0f, 0x80 | condition], instruction.near_branch_target());
-                self.record(Kind::Branch, length, before);
+                if self.counts_back(instruction) {
+                    self.count_taken(condition, instruction, before);
+                } else {
+                    self.jump(&[0x0f, 0x80 | condition], instruction.near_branch_target());
+                    self.record(Kind::Branch, length, before);
+                }
                 true
             }
             FlowControl::XbeginXabortXend if is_xbegin(instruction.code()) => {
@@ -509,11 +553,13 @@ impl Translator<'_> {
                 true
             }
             FlowControl::UnconditionalBranch if instruction.is_jmp_short_or_near() => {
+                let before = self.way_out(instruction, ending::JUMP).unwrap_or(before);
                 self.jump(&[0xe9], instruction.near_branch_target());
                 self.record(Kind::Branch, length, before);
                 false
             }
             FlowControl::Call if instruction.is_call_near() => {
+                let before = self.way_out(instruction, ending::CALL).unwrap_or(before);
                 self.call(instruction.near_branch_target(), next);
                 self.record(Kind::Call, length, before);
                 self.come_back(next)
@@ -522,7 +568,7 @@ impl Translator<'_> {
                 emit::leave(&mut self.out, self.arena.gates().system_call);
                 self.out.u64(next);
                 self.record(Kind::SystemCall, length, before);
-                self.block.starts.push(Start { address: next, body: self.out.here(), entry: 0 });
+                self.block.starts.push(Start::new(next, self.out.here()));
                 true
             }
             FlowControl::Return if is_near_return(instruction.code()) => {
@@ -574,7 +620,8 @@ impl Translator<'_> {
         let entry = self.out.here();
         emit::entry(&mut self.out, address, self.arena.gates().wrong);
         self.record(Kind::Entry, 0, entry);
-        self.block.starts.push(Start { address, body: self.out.here(), entry });
+        let counter = self.count_return(address);
+        self.block.starts.push(Start { address, body: self.out.here(), entry, counter });
         true
     }
 
@@ -604,7 +651,10 @@ impl Translator<'_> {
 
     fn jump_unaligned(&mut self, opcode: &[u8], target: u64) {
         let target = self.target_from_here(target);
-        if !self.is_woven(weaving::TAKEN) {
+        let counted = self
+            .run
+            .filter(|run| run.ending == ending::BRANCH && run.fall == 0 && self.is_counting());
+        if !self.is_woven(weaving::TAKEN) && counted.is_none() {
             self.branch_unaligned(opcode, target);
             return;
         }
@@ -612,9 +662,12 @@ impl Translator<'_> {
         let way = (self.address, weaving::TAKEN);
         let code = self.weaving.code(way, (real(target), &[]), false, place);
         let length: usize = code.iter().map(Compiled::main_len).sum();
-        let mut on_the_way = self.arena.cold(length + 16, Cold::Snippet);
+        let mut on_the_way = self.arena.cold(length + emit::COUNT + 16, Cold::Snippet);
         self.out.bytes(opcode);
         self.out.distance(on_the_way.rx);
+        if let Some(run) = counted {
+            emit::count(&mut on_the_way, at_counter(run.taken), are_flags_free_at(real(target)));
+        }
         write_snippets(&code, self.arena, &mut on_the_way);
         core::mem::swap(&mut self.out, &mut on_the_way);
         self.branch(&[0xe9], target);
@@ -655,15 +708,21 @@ impl Translator<'_> {
         if !self.ties {
             let stub = stub_for(self.arena, target, 0);
             if self.is_at_end {
-                // SAFETY: the stub that was just written; nothing is tied that would need this.
-                unsafe { *self.arena.writable(stub + stub::FAR).cast::<u64>() = 1 };
+                // Nothing is tied that would need this.
+                self.mark_stub(stub, 1);
             }
             self.out.distance(stub);
             return;
         }
         let link = Link { site, target };
         let known = self.known.map.get(target).map(|place| place.body);
-        if let Some(body) = self.inside(target) {
+        let mark = core::mem::take(&mut self.mark);
+        if mark != 0 {
+            // Who takes it is to tell of it, the first time.
+            let stub = stub_for(self.arena, target, site);
+            self.mark_stub(stub, mark);
+            self.out.distance(stub);
+        } else if let Some(body) = self.inside(target) {
             self.block.loops.push(link);
             self.out.distance(body);
         } else if let Some(body) = known.filter(|&body| in_reach(site + 4, body)) {
@@ -675,12 +734,17 @@ impl Translator<'_> {
         }
     }
 
+    fn mark_stub(&self, stub: u64, mark: u64) {
+        // SAFETY: a stub that was just written.
+        unsafe { *self.arena.writable(stub + stub::FAR).cast::<u64>() = mark };
+    }
+
     /// Where an earlier instruction of this block went, which then becomes a way into it.
     fn inside(&mut self, target: u64) -> Option<u64> {
         let index = self.places.binary_search_by_key(&target, |place| place.0).ok()?;
         let body = self.places[index].1;
         if !self.block.starts.iter().any(|start| start.address == target) {
-            self.block.starts.push(Start { address: target, body, entry: 0 });
+            self.block.starts.push(Start::new(target, body));
         }
         Some(body)
     }

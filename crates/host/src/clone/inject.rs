@@ -3,6 +3,7 @@
 //! The engine is built by a thread on a trip ([`crate::journey`]): until the threads are sent to join it,
 //! nothing of the process has changed but that it has more memory.
 
+use super::recording::Recording;
 use super::visit::{Desk, Errand, describe};
 use super::{CloneOptions, failed};
 use crate::agent::{self, Fetch, away_trip, check_outcomes, making_shared, permitted_traveller};
@@ -59,6 +60,8 @@ pub struct Presence {
     inode: u64,
     /// When the process was started, in clock ticks since boot.
     since: u64,
+    /// What it tells of what the program executes, if it does.
+    pub recording: Option<Recording>,
 }
 
 impl Presence {
@@ -150,8 +153,20 @@ pub fn bring_in(stopped: &mut Stopped, options: &CloneOptions) -> Result<Presenc
         memory::write(pid, base, &bytes)?;
         let inode = proc::maps(pid)?.iter().find(|m| m.start == control).map_or(0, |m| m.inode);
         let since = proc::stat(pid)?.start_time;
-        let presence =
-            Presence { shared, base, length, control, leave, forget, weave, inode, since };
+        let recording = Recording::begin(stopped, &room, options.records)?;
+        let place = recording.as_ref().map_or(0, |recording| recording.at().0);
+        let presence = Presence {
+            shared,
+            base,
+            length,
+            control,
+            leave,
+            forget,
+            weave,
+            inode,
+            since,
+            recording,
+        };
         presence.get().processes.store(1, Relaxed);
         presence.get().magic.store(CLONE_MAGIC, Release);
         let start = CloneStart {
@@ -159,6 +174,8 @@ pub fn bring_in(stopped: &mut Stopped, options: &CloneOptions) -> Result<Presenc
             image: [base.0, control.0],
             cache_size: options.cache_size,
             options: flags(options),
+            recording: place,
+            mode: options.records.mode(),
         };
         let threads = begin(stopped, &room, &desk, &presence, start)?;
         Ok((presence, join, threads))

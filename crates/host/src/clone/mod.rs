@@ -5,7 +5,9 @@
 //! that it shares with weft, to be held for the moment: see [`attend`].
 
 mod attend;
+mod flow;
 mod inject;
+mod recording;
 mod release;
 mod visit;
 mod weave;
@@ -17,6 +19,7 @@ use crate::stopped::Stopped;
 use crate::worker::Worker;
 use crate::{Error, ErrorKind, Result, checks};
 pub(crate) use attend::Family;
+pub use flow::{EdgeCount, EdgeKind, Flow, FlowBlock, FlowModule, Located};
 pub(crate) use inject::is_control;
 use std::path::PathBuf;
 use std::process::Child;
@@ -35,6 +38,22 @@ pub struct CloneOptions {
     pub follows: bool,
     /// Whether the program waits after each block: see [`Cloned::arrival`].
     pub in_step: bool,
+    /// What is recorded of what it executes.
+    pub records: Records,
+}
+
+/// What is recorded of what a program executes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Records {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// Which blocks and edges are executed.
+    Hits,
+    /// How often: by counters from which all others follow.
+    Counts,
+    /// How often each block is executed, by a counter in each: to hold the others against.
+    EveryBlock,
 }
 
 /// Where a program is that waits after each block.
@@ -48,7 +67,13 @@ pub struct Arrival {
 
 impl Default for CloneOptions {
     fn default() -> Self {
-        Self { cache_size: 256 << 20, sees_changes: true, follows: true, in_step: false }
+        Self {
+            cache_size: 256 << 20,
+            sees_changes: true,
+            follows: true,
+            in_step: false,
+            records: Records::Nothing,
+        }
     }
 }
 
@@ -96,6 +121,13 @@ impl Cloned {
         let kin = family.clone();
         hold.run(move |stopped| kin.bring_in(stopped))?;
         Ok(Self { pid, family, hold: Mutex::new(Some(hold)) })
+    }
+
+    /// What has been executed so far, as far as that is recorded. Nothing stands still for it.
+    pub fn flow(&self) -> Flow {
+        let presences = self.family.presences();
+        let recordings: Vec<_> = presences.iter().filter_map(|it| it.recording.as_ref()).collect();
+        flow::flow(&recordings)
     }
 
     /// What holds the program, for who lets it go.

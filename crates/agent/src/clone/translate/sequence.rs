@@ -138,7 +138,7 @@ impl Translator<'_> {
         }
         for &(address, body) in &self.places {
             if !self.block.starts.iter().any(|start| start.address == address) {
-                self.block.starts.push(Start { address, body, entry: 0 });
+                self.block.starts.push(Start::new(address, body));
             }
         }
     }

@@ -1,0 +1,110 @@
+//! What a program that runs from a clone tells of what it executes: memory that the engine fills and weft
+//! reads while it is being filled.
+//!
+//! It begins with a [`RecordingHead`]. Behind that is the log: what code there is, and which counters belong to
+//! it. Behind the log are the counters, a stripe for each thread, so that nobody waits for anybody.
+
+use core::sync::atomic::AtomicU64;
+
+/// The name that the memory carries in the target's `/proc/PID/maps`.
+pub const RECORDING_NAME: &str = "weft-recording";
+
+/// Where the log begins, and how long it is.
+pub const LOG_OFFSET: u64 = 4096;
+/// See there.
+pub const LOG_SIZE: u64 = (1 << 30) - LOG_OFFSET;
+/// Where the first stripe begins.
+pub const STRIPES_OFFSET: u64 = LOG_OFFSET + LOG_SIZE;
+/// How long a stripe is: eight bytes for each counter.
+pub const STRIPE_SIZE: u64 = 32 << 20;
+/// How many stripes there are. Whoever comes when they are taken shares the last.
+pub const STRIPE_COUNT: u64 = 512;
+/// How long all of it is; the kernel gives it as it is used.
+pub const RECORDING_SIZE: u64 = STRIPES_OFFSET + STRIPE_COUNT * STRIPE_SIZE;
+/// How many counters there can be. Number 0 is none.
+pub const COUNTERS: u64 = STRIPE_SIZE / 8;
+
+/// How a program is recorded.
+pub mod mode {
+    /// Not at all.
+    pub const OFF: u64 = 0;
+    /// Whether each block and each edge was executed: known to the agent the first time, then forgotten.
+    pub const HITS: u64 = 1;
+    /// How often: counters on edges from which all others follow.
+    pub const COUNTS: u64 = 2;
+    /// How often, by a counter in every block: to hold the others against.
+    pub const EVERY_BLOCK: u64 = 3;
+}
+
+/// The front of it.
+#[repr(C)]
+#[derive(Debug)]
+pub struct RecordingHead {
+    /// How many words of the log are taken.
+    pub words: AtomicU64,
+    /// How many counters are taken: the number of the next one.
+    pub counters: AtomicU64,
+    /// How many stripes are taken.
+    pub stripes: AtomicU64,
+    /// Bits of [`lost`].
+    pub lost: AtomicU64,
+}
+
+/// What could not be kept.
+pub mod lost {
+    /// The log was full.
+    pub const LOG: u64 = 1;
+    /// There were no more counters.
+    pub const COUNTERS: u64 = 2;
+    /// There were no more stripes: threads have shared one, and may have counted too little.
+    pub const STRIPES: u64 = 4;
+    /// Code was executed in which nothing can be recorded: restartable sequences.
+    pub const SEQUENCES: u64 = 8;
+}
+
+/// An entry of the log: words. The first one says what the entry tells of (0 while it is being written), how many
+/// words it has (from bit 8) and which process it is from (from bit 32).
+pub mod entry {
+    /// A block was translated. Its address; where its code is in the clone; its length, from bit 16 how it ends,
+    /// see [`ending`](super::ending); the counters of the block itself and, from bit 32, of the branch that it
+    /// ends with; that of going on to what follows; where the branch leads; its bytes.
+    pub const BLOCK: u8 = 1;
+    /// How many words of it come before the bytes, the first one included.
+    pub const BLOCK_WORDS: usize = 7;
+    /// An address can be reached otherwise than by direct branches, or from blocks: it, and what counts that.
+    pub const ENTERED: u8 = 2;
+    /// A thread was sent elsewhere in the middle of a block. Where it was; where the code of that block is, or 0
+    /// if it was on its way to that address. With [`AT_END`] it had executed a block that ends there, and was not
+    /// on its way out of it yet.
+    pub const CUT: u8 = 3;
+    /// See there.
+    pub const AT_END: u64 = 1;
+    /// A file was mapped to be executed. Where that begins and ends; where in the file it begins; its name.
+    pub const MODULE: u8 = 4;
+    /// How many words of it come before the name, the first one included.
+    pub const MODULE_WORDS: usize = 4;
+    /// A stripe was given to a thread of the process: its number.
+    pub const STRIPE: u8 = 5;
+    /// Which way out of a branch is not counted: the counter of the other way, and whether it is that to what
+    /// follows (else that of the branch).
+    pub const SIDE: u8 = 7;
+    /// In the place of the counter for going on to what follows: the branch has one counter, for the way that is
+    /// said by [`SIDE`].
+    pub const CHOSEN: u32 = u32::MAX;
+    /// The process was forked: by which one. What that had translated until then is also its own.
+    pub const FORKED: u8 = 6;
+}
+
+/// How a block ends.
+pub mod ending {
+    /// With what comes next.
+    pub const FALL: u8 = 0;
+    /// With a branch that is taken or not.
+    pub const BRANCH: u8 = 1;
+    /// With a jump.
+    pub const JUMP: u8 = 2;
+    /// With a call.
+    pub const CALL: u8 = 3;
+    /// With something of which nobody knows where it leads.
+    pub const OTHER: u8 = 4;
+}

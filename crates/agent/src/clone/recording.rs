@@ -1,0 +1,379 @@
+//! What the program executes, for tools that want to know: the engine writes to memory that it shares with weft
+//! which blocks there are, and has them counted.
+//!
+//! A thread counts in a stripe of its own, right behind its record, so that code in the clone reaches a counter
+//! by `gs` and one number. What can be known from other counts is not counted: a block that is only reached
+//! from others is executed as often as its ways in are taken, and what follows a branch as often as the branch is
+//! not taken. Such ways have to lead forward: then no count depends on itself.
+
+use super::emit::Out;
+use super::map::Place;
+use super::program;
+use super::state::{self, Cold, Kind};
+use super::system;
+use super::thread::{Thread, at_counter};
+use super::translate::{self, ONE_SHOT};
+use super::{Engine, Exit, emit, fail};
+use alloc::collections::{BTreeMap, BTreeSet};
+use core::ops::Range;
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::{Relaxed, Release};
+use weft_abi::recording::{
+    COUNTERS, LOG_OFFSET, LOG_SIZE, RECORDING_SIZE, RecordingHead, STRIPE_COUNT, STRIPE_SIZE,
+    STRIPES_OFFSET, entry, lost, mode,
+};
+use weft_code::{Convention, FlagSet, live_at_entry};
+
+/// How many instructions are looked at for flags that are free.
+const LOOK_AHEAD: usize = 16;
+/// How many bytes that may be.
+const BYTES_AHEAD: usize = 64;
+/// The longest name of a file.
+const LONGEST_NAME: usize = 4096;
+
+/// A run of instructions that is entered only at its front.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Run {
+    pub start: u64,
+    /// Its own counter, if it has one, and those of the ways out of it.
+    pub own: u32,
+    pub taken: u32,
+    pub fall: u32,
+    /// One of [`ending`].
+    pub ending: u8,
+    /// Where its branch leads.
+    pub target: u64,
+}
+
+/// One of the two ways out of a branch, of which one is counted: that which is taken last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice {
+    pub counter: u32,
+    /// Whether it is that to what follows.
+    pub is_fall: bool,
+}
+
+impl Choice {
+    /// No address has this bit, and no counter.
+    const TAG: u64 = 1 << 62;
+    const FALL: u64 = 1 << 61;
+
+    /// What its stub is marked with.
+    pub fn mark(self) -> u64 {
+        u64::from(self.counter) | Self::TAG | if self.is_fall { Self::FALL } else { 0 }
+    }
+
+    /// What a stub is marked with, if it is that.
+    pub fn of_mark(mark: u64) -> Option<Self> {
+        let is_choice = mark & !(Self::TAG | Self::FALL) < COUNTERS && mark & Self::TAG != 0;
+        is_choice.then_some(Self { counter: mark as u32, is_fall: mark & Self::FALL != 0 })
+    }
+}
+
+/// Where it is all recorded.
+#[derive(Debug)]
+pub struct Recorder {
+    base: u64,
+    mode: u64,
+    /// Where blocks have begun so far.
+    known: BTreeSet<u64>,
+    /// Of branches that have one counter for two ways: by counter, whether that which is not counted is that to
+    /// what follows.
+    choices: BTreeMap<u32, bool>,
+    pid: u64,
+}
+
+impl Recorder {
+    /// A recorder, if something is to be recorded.
+    pub fn new(base: u64, mode: u64) -> Option<Self> {
+        (base != 0).then(|| Self {
+            base,
+            mode,
+            known: BTreeSet::new(),
+            choices: BTreeMap::new(),
+            pid: system::pid() as u64,
+        })
+    }
+
+    fn head(&self) -> &'static RecordingHead {
+        // SAFETY: the host has mapped it, and leaves it there.
+        unsafe { &*(self.base as *const RecordingHead) }
+    }
+
+    /// Whether it is enough to know of each way that it was taken.
+    pub fn is_for_hits(&self) -> bool {
+        self.mode == mode::HITS
+    }
+
+    /// Whether ways are counted.
+    pub fn is_for_counts(&self) -> bool {
+        self.mode == mode::COUNTS
+    }
+
+    /// Learns that this is another process, and tells of it.
+    pub fn be_process(&mut self) {
+        let parent = core::mem::replace(&mut self.pid, system::pid() as u64);
+        self.log(entry::FORKED, &[parent], &[]);
+    }
+
+    /// Another counter; 0 if there is none.
+    pub fn counter(&self) -> u32 {
+        let number = self.head().counters.fetch_add(1, Relaxed);
+        if number < COUNTERS {
+            return number as u32;
+        }
+        self.lose(lost::COUNTERS);
+        0
+    }
+
+    pub fn lose(&self, what: u64) {
+        self.head().lost.fetch_or(what, Relaxed);
+    }
+
+    /// The counter of a block that begins at an address, if it needs one: if every block has one, or if this is
+    /// not the first block there. Of several, all but one have their own.
+    pub fn own_counter(&mut self, address: u64) -> u32 {
+        let is_new = self.known.insert(address);
+        match self.mode {
+            mode::EVERY_BLOCK => self.counter(),
+            mode::COUNTS if !is_new => self.counter(),
+            _ => 0,
+        }
+    }
+
+    /// Whether a way out of a branch is counted: not the one that is taken first.
+    fn counts(&mut self, way: Choice) -> bool {
+        if let Some(&is_fall) = self.choices.get(&way.counter) {
+            return is_fall != way.is_fall;
+        }
+        self.choices.insert(way.counter, way.is_fall);
+        self.log(entry::SIDE, &[way.counter.into(), way.is_fall.into()], &[]);
+        false
+    }
+
+    /// Gives a thread a stripe to count in.
+    pub fn equip(&self, thread: &mut Thread) {
+        let mut stripe = self.head().stripes.fetch_add(1, Relaxed);
+        if stripe >= STRIPE_COUNT {
+            stripe = STRIPE_COUNT - 1;
+            self.lose(lost::STRIPES);
+        }
+        let from = (self.base + STRIPES_OFFSET + stripe * STRIPE_SIZE) as usize;
+        let flags = system::MREMAP_MAYMOVE | system::MREMAP_FIXED;
+        let args = [from, 0, STRIPE_SIZE as usize, flags, thread.counters() as usize, 0];
+        // SAFETY: what is kept for it behind the thread's record becomes a second view of the stripe.
+        if unsafe { system::call6(system::MREMAP, args) } < 0 {
+            fail("no memory for counters");
+        }
+        thread.has_stripe = 1;
+        self.log(entry::STRIPE, &[stripe], &[]);
+    }
+
+    /// Takes it all out of memory; what was recorded stays with the host.
+    pub fn unmap(&self) {
+        system::unmap(self.base as usize, RECORDING_SIZE as usize);
+    }
+
+    /// Writes an entry of the log.
+    fn log(&self, kind: u8, words: &[u64], bytes: &[u8]) {
+        let length = 1 + words.len() + bytes.len().div_ceil(8);
+        let first = self.head().words.fetch_add(length as u64, Relaxed);
+        if (first + length as u64) * 8 > LOG_SIZE {
+            return self.lose(lost::LOG);
+        }
+        let at = self.base + LOG_OFFSET + first * 8;
+        let head = u64::from(kind) | (length as u64) << 8 | self.pid << 32;
+        // SAFETY: room that was just taken in the log. Who is killed here leaves how long it is.
+        unsafe {
+            (*(at as *const AtomicU64)).store((length as u64) << 8, Relaxed);
+            let rest = (at + 8) as *mut u64;
+            core::ptr::copy_nonoverlapping(words.as_ptr(), rest, words.len());
+            let rest = rest.add(words.len()).cast();
+            core::ptr::copy_nonoverlapping(bytes.as_ptr(), rest, bytes.len());
+            (*(at as *const AtomicU64)).store(head, Release);
+        }
+    }
+
+    /// Tells of a block. `code` is where the piece of the clone begins that it is in.
+    pub fn tell_run(&self, run: &Run, code: u64, bytes: &[u8]) {
+        let shape = bytes.len() as u64 | u64::from(run.ending) << 16;
+        let counters = u64::from(run.own) | u64::from(run.taken) << 32;
+        let words = [run.start, code, shape, counters, u64::from(run.fall), run.target];
+        self.log(entry::BLOCK, &words, bytes);
+    }
+
+    /// A counter for an address that is reached from anywhere, and tells of it.
+    pub fn entries_counter(&self, address: u64) -> u32 {
+        let counter = self.counter();
+        self.log(entry::ENTERED, &[address, counter.into()], &[]);
+        counter
+    }
+
+    /// Counts in the way into a place for those who come from anywhere; gives the counter.
+    pub fn count_entry(&self, place: &Place, out: &mut Out) -> u32 {
+        if !self.is_for_counts() {
+            return place.counter;
+        }
+        let counter = match place.counter {
+            0 => self.entries_counter(place.address),
+            counter => counter,
+        };
+        emit::count(out, at_counter(counter), are_flags_free_at(place.address));
+        counter
+    }
+
+    /// Tells of what was mapped.
+    pub fn tell_module(&self, place: Range<u64>, descriptor: u64, offset: u64) {
+        let mut name = [0u8; LONGEST_NAME];
+        let mut link = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0\0";
+        let mut digits = [0u8; 10];
+        let mut left = descriptor as u32;
+        let mut count = 0;
+        loop {
+            digits[count] = b'0' + (left % 10) as u8;
+            (left, count) = (left / 10, count + 1);
+            if left == 0 {
+                break;
+            }
+        }
+        for (place, digit) in link[14..].iter_mut().zip(digits[..count].iter().rev()) {
+            *place = *digit;
+        }
+        let (link, to) = (link.as_ptr() as usize, name.as_mut_ptr() as usize);
+        // SAFETY: the kernel reads one and writes the other.
+        let length = unsafe { system::call3(system::READLINK, link, to, LONGEST_NAME) };
+        if length > 0 {
+            let name = &name[..length as usize];
+            self.log(entry::MODULE, &[place.start, place.end, offset], name);
+        }
+    }
+}
+
+/// Whether code may count at a place by an instruction that changes flags: none is needed there.
+pub fn are_flags_free(bytes: &[u8], address: u64) -> bool {
+    live_at_entry(bytes, address, Convention::Unknown, LOOK_AHEAD).flags & !FlagSet::DF
+        == FlagSet::NONE
+}
+
+/// The same where the program's code is elsewhere.
+pub fn are_flags_free_at(address: u64) -> bool {
+    // It may not be there, or end before that.
+    let words: Option<[u64; BYTES_AHEAD / 8]> = program::read(address);
+    words.is_some_and(|words| are_flags_free(words.map(u64::to_le_bytes).as_flattened(), address))
+}
+
+impl Engine {
+    /// Whether a stub is one of two ways of which one is counted.
+    pub fn is_choice(&self, stub: u64) -> bool {
+        // SAFETY: a stub is as `translate` writes it.
+        let mark = unsafe { *((stub + translate::stub::FAR) as *const u64) };
+        self.recorder.is_some() && Choice::of_mark(mark).is_some()
+    }
+
+    /// Gives a thread counters of its own, if it has none and needs some.
+    pub fn give_stripe(&self, thread: &mut Thread) {
+        if let Some(recorder) = self.recorder.as_ref().filter(|_| thread.has_stripe == 0) {
+            recorder.equip(thread);
+        }
+    }
+
+    /// A thread has left the clone by a way that counts once: counts it, and says whether the thread is past it
+    /// and goes on.
+    pub fn has_passed(&mut self, thread: &mut Thread, exit: &Exit) -> bool {
+        let Some(recorder) = &mut self.recorder else { return false };
+        let mut counted = None;
+        if let Some(choice) = Choice::of_mark(exit.mark) {
+            if recorder.counts(choice) {
+                thread.count(choice.counter);
+                counted = Some(choice.counter);
+            }
+        } else if recorder.is_for_hits() && (1..COUNTERS).contains(&exit.mark) {
+            // A stub that was tied meanwhile has something else there.
+            thread.count(exit.mark as u32);
+        }
+        let site = exit.site & !ONE_SHOT;
+        let is_valid = state::block_at(self, site).is_some_and(|block| block.is_valid);
+        if exit.epoch != self.epoch || !is_valid {
+            return false;
+        }
+        if exit.site & ONE_SHOT == 0 {
+            return counted.is_some_and(|counter| self.count_branch(thread, exit, counter));
+        }
+        match counted {
+            None => self.remove_jump(site - 1),
+            Some(counter) => {
+                let Some(arena) = self.arena_of_mut(site) else { return false };
+                let mut out = arena.cold(emit::COUNT + 5, Cold::Snippet);
+                emit::count(&mut out, at_counter(counter), are_flags_free_at(exit.target));
+                out.jump(site + 4);
+                self.write_distance(site, out.rx);
+            }
+        }
+        thread.pc = exit.target;
+        thread.target = site + 4;
+        thread.epoch.store(self.epoch, Relaxed);
+        true
+    }
+
+    /// Has a branch counted when it is taken, which it has just been; its target need not be translated yet.
+    fn count_branch(&mut self, thread: &mut Thread, exit: &Exit, counter: u32) -> bool {
+        self.go_as(thread, exit.target);
+        let is_free = are_flags_free_at(translate::real(exit.target));
+        let Some(arena) = self.arena_of_mut(exit.site) else { return false };
+        let mut out = arena.cold(emit::COUNT + 16, Cold::Snippet);
+        emit::count(&mut out, at_counter(counter), is_free);
+        out.align_distance(1);
+        out.byte(0xe9);
+        let site = out.here();
+        let stub = translate::stub_for(arena, exit.target, site);
+        out.distance(stub);
+        self.write_distance(exit.site, out.rx);
+        self.tie_to(exit.target, site, stub);
+        true
+    }
+
+    /// Has a jump in the clone do nothing.
+    fn remove_jump(&self, at: u64) {
+        let Some(arena) = self.arena_of(at) else { return };
+        let at = arena.writable(at);
+        let shift = at as usize % 8;
+        // SAFETY: the five bytes of the jump lie within eight that are written at once; those around them stay.
+        unsafe {
+            let word = at.sub(shift).cast::<u64>();
+            let mut bytes = word.read().to_le_bytes();
+            bytes[shift..shift + 5].copy_from_slice(&emit::NOTHING);
+            word.write_volatile(u64::from_le_bytes(bytes));
+        }
+    }
+
+    /// A thread comes to an address of the program, not by a direct branch.
+    pub fn entered(&mut self, thread: &Thread, key: u64) {
+        let Some(recorder) = &self.recorder else { return };
+        let Some(place) = self.map.get_mut(key) else { return };
+        if place.counter == 0 {
+            place.counter = recorder.entries_counter(translate::real(key));
+        }
+        thread.count(place.counter);
+    }
+
+    /// A thread is about to go on elsewhere than at its place in the clone, where the program is at `pc`.
+    pub fn cut(&self, place: u64, pc: u64) {
+        let Some(recorder) = self.recorder.as_ref().filter(|it| it.is_for_counts()) else { return };
+        let code = match state::piece_at(self, place) {
+            // On its way, which was counted.
+            Some((_, Cold::Stub | Cold::CallThunk)) => 0,
+            // Not counted yet.
+            Some(_) => return,
+            None => {
+                let Some(block) = state::block_at(self, place) else { return };
+                match state::kinds_around(block, place) {
+                    (_, Kind::Entry) | (Some(Kind::Entry), Kind::Snippet) => return,
+                    (_, Kind::Snippet) => 0,
+                    (_, Kind::Onward) => block.code | entry::AT_END,
+                    _ => block.code,
+                }
+            }
+        };
+        recorder.log(entry::CUT, &[pc, code], &[]);
+    }
+}

@@ -1,0 +1,197 @@
+//! What is recorded of a block: the runs of instructions in it that are entered only at their front, and the
+//! ways out of them. See [`super::super::recording`].
+
+use super::super::recording::{Choice, are_flags_free};
+use super::*;
+use weft_abi::recording::{ending, entry};
+
+impl Translator<'_> {
+    /// Whether ways are counted each time.
+    pub fn is_counting(&self) -> bool {
+        self.recorder.as_ref().is_some_and(|recorder| recorder.is_for_counts())
+    }
+
+    fn is_marking(&self) -> bool {
+        self.recorder.as_ref().is_some_and(|recorder| recorder.is_for_hits())
+    }
+
+    /// Whether code can be entered at an instruction: at the front of a run, if runs are recorded.
+    pub fn is_entered_at(&self, address: u64) -> bool {
+        self.run.is_none_or(|run| run.start == address)
+    }
+
+    /// Begins a run at an instruction, if none has begun.
+    pub fn lead(&mut self, source: &Source<'_>, address: u64) {
+        let own = match &mut self.recorder {
+            Some(recorder) if self.run.is_none() => recorder.own_counter(address),
+            _ => return,
+        };
+        self.run = Some(Run { start: address, own, ..Run::default() });
+        // Whoever comes from elsewhere comes here.
+        if !self.is_start() && self.known.map.get(address).is_none() {
+            self.block.starts.push(Start::new(address, self.out.here()));
+        }
+        if own != 0 {
+            let rest = &source.bytes[(address - source.address) as usize..];
+            self.count_here(own, are_flags_free(rest, address));
+        }
+    }
+
+    /// Ends the run with an instruction, if it does end with that.
+    pub fn end_run_with(&mut self, source: &Source<'_>, instruction: &Instruction) {
+        use FlowControl::{Exception, Interrupt, Next, XbeginXabortXend};
+        if matches!(instruction.flow_control(), Next | Interrupt | Exception | XbeginXabortXend) {
+            return;
+        }
+        let Some(run) = &mut self.run else { return };
+        if run.ending == ending::FALL {
+            run.ending = ending::OTHER;
+        }
+        let next = instruction.next_ip();
+        if run.ending == ending::BRANCH {
+            let run = *run;
+            let fall = match run.fall {
+                entry::CHOSEN => {
+                    let choice = Choice { counter: run.taken, is_fall: true };
+                    self.pass_once(next, choice.mark());
+                    entry::CHOSEN
+                }
+                _ if self.is_marking() => {
+                    let counter = self.counter();
+                    self.pass_once(next, counter.into());
+                    counter
+                }
+                _ => 0,
+            };
+            self.run = Some(Run { fall, ..run });
+        }
+        self.tell(source, next);
+    }
+
+    /// Ends the run, which goes on elsewhere at an address.
+    pub fn end_run(&mut self, source: &Source<'_>, end: u64) {
+        if self.is_marking()
+            && let Some(run) = self.run
+        {
+            let fall = self.counter();
+            self.mark = fall.into();
+            self.run = Some(Run { fall, ..run });
+        }
+        self.tell(source, end);
+    }
+
+    fn tell(&mut self, source: &Source<'_>, end: u64) {
+        let Some(run) = self.run.take() else { return };
+        let bytes = (run.start - source.address) as usize..(end - source.address) as usize;
+        if let Some(recorder) = &self.recorder {
+            recorder.tell_run(&run, self.block.code, &source.bytes[bytes]);
+        }
+    }
+
+    fn counter(&self) -> u32 {
+        self.recorder.as_ref().map_or(0, |recorder| recorder.counter())
+    }
+
+    /// Counts right here.
+    fn count_here(&mut self, counter: u32, are_flags_free: bool) {
+        let before = self.out.here();
+        emit::count(&mut self.out, at_counter(counter), are_flags_free);
+        self.record(Kind::Snippet, 0, before);
+    }
+
+    /// A branch that may be taken or not: it is marked, or counted. One that leads forward is counted on the way
+    /// that is not taken first: most often that is the rarer one.
+    pub fn branch_out(&mut self, instruction: &Instruction) {
+        let target = instruction.near_branch_target();
+        let counter = match self.is_counting() || self.is_marking() {
+            true => self.counter(),
+            false => 0,
+        };
+        let can_choose = self.is_counting()
+            && counter != 0
+            && target > instruction.ip()
+            && !is_loop(instruction.code())
+            && !self.is_woven(weaving::TAKEN);
+        if self.is_marking() {
+            self.mark = counter.into();
+        } else if can_choose {
+            self.mark = Choice { counter, is_fall: false }.mark();
+        }
+        if let Some(run) = &mut self.run {
+            run.ending = ending::BRANCH;
+            run.target = target;
+            run.taken = counter;
+            run.fall = if can_choose { entry::CHOSEN } else { 0 };
+        }
+    }
+
+    /// A jump or a call: its way is taken as often as its run is executed. It is counted if it does not lead
+    /// forward. If so, gives where its own code begins.
+    pub fn way_out(&mut self, instruction: &Instruction, ending: u8) -> Option<u64> {
+        let target = instruction.near_branch_target();
+        let run = self.run?;
+        let counter = match self.is_marking() || self.is_counting() && target <= run.start {
+            true => self.counter(),
+            false => 0,
+        };
+        self.run = Some(Run { ending, target, taken: counter, ..run });
+        if self.is_marking() {
+            self.mark = counter.into();
+            return None;
+        }
+        if counter == 0 {
+            return None;
+        }
+        self.count_here(counter, are_flags_free_at(target));
+        Some(self.out.here())
+    }
+
+    /// Whether a branch is counted in its place: one that leads back is mostly taken.
+    pub fn counts_back(&self, instruction: &Instruction) -> bool {
+        self.is_counting()
+            && self.run.is_some()
+            && !self.is_woven(weaving::TAKEN)
+            && instruction.near_branch_target() <= instruction.ip()
+    }
+
+    /// A branch that is counted in its place: past that if it is not taken.
+    pub fn count_taken(&mut self, condition: u8, instruction: &Instruction, before: u64) {
+        let target = instruction.near_branch_target();
+        let counter = self.run.map_or(0, |run| run.taken);
+        self.out.bytes(&[0x70 | condition ^ 1, 0]);
+        self.record(Kind::Branch, instruction.len(), before);
+        let taken = self.out.here();
+        emit::count(&mut self.out, at_counter(counter), are_flags_free_at(target));
+        let target = self.target_from_here(target);
+        self.branch(&[0xe9], target);
+        // All of it is past the branch: who is there is on his way.
+        self.record(Kind::Snippet, 0, taken);
+        let over = (self.out.here() - taken) as u8;
+        // SAFETY: the distance of the branch that was just written.
+        unsafe { *self.arena.writable(taken - 1) = over };
+    }
+
+    /// Where a called function returns to: counted between the way in and what follows.
+    pub fn count_return(&mut self, address: u64) -> u32 {
+        let Some(recorder) = self.recorder.as_ref().filter(|recorder| recorder.is_for_counts())
+        else {
+            return 0;
+        };
+        let counter = recorder.entries_counter(address);
+        self.count_here(counter, are_flags_free_at(address));
+        counter
+    }
+
+    /// Behind a branch that was not taken: a jump to the agent, which makes it do nothing, or count.
+    fn pass_once(&mut self, next: u64, mark: u64) {
+        let before = self.out.here();
+        while self.out.here() % 8 > 3 {
+            self.out.byte(0x90);
+        }
+        self.out.byte(0xe9);
+        let stub = stub_for(self.arena, next, self.out.here() | ONE_SHOT);
+        self.mark_stub(stub, mark);
+        self.out.distance(stub);
+        self.record(Kind::Onward, 0, before);
+    }
+}

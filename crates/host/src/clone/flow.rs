@@ -1,0 +1,649 @@
+//! From what an engine has told and counted to how often every block was executed, and every way between two
+//! of them taken.
+//!
+//! A block is executed as often as it is come to: by branches, by going on from the block before, or from
+//! anywhere. Of the two ways out of a branch one is counted, the other is what is left; a jump is taken as often as
+//! its block is executed. Ways that are not counted lead forward, so that one pass in the order of addresses
+//! finds everything.
+
+use super::Records;
+use super::recording::Recording;
+use crate::modules::Module;
+use iced_x86::{Decoder, DecoderOptions};
+use object::Endianness;
+use object::elf::{FileHeader64, PT_LOAD};
+use object::read::elf::{FileHeader, ProgramHeader};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use weft_abi::recording::{ending, entry};
+
+/// How control goes from one block to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum EdgeKind {
+    /// Past a branch, or simply to what follows.
+    Fall,
+    /// By a branch that may be taken or not.
+    Taken,
+    /// By a jump.
+    Jump,
+    /// By a call.
+    Call,
+}
+
+/// A file with code; the first one stands for code that no file has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FlowModule {
+    /// Its path, as the program has it.
+    pub path: String,
+    /// Where weft can read it.
+    pub build_id: Option<Vec<u8>>,
+    /// What to add to an address of the file for the address in the process: the first one, if there were several.
+    pub bias: u64,
+    /// The lowest address of the file that was mapped, and how much from there to its end.
+    pub start: u64,
+    /// See there.
+    pub size: u64,
+}
+
+/// Instructions that are executed one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowBlock {
+    /// Its module.
+    pub module: u32,
+    /// Its address, as the file states it.
+    pub offset: u64,
+    /// Its bytes.
+    pub size: u32,
+    /// Its instructions.
+    pub instructions: u32,
+    /// How often it was executed.
+    pub count: u64,
+}
+
+/// A way that was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EdgeCount {
+    /// The module and the instruction that it leaves.
+    pub source: Located,
+    /// Those that it leads to.
+    pub target: Located,
+    /// How control goes.
+    pub kind: EdgeKind,
+    /// How often.
+    pub count: u64,
+}
+
+/// What was executed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Flow {
+    /// Where the code is from.
+    pub modules: Vec<FlowModule>,
+    /// In the order of modules and addresses.
+    pub blocks: Vec<FlowBlock>,
+    /// Likewise.
+    pub edges: Vec<EdgeCount>,
+    /// How many counters were executed.
+    pub counted: u64,
+    /// Bits of what could not be kept: see [`weft_abi::recording::lost`].
+    pub lost: u64,
+}
+
+/// A run of instructions, as the engine tells of it.
+#[derive(Clone, Debug)]
+struct Run {
+    start: u64,
+    code: u64,
+    ending: u8,
+    own: u32,
+    taken: u32,
+    fall: u32,
+    target: u64,
+    bytes: Vec<u8>,
+}
+
+impl Run {
+    fn end(&self) -> u64 {
+        self.start + self.bytes.len() as u64
+    }
+}
+
+/// Part of a process' memory that is a file's.
+#[derive(Clone, Debug)]
+pub struct Mapped {
+    start: u64,
+    end: u64,
+    /// Where in the file it begins, if that is all that is known.
+    offset: u64,
+    path: String,
+    module: Option<FlowModule>,
+}
+
+impl Mapped {
+    pub fn of_module(module: &Module) -> Self {
+        let known = FlowModule {
+            path: module.path.clone(),
+            build_id: module.build_id.clone(),
+            bias: module.bias,
+            start: module.start.0.wrapping_sub(module.bias),
+            size: module.end - module.start,
+        };
+        Self {
+            start: module.start.0,
+            end: module.end.0,
+            offset: 0,
+            path: module.path.clone(),
+            module: Some(known),
+        }
+    }
+
+    /// What is known of the file, which is looked into if that has not been done yet.
+    fn module(&self) -> FlowModule {
+        if let Some(module) = &self.module {
+            return module.clone();
+        }
+        let path = self.path.clone();
+        self.look().unwrap_or(FlowModule {
+            path,
+            build_id: None,
+            bias: self.start.wrapping_sub(self.offset),
+            start: self.offset,
+            size: self.end - self.start,
+        })
+    }
+
+    fn look(&self) -> Option<FlowModule> {
+        let file = std::fs::File::open(&self.path).ok()?;
+        // SAFETY: it is only read, and what is read of it is checked.
+        let bytes = unsafe { memmap2::Mmap::map(&file) }.ok()?;
+        let header = FileHeader64::<Endianness>::parse(&*bytes).ok()?;
+        let endian = header.endian().ok()?;
+        let segments = header.program_headers(endian, &*bytes).ok()?;
+        let loads = || segments.iter().filter(|s| s.p_type(endian) == PT_LOAD);
+        let holds =
+            |start: u64, size: u64| (start..start.saturating_add(size)).contains(&self.offset);
+        let page = crate::room::PAGE;
+        let segment = loads().find(|s| {
+            let slack = s.p_offset(endian) % page;
+            holds(s.p_offset(endian) - slack, s.p_filesz(endian) + slack)
+        })?;
+        let address = segment
+            .p_vaddr(endian)
+            .wrapping_sub(segment.p_offset(endian))
+            .wrapping_add(self.offset);
+        let start = loads().map(|s| s.p_vaddr(endian)).min()? / page * page;
+        let end = loads().map(|s| s.p_vaddr(endian).saturating_add(s.p_memsz(endian))).max()?;
+        let notes = segments.iter().filter(|s| s.p_type(endian) == object::elf::PT_NOTE);
+        let build_id = notes
+            .filter_map(|s| s.data(endian, &*bytes).ok())
+            .find_map(crate::symbols::build_id_note);
+        Some(FlowModule {
+            path: self.path.clone(),
+            build_id,
+            bias: self.start.wrapping_sub(address),
+            start,
+            size: end.saturating_sub(start),
+        })
+    }
+}
+
+/// Something that the engine tells.
+#[derive(Debug)]
+pub struct Entry {
+    pid: u32,
+    what: What,
+}
+
+#[derive(Debug)]
+enum What {
+    Run(Run),
+    Entered { address: u64, counter: u32 },
+    Cut { pc: u64, code: u64 },
+    Mapped(Mapped),
+    Side { counter: u32, is_fall: bool },
+    Stripe(u64),
+    Forked { parent: u32 },
+}
+
+impl Entry {
+    /// An entry from its words; nothing if it is none.
+    pub fn read(kind: u8, pid: u32, words: &[u64]) -> Option<Self> {
+        let text =
+            |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+        let what = match (kind, words) {
+            (entry::BLOCK, &[start, code, shape, counters, fall, target, ref rest @ ..]) => {
+                let mut bytes = text(rest);
+                bytes.truncate(shape as u16 as usize);
+                What::Run(Run {
+                    start,
+                    code,
+                    ending: (shape >> 16) as u8,
+                    own: counters as u32,
+                    taken: (counters >> 32) as u32,
+                    fall: fall as u32,
+                    target,
+                    bytes,
+                })
+            }
+            (entry::ENTERED, &[address, counter]) => {
+                What::Entered { address, counter: counter as u32 }
+            }
+            (entry::CUT, &[pc, code]) => What::Cut { pc, code },
+            (entry::MODULE, &[start, end, offset, ref rest @ ..]) => {
+                let mut name = text(rest);
+                while name.last() == Some(&0) {
+                    name.pop();
+                }
+                let path = String::from_utf8_lossy(&name).into_owned();
+                What::Mapped(Mapped { start, end, offset, path, module: None })
+            }
+            (entry::SIDE, &[counter, is_fall]) => {
+                What::Side { counter: counter as u32, is_fall: is_fall != 0 }
+            }
+            (entry::STRIPE, &[stripe]) => What::Stripe(stripe),
+            (entry::FORKED, &[parent]) => What::Forked { parent: parent as u32 },
+            _ => return None,
+        };
+        Some(Self { pid, what })
+    }
+}
+
+/// All that an engine tells.
+pub struct Log {
+    pub entries: Vec<Entry>,
+    /// What was mapped when it began.
+    pub mapped: Vec<Mapped>,
+    pub records: Records,
+}
+
+/// A process of a program, by what it tells of itself.
+#[derive(Debug, Default)]
+struct Process {
+    stripes: Vec<u64>,
+    /// Who has forked it, and when: what came before is its own as well.
+    parent: Option<(usize, usize)>,
+    /// Its entries, by their places in the log.
+    entries: Vec<usize>,
+}
+
+impl Log {
+    fn run(&self, place: usize) -> Option<&Run> {
+        match &self.entries[place].what {
+            What::Run(run) => Some(run),
+            _ => None,
+        }
+    }
+
+    fn processes(&self) -> Vec<Process> {
+        let mut processes: Vec<Process> = Vec::new();
+        let mut current: HashMap<u32, usize> = HashMap::new();
+        for (place, entry) in self.entries.iter().enumerate() {
+            if let What::Forked { parent } = entry.what {
+                let parent = current.get(&parent).map(|&index| (index, place));
+                current.insert(entry.pid, processes.len());
+                processes.push(Process { parent, ..Process::default() });
+                continue;
+            }
+            let index = *current.entry(entry.pid).or_insert_with(|| {
+                processes.push(Process::default());
+                processes.len() - 1
+            });
+            match entry.what {
+                What::Stripe(stripe) => processes[index].stripes.push(stripe),
+                _ => processes[index].entries.push(place),
+            }
+        }
+        processes
+    }
+
+    /// The entries of a process and of those that it comes from, in their order.
+    fn visible(&self, processes: &[Process], index: usize) -> Vec<usize> {
+        let mut places = processes[index].entries.clone();
+        let mut from = processes[index].parent;
+        while let Some((parent, fork)) = from {
+            let older = processes[parent].entries.iter().filter(|&&place| place < fork);
+            places.extend(older);
+            from = processes[parent].parent.map(|(next, earlier)| (next, earlier.min(fork)));
+        }
+        places.sort_unstable();
+        places
+    }
+}
+
+/// How often a run was executed, and left by its branch and to what follows.
+#[derive(Clone, Copy, Debug, Default)]
+struct RunCount {
+    count: i64,
+    taken: i64,
+    fall: i64,
+}
+
+/// What is known of a way out of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// There is none.
+    Closed,
+    Counted(i64),
+    /// What is left when the others are known.
+    Rest,
+}
+
+/// What the log says to a process, with what that has counted.
+struct Solver<'a> {
+    log: &'a Log,
+    counts: &'a [u64],
+    /// The runs that begin at each address, by their places in the log.
+    runs: BTreeMap<u64, Vec<usize>>,
+    /// How often each address was come to, as far as that is known.
+    arrivals: HashMap<u64, i64>,
+    /// How often runs were not left at their end.
+    cuts: HashMap<usize, i64>,
+    /// Of branches with one counter: whether the way to what follows is the one that is not counted.
+    sides: HashMap<u32, bool>,
+}
+
+impl<'a> Solver<'a> {
+    fn new(log: &'a Log, process: &Process, places: &[usize], counts: &'a [u64]) -> Self {
+        let mut solver = Self {
+            log,
+            counts,
+            runs: BTreeMap::new(),
+            arrivals: HashMap::new(),
+            cuts: HashMap::new(),
+            sides: HashMap::new(),
+        };
+        let mut by_code: HashMap<u64, Vec<usize>> = HashMap::new();
+        for &place in places {
+            match log.entries[place].what {
+                What::Run(ref run) => {
+                    solver.runs.entry(run.start).or_default().push(place);
+                    by_code.entry(run.code).or_default().push(place);
+                }
+                What::Entered { address, counter } => solver.arrive(address, solver.value(counter)),
+                What::Side { counter, is_fall } => drop(solver.sides.insert(counter, is_fall)),
+                // Of others it is no cut.
+                What::Cut { pc, code } if process.entries.binary_search(&place).is_ok() => {
+                    let is_it = |run: &Run| match code & entry::AT_END {
+                        0 => (run.start..run.end()).contains(&pc),
+                        _ => run.end() == pc,
+                    };
+                    let is_it = |&&place: &&usize| log.run(place).is_some_and(is_it);
+                    let known = by_code.get(&(code & !entry::AT_END));
+                    match known.and_then(|all| all.iter().rev().find(is_it)) {
+                        Some(&run) => *solver.cuts.entry(run).or_default() += 1,
+                        None => solver.arrive(pc, -1),
+                    }
+                }
+                _ => {}
+            }
+        }
+        solver
+    }
+
+    fn value(&self, counter: u32) -> i64 {
+        self.counts.get(counter as usize).map_or(0, |&count| count as i64)
+    }
+
+    fn arrive(&mut self, address: u64, count: i64) {
+        *self.arrivals.entry(address).or_default() += count;
+    }
+
+    /// The ways out of a run: by its branch, and to what follows.
+    fn ways(&self, run: &Run) -> (Way, Way) {
+        use Way::{Closed, Counted, Rest};
+        let counted = |counter: u32| match (counter, self.log.records) {
+            (0, Records::Counts) => Rest,
+            (0, _) => Closed,
+            _ => Counted(self.value(counter)),
+        };
+        match run.ending {
+            ending::FALL => (Closed, counted(run.fall)),
+            ending::BRANCH if run.fall == entry::CHOSEN => match self.sides.get(&run.taken) {
+                Some(true) => (counted(run.taken), Rest),
+                Some(false) => (Rest, counted(run.taken)),
+                None => (Closed, Closed),
+            },
+            ending::BRANCH => (counted(run.taken), counted(run.fall)),
+            ending::JUMP | ending::CALL => (counted(run.taken), Closed),
+            _ => (Closed, Closed),
+        }
+    }
+
+    /// How often each run was executed, by its place in the log.
+    fn solve(mut self) -> HashMap<usize, RunCount> {
+        let log = self.log;
+        let runs = std::mem::take(&mut self.runs);
+        // What is counted is known before anything else.
+        for run in runs.values().flatten().filter_map(|&place| log.run(place)) {
+            let (taken, fall) = self.ways(run);
+            for (way, to) in [(taken, run.target), (fall, run.end())] {
+                if let Way::Counted(count) = way {
+                    self.arrive(to, count);
+                }
+            }
+        }
+        let mut solved = HashMap::new();
+        for (start, places) in runs {
+            let instances: Vec<(usize, &Run)> =
+                places.iter().filter_map(|&place| Some((place, log.run(place)?))).collect();
+            let own: i64 = instances.iter().map(|(_, run)| self.value(run.own)).sum();
+            let mut rest = (self.arrivals.get(&start).copied().unwrap_or(0) - own).max(0);
+            for (place, run) in instances {
+                let count = match run.own {
+                    0 => std::mem::take(&mut rest),
+                    own => self.value(own),
+                };
+                let cut = self.cuts.get(&place).copied().unwrap_or(0);
+                solved.insert(place, self.leave(run, count, cut));
+            }
+        }
+        solved
+    }
+
+    /// What becomes of those who have executed a run, but for those who were sent elsewhere.
+    fn leave(&mut self, run: &Run, count: i64, cut: i64) -> RunCount {
+        let (taken, fall) = self.ways(run);
+        let counted = |way: Way| if let Way::Counted(count) = way { count } else { 0 };
+        let rest = (count - cut - counted(taken) - counted(fall)).max(0);
+        let mut through = |way: Way, to: u64| match way {
+            Way::Closed => 0,
+            Way::Counted(count) => count,
+            Way::Rest => {
+                self.arrive(to, rest);
+                rest
+            }
+        };
+        RunCount { count, taken: through(taken, run.target), fall: through(fall, run.end()) }
+    }
+}
+
+/// A module, and an address as its file states it.
+pub type Located = (u32, u64);
+
+/// Puts together what several programs have told.
+#[derive(Default)]
+struct Builder {
+    modules: Vec<FlowModule>,
+    by_path: HashMap<(String, Option<Vec<u8>>), u32>,
+    blocks: BTreeMap<(u32, u64, u32), (u32, u64)>,
+    edges: BTreeMap<(Located, Located, EdgeKind), u64>,
+}
+
+/// Where files were mapped, at some time.
+#[derive(Clone, Default)]
+struct Space(BTreeMap<u64, (u64, u32, u64)>);
+
+impl Space {
+    fn insert(&mut self, mapped: &Mapped, module: u32, bias: u64) {
+        let gone: Vec<u64> = self
+            .0
+            .range(..mapped.end)
+            .rev()
+            .take_while(|(_, piece)| piece.0 > mapped.start)
+            .map(|(&start, _)| start)
+            .collect();
+        for start in gone {
+            let Some((end, other, offset)) = self.0.remove(&start) else { continue };
+            if start < mapped.start {
+                self.0.insert(start, (mapped.start, other, offset));
+            }
+            if end > mapped.end {
+                self.0.insert(mapped.end, (end, other, offset));
+            }
+        }
+        self.0.insert(mapped.start, (mapped.end, module, bias));
+    }
+
+    /// The module at an address, and the address in its file.
+    fn locate(&self, address: u64) -> Located {
+        match self.0.range(..=address).next_back() {
+            Some((_, &(end, module, bias))) if address < end => {
+                (module, address.wrapping_sub(bias))
+            }
+            _ => (0, address),
+        }
+    }
+}
+
+impl Builder {
+    fn module(&mut self, module: FlowModule) -> u32 {
+        let key = (module.path.clone(), module.build_id.clone());
+        *self.by_path.entry(key).or_insert_with(|| {
+            self.modules.push(module);
+            self.modules.len() as u32 - 1
+        })
+    }
+
+    fn map(&mut self, space: &mut Space, mapped: &Mapped) {
+        let module = mapped.module();
+        let bias = module.bias;
+        let index = self.module(module);
+        space.insert(mapped, index, bias);
+    }
+
+    fn add(&mut self, log: &Log, process: &Process, places: &[usize], counts: &[u64]) {
+        let solved = Solver::new(log, process, places, counts).solve();
+        // Where blocks begin: all that overlap are divided there.
+        let mut starts: BTreeSet<u64> = BTreeSet::new();
+        let mut cuts: Vec<(u64, u64)> = Vec::new();
+        for &place in places {
+            match &log.entries[place].what {
+                What::Run(run) if solved.get(&place).is_some_and(|it| it.count != 0) => {
+                    starts.insert(run.start);
+                }
+                What::Cut { pc, code }
+                    if *code != 0
+                        && code & entry::AT_END == 0
+                        && process.entries.binary_search(&place).is_ok() =>
+                {
+                    starts.insert(*pc);
+                    cuts.push((*pc, *code));
+                }
+                _ => {}
+            }
+        }
+        let mut space = Space::default();
+        for mapped in &log.mapped {
+            self.map(&mut space, mapped);
+        }
+        for &place in places {
+            match &log.entries[place].what {
+                What::Mapped(mapped) => self.map(&mut space, mapped),
+                What::Run(run) => {
+                    let Some(solved) = solved.get(&place).filter(|it| it.count != 0) else {
+                        continue;
+                    };
+                    self.add_run(run, *solved, &starts, &cuts, &space);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn add_run(
+        &mut self,
+        run: &Run,
+        solved: RunCount,
+        starts: &BTreeSet<u64>,
+        cuts: &[(u64, u64)],
+        space: &Space,
+    ) {
+        let mut decoder = Decoder::with_ip(64, &run.bytes, run.start, DecoderOptions::NONE);
+        let mut from = run.start;
+        let mut instructions = 0;
+        let mut last = run.start;
+        let mine: Vec<u64> = cuts
+            .iter()
+            .filter(|(pc, code)| *code == run.code && (run.start..run.end()).contains(pc))
+            .map(|&(pc, _)| pc)
+            .collect();
+        while decoder.can_decode() {
+            last = decoder.ip();
+            let _ = decoder.decode();
+            instructions += 1;
+            let next = decoder.ip();
+            if next < run.end() && !starts.contains(&next) {
+                continue;
+            }
+            let missed = mine.iter().filter(|&&pc| pc <= from).count() as i64;
+            let count = (solved.count - missed).max(0) as u64;
+            if count != 0 {
+                let (module, offset) = space.locate(from);
+                let key = (module, offset, (next - from) as u32);
+                let block = self.blocks.entry(key).or_insert((instructions, 0));
+                block.1 += count;
+            }
+            (from, instructions) = (next, 0);
+        }
+        let branch = match run.ending {
+            ending::BRANCH => Some(EdgeKind::Taken),
+            ending::JUMP => Some(EdgeKind::Jump),
+            ending::CALL => Some(EdgeKind::Call),
+            _ => None,
+        };
+        let source = space.locate(last);
+        let ways =
+            [(branch, run.target, solved.taken), (Some(EdgeKind::Fall), run.end(), solved.fall)];
+        for (kind, target, count) in ways {
+            if let Some(kind) = kind.filter(|_| count > 0) {
+                let edge = self.edges.entry((source, space.locate(target), kind)).or_default();
+                *edge += count as u64;
+            }
+        }
+    }
+}
+
+/// What several programs have executed.
+pub fn flow(recordings: &[&Recording]) -> Flow {
+    let mut builder = Builder::default();
+    // What no file has comes first.
+    builder.modules.push(FlowModule::default());
+    let (mut counted, mut lost, mut is_hits) = (0, 0, false);
+    for recording in recordings {
+        let log = recording.log();
+        lost |= recording.lost();
+        is_hits |= log.records == Records::Hits;
+        let processes = log.processes();
+        for (index, process) in processes.iter().enumerate() {
+            let counts = recording.counts(&process.stripes);
+            counted += counts.iter().sum::<u64>();
+            let places = log.visible(&processes, index);
+            builder.add(&log, process, &places, &counts);
+        }
+    }
+    let once = |count: u64| if is_hits { count.min(1) } else { count };
+    let blocks = builder.blocks.iter().map(|(&(module, offset, size), &(instructions, count))| {
+        FlowBlock { module, offset, size, instructions, count: once(count) }
+    });
+    let edges = builder.edges.iter().map(|(&(source, target, kind), &count)| EdgeCount {
+        source,
+        target,
+        kind,
+        count: once(count),
+    });
+    Flow {
+        blocks: blocks.collect(),
+        edges: edges.collect(),
+        modules: builder.modules,
+        counted,
+        lost,
+    }
+}

@@ -1,0 +1,127 @@
+//! The memory in which an engine tells of what its program executes.
+
+use super::Records;
+use super::flow::{Entry, Log, Mapped};
+use crate::agent::{self, Fetch, away_trip, check_outcomes, making_shared, permitted_traveller};
+use crate::modules::{Module, modules};
+use crate::proc;
+use crate::room::Room;
+use crate::stopped::Stopped;
+use crate::target::open_pidfd;
+use crate::{Result, TargetAddr, place};
+use memmap2::MmapMut;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use weft_abi::recording::{
+    COUNTERS, LOG_OFFSET, LOG_SIZE, RECORDING_NAME, RECORDING_SIZE, RecordingHead, STRIPE_COUNT,
+    STRIPE_SIZE, STRIPES_OFFSET, mode,
+};
+
+/// Where it goes: far from everything that a program maps.
+const PLACE: TargetAddr = TargetAddr(1 << 44);
+
+/// What an engine tells of what its program executes.
+#[derive(Debug)]
+pub struct Recording {
+    memory: MmapMut,
+    at: TargetAddr,
+    records: Records,
+    /// What was mapped when it began.
+    modules: Vec<Module>,
+}
+
+impl Records {
+    /// What the engine calls it.
+    pub(super) fn mode(self) -> u64 {
+        match self {
+            Self::Nothing => mode::OFF,
+            Self::Hits => mode::HITS,
+            Self::Counts => mode::COUNTS,
+            Self::EveryBlock => mode::EVERY_BLOCK,
+        }
+    }
+}
+
+impl Recording {
+    /// Brings the memory into a process that is stopped, if something is to be recorded.
+    pub fn begin(stopped: &Stopped, room: &Room, records: Records) -> Result<Option<Self>> {
+        if records == Records::Nothing {
+            return Ok(None);
+        }
+        let pid = stopped.pid();
+        let at = place::find_near(&proc::maps(pid)?, PLACE, RECORDING_SIZE)?;
+        let read_write = libc::PROT_READ | libc::PROT_WRITE;
+        let map = agent::map_shared(at, RECORDING_SIZE, read_write, 0);
+        let steps = making_shared(RECORDING_NAME, RECORDING_SIZE, vec![map]);
+        let traveller = permitted_traveller(stopped, &steps)?;
+        let pidfd = open_pidfd(pid)?;
+        let mut fetch = Fetch::new(pidfd.as_raw_fd());
+        let before = |number: i64, done: &[_]| fetch.before(number, done);
+        let outcomes = away_trip(stopped, &traveller, room, &steps, before)?;
+        check_outcomes(pid, &outcomes)?;
+        let recording = Self { memory: fetch.memory()?, at, records, modules: modules(pid)? };
+        // Number 0 is none.
+        recording.head().counters.store(1, Relaxed);
+        Ok(Some(recording))
+    }
+
+    /// Where it is in the process.
+    pub fn at(&self) -> TargetAddr {
+        self.at
+    }
+
+    fn head(&self) -> &RecordingHead {
+        // SAFETY: it is at least that large, and all of it is atomic.
+        unsafe { &*self.memory.as_ptr().cast() }
+    }
+
+    /// A word, which may just be written.
+    fn word(&self, offset: u64) -> &AtomicU64 {
+        debug_assert!(offset + 8 <= RECORDING_SIZE);
+        // SAFETY: within the memory, and aligned.
+        unsafe { &*self.memory.as_ptr().add(offset as usize).cast() }
+    }
+
+    /// Bits of what could not be kept: see [`weft_abi::recording::lost`].
+    pub fn lost(&self) -> u64 {
+        self.head().lost.load(Relaxed)
+    }
+
+    /// What it has told so far.
+    pub fn log(&self) -> Log {
+        let taken = self.head().words.load(Acquire).min(LOG_SIZE / 8);
+        let mut entries = Vec::new();
+        let mut at = 0;
+        while at < taken {
+            let head = self.word(LOG_OFFSET + at * 8).load(Acquire);
+            let length = head >> 8 & 0xff_ffff;
+            if length == 0 || at + length > taken {
+                // Somebody has just begun with it.
+                break;
+            }
+            let words = (1..length).map(|n| self.word(LOG_OFFSET + (at + n) * 8).load(Relaxed));
+            entries.extend(Entry::read(
+                head as u8,
+                (head >> 32) as u32,
+                &words.collect::<Vec<_>>(),
+            ));
+            at += length;
+        }
+        let mapped = self.modules.iter().map(Mapped::of_module).collect();
+        Log { entries, mapped, records: self.records }
+    }
+
+    /// What some stripes have counted, by counter.
+    pub fn counts(&self, stripes: &[u64]) -> Vec<u64> {
+        let counters = self.head().counters.load(Relaxed).min(COUNTERS);
+        let mut sums = vec![0u64; counters as usize];
+        for &stripe in stripes.iter().filter(|&&stripe| stripe < STRIPE_COUNT) {
+            let first = STRIPES_OFFSET + stripe * STRIPE_SIZE;
+            for (number, sum) in sums.iter_mut().enumerate() {
+                *sum += self.word(first + number as u64 * 8).load(Relaxed);
+            }
+        }
+        sums
+    }
+}

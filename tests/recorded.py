@@ -1,0 +1,64 @@
+"""What is recorded of a program, three ways, and what they say of each other.
+
+    setarch -R python -m tests.recorded COMMAND...
+
+Nothing may be at random addresses, nor anything else be at random: the program is run three times.
+Prints JSON: how many blocks there are; how many have different counts with few counters and with
+one in every block; how much code was executed by one count and not by the other's hits; how many
+counters were executed in each.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+from weft import clone
+from weft.flow import Flow
+
+Counts: TypeAlias = dict[tuple[str, int], int]
+"""By module and address."""
+
+
+def record(command: Sequence[str], records: clone.Records) -> Flow:
+    """Run a program to its end, with what it writes thrown away."""
+    with Path(os.devnull).open("r+b") as nowhere:
+        streams = (nowhere.fileno(),) * 3
+        with clone.launch(command, records=records, streams=streams) as cloned:
+            code = cloned.wait()
+            assert code == 0, f"{command} ended with {code}"
+            assert not cloned.reports(), cloned.reports()
+            return cloned.flow()
+
+
+def bytes_of(flow: Flow) -> Counts:
+    """How often each byte of code was executed: however blocks are divided, that is the same."""
+    return {
+        (module.path, block.offset + index): block.count
+        for module in flow.modules
+        for block in module.blocks
+        for index in range(block.size)
+    }
+
+
+def compare(command: Sequence[str]) -> dict[str, int]:
+    """Record a program by all means."""
+    every, few, hits = (record(command, records) for records in ("every block", "counts", "hits"))
+    counts, same, hit = bytes_of(every), bytes_of(few), bytes_of(hits)
+    assert not few.lost and not hits.lost
+    return {
+        "blocks": sum(len(module.blocks) for module in every.modules),
+        "different": sum(counts.get(at) != same.get(at) for at in counts.keys() | same.keys()),
+        "missed": len(counts.keys() ^ hit.keys()),
+        "naive": every.counters_executed,
+        "counters": few.counters_executed,
+    }
+
+
+if __name__ == "__main__":
+    os.environ |= {"PYTHONHASHSEED": "0", "PERL_HASH_SEED": "0"}
+    print(json.dumps(compare(sys.argv[1:])))
