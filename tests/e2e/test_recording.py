@@ -25,7 +25,7 @@ Build = Callable[[str], Path]
 TEXT = "the quick brown fox jumps over the lazy dog\n" * 400
 PROGRAMS = [
     "true",
-    "ls -l /usr/share/doc",
+    "ls /usr/share/doc",
     "sort {text}",
     "wc {text}",
     "md5sum {text}",
