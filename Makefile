@@ -69,6 +69,11 @@ bench-clone: release  ## What running translated costs, beside native and the pe
 	$(PY) benchmarks/clone.py
 	$(PY) benchmarks/java_kernels.py
 
+.PHONY: bench-tools
+bench-tools: release  ## What coverage, profiles and traces cost, beside the clone and the peers
+	$(PY) benchmarks/tools.py
+	$(PY) benchmarks/tools.py --steady --no-peers --rounds 1
+
 .PHONY: zoo
 zoo: release  ## Programs of the distribution, native and cloned, and the table of them
 	$(PY) -m tests.zoo --table docs/reference/compatibility.md

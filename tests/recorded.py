@@ -1,6 +1,9 @@
 """What is recorded of a program, three ways, and what they say of each other.
 
-    setarch -R python -m tests.recorded COMMAND...
+    setarch -R python -m tests.recorded [--bytes RECORDS] COMMAND...
+
+With ``--bytes`` prints how often each byte of code was executed, by its place and module, recorded
+in one way; the program gets no environment but what says that its language is C. Without it:
 
 Nothing may be at random addresses, nor anything else be at random: the program is run three times.
 Prints JSON: how many blocks there are; how many have different counts with few counters and with
@@ -15,7 +18,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from weft import clone
 from weft.flow import Flow
@@ -24,11 +27,17 @@ Counts: TypeAlias = dict[tuple[str, int], int]
 """By module and address."""
 
 
-def record(command: Sequence[str], records: clone.Records) -> Flow:
+def record(
+    command: Sequence[str],
+    records: clone.Records,
+    environment: list[tuple[str, str]] | None = None,
+) -> Flow:
     """Run a program to its end, with what it writes thrown away."""
     with Path(os.devnull).open("r+b") as nowhere:
         streams = (nowhere.fileno(),) * 3
-        with clone.launch(command, records=records, streams=streams) as cloned:
+        with clone.launch(
+            command, records=records, environment=environment, streams=streams
+        ) as cloned:
             code = cloned.wait()
             assert code == 0, f"{command} ended with {code}"
             assert not cloned.reports(), cloned.reports()
@@ -59,6 +68,16 @@ def compare(command: Sequence[str]) -> dict[str, int]:
     }
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Do what the command line says."""
     os.environ |= {"PYTHONHASHSEED": "0", "PERL_HASH_SEED": "0"}
-    print(json.dumps(compare(sys.argv[1:])))
+    if sys.argv[1] != "--bytes":
+        print(json.dumps(compare(sys.argv[1:])))
+        return
+    _, _, records, *command = sys.argv
+    flow = record(command, cast(clone.Records, records), [("LC_ALL", "C")])
+    print(json.dumps({f"{at} {path}": count for (path, at), count in bytes_of(flow).items()}))
+
+
+if __name__ == "__main__":
+    main()

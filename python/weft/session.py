@@ -50,6 +50,7 @@ def attach(
     weaver: Literal["clone"],
     cache_size: int | None = None,
     follows: bool = True,
+    records: clone.Records = "nothing",
 ) -> Cloned: ...
 
 
@@ -59,6 +60,7 @@ def attach(
     weaver: Literal["patch", "clone"] = "patch",
     cache_size: int | None = None,
     follows: bool = True,
+    records: clone.Records = "nothing",
 ) -> Session | Cloned:
     """Attach to a running process.
 
@@ -73,7 +75,8 @@ def attach(
 
     With the clone weaver all its threads go on from a clone of its code, until it is released.
     ``cache_size`` is how many bytes of clone a process may have, 256 MiB if it is not given;
-    without ``follows`` other programs that it starts run natively.
+    without ``follows`` other programs that it starts run natively. ``records`` is what to record of
+    what it executes from now on: see :meth:`Cloned.flow`.
 
     ```python
     with weft.attach(pid, weaver="clone") as program:
@@ -81,7 +84,7 @@ def attach(
     ```
     """
     if weaver == "clone":
-        return clone.attach(pid, cache_size=cache_size, follows=follows)
+        return clone.attach(pid, cache_size=cache_size, follows=follows, records=records)
     return Session(_native.Target.attach(pid))
 
 
@@ -112,6 +115,7 @@ def run(
     sees_changes: bool = True,
     follows: bool = True,
     is_held: bool = False,
+    records: clone.Records = "nothing",
 ) -> Cloned: ...
 
 
@@ -128,6 +132,7 @@ def run(
     sees_changes: bool = True,
     follows: bool = True,
     is_held: bool = False,
+    records: clone.Records = "nothing",
 ) -> Session | Cloned:
     """Start a program with weft in it.
 
@@ -144,7 +149,8 @@ def run(
     its entry, with its libraries loaded, to be measured: see :attr:`Cloned.session`. ``cache_size``
     is how many bytes of clone a process may have, 256 MiB if it is not given. Without
     ``sees_changes`` code that changes itself goes wrong, and without ``follows`` other programs
-    that it starts run natively: both are for tests.
+    that it starts run natively: both are for tests. ``records`` is what to record of what it
+    executes: see :meth:`Cloned.flow`.
     """
     environment = None if env is None else [(str(key), str(value)) for key, value in env.items()]
     directory = None if cwd is None else os.fspath(cwd)
@@ -164,6 +170,7 @@ def run(
                 sees_changes=sees_changes,
                 follows=follows,
                 is_held=is_held,
+                records=records,
             )
         words = [os.fspath(word) for word in command]
         return Session(_native.Target.launch(words, environment, directory, streams))

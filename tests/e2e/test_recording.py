@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.harness import need
 from tests.recorded import record
+from tests.toolchain import rust_example
 from weft import clone
 from weft.flow import Flow
 from weft.model import Module
@@ -159,3 +161,54 @@ def test_nothing_is_recorded_unless_asked_for() -> None:
     flow = record(["true"], "nothing")
     assert not any(module.blocks for module in flow.modules)
     assert flow.command == ("true",)
+
+
+STRIPPED = [
+    "true",
+    "echo one two three",
+    "expr 17 * 23 + 4",
+    "seq 40",
+    "factor 123456789 97",
+    "printf %d-%s 12 x",
+    "basename /usr/share/doc",
+    "date -u -d @86400",
+    "head -n 3 {text}",
+    "wc -l {text}",
+]
+
+
+@pytest.fixture(scope="module")
+def visited() -> Path:
+    """The program that steps through another one."""
+    need("cargo", "setarch")
+    return rust_example("weft-host", "visited")
+
+
+def output_of(command: Sequence[str | Path], environment: dict[str, str]) -> str:
+    """What a program prints that has only this environment."""
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("records", ["hits", "counts"])
+@pytest.mark.parametrize("program", STRIPPED, ids=lambda program: program.split()[0])
+@pytest.mark.watchdog(120)
+def test_stripped_programs_execute_what_stepping_sees(
+    program: str, records: clone.Records, inputs: dict[str, Path], visited: Path
+) -> None:
+    command = shlex.split(program.format(**inputs))
+    need(command[0])
+    command[0] = shutil.which(command[0]) or command[0]
+    stepped = output_of([visited, *command], {"LC_ALL": "C"})
+    seen: dict[str, int] = {}
+    for line in stepped.splitlines():
+        count, length, offset, module = line.split(" ", 3)
+        for at in range(int(offset), int(offset) + int(length)):
+            seen[f"{at} {module}"] = int(count) if records == "counts" else 1
+    environment = {"LC_ALL": "C", "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    runner = ["setarch", "-R", sys.executable, "-m", "tests.recorded", "--bytes", records]
+    found = json.loads(output_of([*runner, *command], environment))
+    assert len(found) > 5000
+    differ = {at for at in found.keys() | seen.keys() if found.get(at) != seen.get(at)}
+    assert not differ, sorted(differ)[:20]

@@ -16,9 +16,9 @@ pub const LOG_SIZE: u64 = (1 << 30) - LOG_OFFSET;
 /// Where the first stripe begins.
 pub const STRIPES_OFFSET: u64 = LOG_OFFSET + LOG_SIZE;
 /// How long a stripe is: eight bytes for each counter.
-pub const STRIPE_SIZE: u64 = 32 << 20;
+pub const STRIPE_SIZE: u64 = 16 << 20;
 /// How many stripes there are. Whoever comes when they are taken shares the last.
-pub const STRIPE_COUNT: u64 = 512;
+pub const STRIPE_COUNT: u64 = 2048;
 /// How long all of it is; the kernel gives it as it is used.
 pub const RECORDING_SIZE: u64 = STRIPES_OFFSET + STRIPE_COUNT * STRIPE_SIZE;
 /// How many counters there can be. Number 0 is none.

@@ -1,13 +1,15 @@
 """The ``weft`` command: one file per subcommand, imported when it is used.
 
 A subcommand is a module of this package that has a :class:`click.Command` named ``command``. The
-first line of the module's docstring is the line that ``weft --help`` shows for it.
+first line of the module's docstring is the line that ``weft --help`` shows for it. Other packages
+add theirs by entry points of the group ``weft.commands``, which name such a command.
 """
 
 from __future__ import annotations
 
 import ast
 import importlib
+import importlib.metadata
 import pkgutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +20,7 @@ from click.shell_completion import CompletionItem
 
 from weft import __version__
 from weft.cli import output
+from weft.errors import WeftError
 
 
 class CommandFolder(click.Group):
@@ -35,16 +38,13 @@ class CommandFolder(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the subcommands, sorted."""
-        return sorted(
-            module.name.replace("_", "-")
-            for module in pkgutil.iter_modules(self.folder)
-            if module.name not in self.helpers
-        )
+        return sorted({*self._own_commands(), *_others()})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a subcommand."""
-        if cmd_name not in self.list_commands(ctx):
-            return None
+        if cmd_name not in self._own_commands():
+            other = _others().get(cmd_name)
+            return None if other is None else _command_of(other)
         module = importlib.import_module(f"{self.package}.{cmd_name.replace('-', '_')}")
         command: click.Command = module.command
         return command
@@ -68,11 +68,45 @@ class CommandFolder(click.Group):
         with output.failures(ctx):
             return super().invoke(ctx)
 
+    def _own_commands(self) -> list[str]:
+        return [
+            module.name.replace("_", "-")
+            for module in pkgutil.iter_modules(self.folder)
+            if module.name not in self.helpers
+        ]
+
     def _summaries(self, ctx: click.Context) -> Iterator[tuple[str, str]]:
+        own = self._own_commands()
         for name in self.list_commands(ctx):
+            if name not in own:
+                yield name, f"(from {_others()[name].value.partition(':')[0]})"
+                continue
             file = Path(self.folder[0], name.replace("-", "_") + ".py")
             docstring = ast.get_docstring(ast.parse(file.read_bytes())) or ""
             yield name, docstring.partition("\n")[0]
+
+
+def _others() -> dict[str, importlib.metadata.EntryPoint]:
+    """The commands that other packages add."""
+    return {found.name: found for found in importlib.metadata.entry_points(group="weft.commands")}
+
+
+def _command_of(entry: importlib.metadata.EntryPoint) -> click.Command:
+    try:
+        command = entry.load()
+    except Exception as error:
+        raise WeftError(
+            f"the command {entry.name} cannot be loaded",
+            why=f"{entry.value}: {error}",
+            advice="ask those who made it, or uninstall its package",
+        ) from error
+    if not isinstance(command, click.Command):
+        raise WeftError(
+            f"the command {entry.name} cannot be run",
+            why=f"{entry.value} is no click.Command",
+            advice="ask those who made it, or uninstall its package",
+        )
+    return command
 
 
 @click.group(

@@ -102,11 +102,21 @@ impl Out {
     /// Does nothing, so that the four bytes after `opcode` more can be written at once while others
     /// execute them.
     pub fn align_distance(&mut self, opcode: u64) {
-        while (self.here() + opcode) % 64 > 60 {
+        while (self.here() + opcode) % LINE > LINE - 4 {
+            self.byte(0x90);
+        }
+    }
+
+    /// The same for as many bytes as will be written next.
+    pub fn align(&mut self, length: u64) {
+        while self.here() % LINE > LINE - length {
             self.byte(0x90);
         }
     }
 }
+
+/// What the processor writes at once, if it is asked to: within a line of the cache.
+pub const LINE: u64 = 64;
 
 pub const RAX: u8 = 0;
 pub const RCX: u8 = 1;

@@ -6,7 +6,7 @@
 //! from others is executed as often as its ways in are taken, and what follows a branch as often as the branch is
 //! not taken. Such ways have to lead forward: then no count depends on itself.
 
-use super::emit::Out;
+use super::emit::{LINE, Out};
 use super::map::Place;
 use super::program;
 use super::state::{self, Cold, Kind};
@@ -335,14 +335,15 @@ impl Engine {
     /// Has a jump in the clone do nothing.
     fn remove_jump(&self, at: u64) {
         let Some(arena) = self.arena_of(at) else { return };
-        let at = arena.writable(at);
-        let shift = at as usize % 8;
-        // SAFETY: the five bytes of the jump lie within eight that are written at once; those around them stay.
+        // Eight bytes of the line that the jump lies in.
+        let shift = (at % LINE).saturating_sub(LINE - 8) as usize;
+        let word = arena.writable(at - shift as u64);
+        // SAFETY: they are written at once, and those around the jump stay as they are.
         unsafe {
-            let word = at.sub(shift).cast::<u64>();
-            let mut bytes = word.read().to_le_bytes();
+            let mut bytes = word.cast::<u64>().read_unaligned().to_le_bytes();
             bytes[shift..shift + 5].copy_from_slice(&emit::NOTHING);
-            word.write_volatile(u64::from_le_bytes(bytes));
+            let bytes = u64::from_le_bytes(bytes);
+            core::arch::asm!("mov [{}], {}", in(reg) word, in(reg) bytes, options(nostack));
         }
     }
 

@@ -185,9 +185,8 @@ impl Translator<'_> {
     /// Behind a branch that was not taken: a jump to the agent, which makes it do nothing, or count.
     fn pass_once(&mut self, next: u64, mark: u64) {
         let before = self.out.here();
-        while self.out.here() % 8 > 3 {
-            self.out.byte(0x90);
-        }
+        // All of it is written at once: see `remove_jump`.
+        self.out.align(emit::NOTHING.len() as u64);
         self.out.byte(0xe9);
         let stub = stub_for(self.arena, next, self.out.here() | ONE_SHOT);
         self.mark_stub(stub, mark);
