@@ -140,9 +140,7 @@ def _blocks(
             begin, number = at, 0
         number += 1
         end, count = at + size, seen.counts[at]
-        is_last = (
-            transfer != 0 or after != end or after in targets or seen.counts[after] != count
-        )
+        is_last = transfer != 0 or after != end or after in targets or seen.counts[after] != count
         if is_last:
             # An instruction that repeats itself counts as often as it does.
             blocks.append(Block(begin, end - begin, number, min(count, seen.counts[begin])))

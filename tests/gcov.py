@@ -37,7 +37,10 @@ def parse(folder: Path, source: Path) -> dict[int, int]:
     """Read what a program that was built and run in a folder has left there."""
     [notes] = folder.glob("*.gcno")
     told = subprocess.run(
-        ["gcov", "--stdout", "--json-format", str(notes)], cwd=folder, check=True, capture_output=True
+        ["gcov", "--stdout", "--json-format", str(notes)],
+        cwd=folder,
+        check=True,
+        capture_output=True,
     )
     found: Counter[int] = Counter()
     for document in told.stdout.splitlines():

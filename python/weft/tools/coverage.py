@@ -1,0 +1,757 @@
+"""Coverage: which functions, lines and branches of a program were executed, and which were not.
+
+Everything is told from the machine code that was executed and the debug information. A line counts
+as gcov counts it: how often control came to it from another line, or went round in a loop on it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePath
+from typing import TypeAlias
+
+from weft import _native
+from weft.errors import BadFile, InvalidArgument
+from weft.flow import NO_FILE, Block, CodeModule, Edge, Flow
+
+__all__ = [
+    "Branch",
+    "Change",
+    "Coverage",
+    "FileCoverage",
+    "FunctionCoverage",
+    "ModuleCoverage",
+    "cover",
+    "diff",
+    "functions_only",
+    "merge",
+]
+
+_CONDITIONAL, _CALL, _INDIRECT_CALL, _RETURN = 1, 3, 5, 6
+"""Transfers of :meth:`weft._native.ModuleSymbols.instructions`."""
+_LONGEST_EPILOGUE = 32
+"""In bytes; what leaves a function without doing more is short."""
+_EPILOGUE = ("nop", "leave", "ret", "pop ", "add rsp,", "vzeroupper", "mov rbx, [rbp-")
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionCoverage:
+    """A function, and how often it was entered."""
+
+    name: str
+    """Its name, demangled."""
+    offset: int
+    """Where it begins, as the file states it."""
+    size: int
+    """Its bytes."""
+    count: int
+    """How often it was entered; 1 for one that was, if that was not counted."""
+    file: str | None = None
+    """The source file, if it is known."""
+    line: int | None = None
+    """The line where it is declared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A conditional branch, and how often it was taken and passed."""
+
+    offset: int
+    """The instruction."""
+    line: int
+    """Its line."""
+    taken: int
+    """How often control went elsewhere."""
+    passed: int
+    """How often control went on behind it."""
+
+    @property
+    def outcomes(self) -> tuple[int, int]:
+        """The counts of both ways."""
+        return self.taken, self.passed
+
+
+@dataclass(frozen=True)
+class FileCoverage:
+    """A source file: each of its lines that has code, and its branches."""
+
+    path: str
+    lines: Mapping[int, int]
+    """How often each line was executed, in the order of the lines."""
+    branches: tuple[Branch, ...]
+    """In the order of their lines and offsets."""
+
+
+@dataclass(frozen=True)
+class ModuleCoverage:
+    """What was executed of a program or library, and what was not."""
+
+    path: str
+    is_detailed: bool
+    """Whether its lines and branches were looked at, and its functions that were not executed."""
+    function_total: int
+    """How many functions it has."""
+    functions: tuple[FunctionCoverage, ...]
+    """All of them, or only those that were executed if it is not looked at in detail."""
+    files: tuple[FileCoverage, ...]
+    """Its source files, as far as the debug information knows."""
+
+    @property
+    def name(self) -> str:
+        """The name of its file."""
+        return PurePath(self.path).name
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """What was executed of a program, by blocks, functions, lines and branches."""
+
+    flow: Flow
+    """Its blocks and the ways between them."""
+    modules: tuple[ModuleCoverage, ...]
+    """In the order of the modules of the flow."""
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether counts say how often; if not, they are 0 or 1."""
+        return self.flow.is_counted
+
+    def files(self) -> list[tuple[FileCoverage, list[FunctionCoverage]]]:
+        """Return the source files of all modules, each once, with the functions in it."""
+        by_path: dict[str, list[FileCoverage]] = defaultdict(list)
+        functions: dict[str, list[FunctionCoverage]] = defaultdict(list)
+        for module in self.modules:
+            for file in module.files:
+                by_path[file.path].append(file)
+            for function in module.functions:
+                if function.file is not None and module.is_detailed:
+                    functions[function.file].append(function)
+        add = _adder(self.is_counted)
+        return [
+            (_merged_file(path, files, add), functions[path])
+            for path, files in sorted(by_path.items())
+        ]
+
+
+# --- From blocks to lines ---------------------------------------------------------------------------
+
+
+def cover(
+    flow: Flow,
+    *,
+    patterns: Sequence[str] = (),
+    program: str | None = None,
+    directory: str | os.PathLike[str] | None = None,
+) -> Coverage:
+    """Find the functions, lines and branches of what was executed.
+
+    Modules whose path or name matches one of ``patterns`` are looked at in detail. Without patterns
+    these are the program itself (``program``, or else the flow's command) and all below
+    ``directory``, or else the working directory.
+    """
+    is_wanted = _chooser(flow, patterns, program, directory)
+    modules = [
+        _cover_module(flow, index, is_wanted(module.path))
+        for index, module in enumerate(flow.modules)
+    ]
+    if patterns and not any(module.is_detailed for module in modules):
+        names = ", ".join(sorted({PurePath(module.path).name for module in flow.modules}))
+        raise InvalidArgument(
+            f"no module matches {' or '.join(patterns)}", f"the program has executed {names}"
+        )
+    return Coverage(flow, tuple(modules))
+
+
+def _chooser(
+    flow: Flow,
+    patterns: Sequence[str],
+    program: str | None,
+    directory: str | os.PathLike[str] | None,
+) -> Callable[[str], bool]:
+    if patterns:
+        return lambda path: path != NO_FILE and matches(path, patterns)
+    if program is None and flow.command:
+        found = shutil.which(flow.command[0])
+        program = os.path.realpath(found) if found else None
+    root = Path(directory or Path.cwd()).resolve()
+    return lambda path: path != NO_FILE and (path == program or root in Path(path).parents)
+
+
+def matches(path: str, patterns: Iterable[str]) -> bool:
+    """Whether the path of a module, or its name, is like one of the patterns."""
+    name = PurePath(path).name
+    return any(fnmatchcase(name, pattern) or fnmatchcase(path, pattern) for pattern in patterns)
+
+
+def _cover_module(flow: Flow, index: int, is_detailed: bool) -> ModuleCoverage:
+    module = flow.modules[index]
+    try:
+        symbols = open_symbols(module)
+    except BadFile:
+        # Code that no file has, or whose file is gone.
+        return ModuleCoverage(module.path, is_detailed, 0, (), ())
+    edges = _Edges(flow, index)
+    rows = [row for row in symbols.rows(symbols.select()) if row[4] != "plt"]
+    offsets = [row[2] for row in rows]
+    counts = _function_counts(module, edges, [(row[2], row[3]) for row in rows])
+    sources: Sequence[tuple[str, int] | None] = [None] * len(rows)
+    kept: Sequence[int] = range(len(rows))
+    files: tuple[FileCoverage, ...] = ()
+    if is_detailed:
+        places = dict(zip(offsets, _sources(symbols), strict=False))
+        sources = [places.get(offset) for offset in offsets]
+        extents = [(row[2], row[3]) for row in rows if row[3]]
+        destructors = {row[2] for row in rows if "::~" in (row[1] or "")}
+        files = _files(symbols, module, edges, extents, places, destructors, flow.is_counted)
+    else:
+        kept = [place for place, count in enumerate(counts) if count]
+    functions = [
+        FunctionCoverage(
+            rows[place][1] or rows[place][0],
+            rows[place][2],
+            rows[place][3],
+            counts[place],
+            *(sources[place] or (None, None)),
+        )
+        for place in kept
+    ]
+    return ModuleCoverage(module.path, is_detailed, len(rows), tuple(functions), files)
+
+
+def open_symbols(module: CodeModule) -> _native.ModuleSymbols:
+    """Read the functions of a module, if its file is still the one that was executed."""
+    symbols = _native.ModuleSymbols.open(module.path)
+    if module.build_id is not None and symbols.build_id != module.build_id:
+        raise BadFile(f"{module.path} has changed since it was executed")
+    return symbols
+
+
+def _sources(symbols: _native.ModuleSymbols) -> list[tuple[str, int] | None]:
+    """The source of each function that is not one of the linker's."""
+    indexes = symbols.select()
+    kinds = [row[4] for row in symbols.rows(indexes)]
+    return [
+        (os.path.normpath(source[0]), source[1]) if source else None
+        for source, kind in zip(symbols.sources(indexes), kinds, strict=True)
+        if kind != "plt"
+    ]
+
+
+class _Edges:
+    """The edges of a flow that concern one module."""
+
+    def __init__(self, flow: Flow, module: int) -> None:
+        self.inward: list[Edge] = []
+        self.inflow: Counter[int] = Counter()
+        """How often known edges lead to an instruction."""
+        self.taken: Counter[int] = Counter()
+        self.passed: Counter[int] = Counter()
+        self._module = module
+        for edge in flow.edges:
+            if edge.to_module == module:
+                self.inward.append(edge)
+                self.inflow[edge.target] += edge.count
+            if edge.module == module:
+                if edge.kind == "taken":
+                    self.taken[edge.source] += edge.count
+                elif edge.kind == "fall":
+                    self.passed[edge.source] += edge.count
+
+    def is_within(self, edge: Edge) -> bool:
+        """Whether it does not leave the function: no call, and from the same module."""
+        return edge.module == self._module and edge.kind != "call"
+
+
+def _function_counts(
+    module: CodeModule, edges: _Edges, extents: Sequence[tuple[int, int]]
+) -> list[int]:
+    """How often each function was entered; at least 1 for one of which something was executed."""
+    blocks = module.blocks
+    starts = [block.offset for block in blocks]
+    back: Counter[int] = Counter()
+    sizes = dict(extents)
+    for edge in edges.inward:
+        size = sizes.get(edge.target)
+        if size and edges.is_within(edge) and edge.target <= edge.source < edge.target + size:
+            back[edge.target] += edge.count
+    counts = []
+    for offset, size in extents:
+        at = bisect_right(starts, offset) - 1
+        count = 0
+        if at >= 0 and offset < blocks[at].offset + blocks[at].size:
+            count = max(blocks[at].count - back[offset], 1)
+        elif size:
+            after = at + 1
+            count = int(after < len(blocks) and starts[after] < offset + size)
+        counts.append(count)
+    return counts
+
+
+_Place: TypeAlias = tuple[int, int]
+"""A source file, by its number, and a line."""
+_LocalPlace: TypeAlias = tuple[int, _Place]
+"""A line in one function, for one of a template is in many."""
+
+
+@dataclass
+class _Rows:
+    """The rows of a line table that say something: code that only leaves a function is left out."""
+
+    files: list[str]
+    starts: list[int]
+    ends: list[int]
+    places: list[_Place]
+    statements: list[bool]
+
+    def covering(self, offset: int) -> _Place | None:
+        """The line of an instruction."""
+        at = bisect_right(self.starts, offset) - 1
+        # Rows of one address: the last one has the instruction, but for rows without any.
+        while at >= 0 and self.ends[at] == self.starts[at]:
+            at -= 1
+        return self.places[at] if at >= 0 and offset < self.ends[at] else None
+
+
+def _rows(
+    symbols: _native.ModuleSymbols,
+    extents: Sequence[tuple[int, int]],
+    declared: Mapping[int, tuple[str, int] | None],
+    returns: Collection[int],
+) -> _Rows:
+    names, *columns = symbols.line_table()
+    starts = memoryview(columns[0]).cast("Q")
+    sizes, files, lines = (memoryview(column).cast("I") for column in columns[1:4])
+    statements = columns[5]
+    # Several spellings of a path are one file.
+    paths = [os.path.normpath(name) for name in names]
+    numbers = {path: number for number, path in enumerate(paths)}
+    numbers_of = [numbers[path] for path in paths]
+    leaving = _leaving(symbols, starts, sizes, returns)
+    functions = {offset for offset, _ in extents}
+    stated = {
+        (numbers_of[file], line)
+        for file, line, is_statement in zip(files, lines, statements, strict=True)
+        if is_statement
+    }
+    found = _Rows(paths, [], [], [], [])
+    for row, (start, size, line) in enumerate(zip(starts, sizes, lines, strict=True)):
+        if not line or start in leaving:
+            continue
+        place = numbers_of[files[row]], line
+        # A function begins where it is declared, not where its brace is.
+        if start in functions and size:
+            source = declared.get(start)
+            if source and source[0] == paths[place[0]] and 0 < source[1] <= line:
+                place = place[0], source[1]
+        found.starts.append(start)
+        found.ends.append(start + size)
+        found.places.append(place)
+        # A line of which the compiler has kept no statement begins with any of its instructions.
+        found.statements.append(bool(statements[row]) or place not in stated)
+    return found
+
+
+def _leaving(
+    symbols: _native.ModuleSymbols,
+    starts: Sequence[int],
+    sizes: Sequence[int],
+    returns: Collection[int],
+) -> set[int]:
+    """The rows that only leave a function: to compilers these are no statements."""
+    pieces = []
+    for offset in returns:
+        at = bisect_right(starts, offset) - 1
+        if at >= 0 and sizes[at] <= _LONGEST_EPILOGUE and offset < starts[at] + sizes[at]:
+            pieces.append((starts[at], sizes[at]))
+    texts = symbols.disassemble(pieces)
+    return {
+        piece[0]
+        for piece, instructions in zip(pieces, texts, strict=True)
+        if all(text.startswith(_EPILOGUE) for _, text in instructions)
+    }
+
+
+def _files(
+    symbols: _native.ModuleSymbols,
+    module: CodeModule,
+    edges: _Edges,
+    extents: Sequence[tuple[int, int]],
+    declared: Mapping[int, tuple[str, int] | None],
+    destructors: Collection[int],
+    is_counted: bool,
+) -> tuple[FileCoverage, ...]:
+    columns = symbols.instructions(extents)
+    offsets, sizes, transfers = memoryview(columns[0]).cast("Q"), columns[1], columns[2]
+    starts = [offset for offset, _ in extents]
+    returns = [
+        at
+        for at, transfer in zip(offsets, transfers, strict=True)
+        # The end of a destructor is a statement: its object ends there.
+        if transfer == _RETURN and starts[bisect_right(starts, at) - 1] not in destructors
+    ]
+    rows = _rows(symbols, extents, declared, returns)
+    if not rows.starts:
+        return ()
+    calls = {
+        at + size
+        for at, size, transfer in zip(offsets, sizes, transfers, strict=True)
+        if transfer in (_CALL, _INDIRECT_CALL)
+    }
+    counts = _line_counts(module.blocks, edges, rows, calls, starts)
+    lines: dict[int, dict[int, int]] = defaultdict(dict)
+    for place in sorted(set(rows.places)):
+        count = counts.get(place, 0)
+        lines[place[0]][place[1]] = count if is_counted else min(count, 1)
+    branches: dict[int, list[Branch]] = defaultdict(list)
+    for at, transfer in zip(offsets, transfers, strict=True):
+        if transfer == _CONDITIONAL and (where := rows.covering(at)) is not None:
+            branch = Branch(at, where[1], edges.taken[at], edges.passed[at])
+            branches[where[0]].append(branch)
+    return tuple(
+        FileCoverage(
+            rows.files[number],
+            lines[number],
+            tuple(sorted(branches[number], key=lambda branch: (branch.line, branch.offset))),
+        )
+        for number in sorted(lines, key=lambda number: rows.files[number])
+    )
+
+
+def _line_counts(
+    blocks: Sequence[Block],
+    edges: _Edges,
+    rows: _Rows,
+    calls: Collection[int],
+    functions: Sequence[int],
+) -> dict[_Place, int]:
+    """How often each line was executed, as gcov would say; ``calls`` are where calls end.
+
+    A line that ends no block has been executed as often as the blocks that it is in. One that does
+    is executed when control comes to the blocks that it ends from others, or goes round in a loop
+    among them: the sum of both. Blocks in which no statement begins only carry on with a line.
+    """
+    sums: Counter[_LocalPlace] = Counter()
+    ends: dict[int, Block] = {}
+    last: dict[int, _LocalPlace] = {}
+    stated: set[int] = set()
+    """Blocks in which a statement begins."""
+    for block in blocks:
+        places, is_stated = _places(block, rows)
+        function = bisect_right(functions, block.offset)
+        for place in places:
+            sums[function, place] += block.count
+        if places:
+            last[block.offset] = function, places[-1]
+        ends[block.offset + block.size] = block
+        if is_stated:
+            stated.add(block.offset)
+    block_ends = sorted(ends)
+
+    entries: Counter[_LocalPlace] = Counter()
+    weak_entries: Counter[_LocalPlace] = Counter()
+    loops: dict[_LocalPlace, Counter[tuple[int, int]]] = defaultdict(Counter)
+
+    def come(target: int, count: int, source: Block | None) -> None:
+        place = last.get(target)
+        if place is None or count <= 0:
+            return
+        if source is not None and last.get(source.offset) == place:
+            loops[place][source.offset, target] += count
+        elif target in stated:
+            entries[place] += count
+        else:
+            weak_entries[place] += count
+
+    for edge in edges.inward:
+        source = None
+        if edges.is_within(edge):
+            at = bisect_right(block_ends, edge.source)
+            source = ends[block_ends[at]] if at < len(block_ends) else None
+        come(edge.target, edge.count, source)
+    for block in blocks:
+        # Where no edge is from, control returns, or comes by an indirect branch.
+        source = ends.get(block.offset) if block.offset in calls else None
+        come(block.offset, block.count - edges.inflow[block.offset], source)
+
+    ended = {last[offset] for offset in stated if offset in last}
+    counts: Counter[_Place] = Counter()
+    for place, count in sums.items():
+        if place in ended:
+            count = entries[place] + _rounds(loops[place])
+        elif weak_entries[place]:
+            count = max(count, weak_entries[place] + _rounds(loops[place]))
+        # What was executed has a count, whatever became of the ways to it.
+        counts[place[1]] += max(count, 1)
+    return counts
+
+
+def _places(block: Block, rows: _Rows) -> tuple[list[_Place], bool]:
+    """The lines of a block in their order, and whether a statement begins in it.
+
+    Without one it has the line that its last instruction belongs to.
+    """
+    end = block.offset + block.size
+    places: list[_Place] = []
+    at = bisect_left(rows.starts, block.offset)
+    last: _Place | None = None
+    while at < len(rows.starts) and rows.starts[at] < end:
+        place = rows.places[at]
+        if rows.statements[at] and (not places or places[-1] != place):
+            places.append(place)
+        if rows.ends[at] > rows.starts[at]:
+            last = place
+        at += 1
+    if places:
+        return places, True
+    last = last or rows.covering(block.offset)
+    return ([last] if last else []), False
+
+
+def _rounds(ways: Mapping[tuple[int, int], int]) -> int:
+    """How often control goes round among blocks, by how often it goes which way.
+
+    Each round that is found is taken out, with all that went the same way.
+    """
+    left = dict(ways)
+    total = 0
+    while cycle := _cycle(left):
+        rounds = min(left[way] for way in cycle)
+        total += rounds
+        for way in cycle:
+            left[way] -= rounds
+            if not left[way]:
+                del left[way]
+    return total
+
+
+def _cycle(ways: Collection[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Some ways that lead round, or nothing."""
+    onward: dict[int, list[int]] = defaultdict(list)
+    for source, target in ways:
+        onward[source].append(target)
+    done: set[int] = set()
+    for first in list(onward):
+        path, rest = [first], [iter(onward[first])]
+        on_path = {first}
+        while path:
+            target = next(rest[-1], None)
+            if target is None:
+                done.add(path[-1])
+                on_path.discard(path.pop())
+                rest.pop()
+            elif target in on_path:
+                round_ = [*path[path.index(target) :], target]
+                return list(zip(round_, round_[1:], strict=False))
+            elif target not in done:
+                path.append(target)
+                on_path.add(target)
+                rest.append(iter(onward.get(target, ())))
+    return []
+
+
+# --- Several coverages ------------------------------------------------------------------------------
+
+
+def functions_only(
+    modules: Sequence[ModuleCoverage], command: Sequence[str], *, is_counted: bool
+) -> Coverage:
+    """Return the coverage of functions of which no blocks are known."""
+    places = tuple(CodeModule(module.path, None, 0, 0, 0, ()) for module in modules)
+    return Coverage(Flow(places, (), is_counted, tuple(command)), tuple(modules))
+
+
+def merge(coverages: Sequence[Coverage]) -> Coverage:
+    """Return what several runs have executed together; of modules that are the same, counts add up.
+
+    If one of them is not counted, neither is the result.
+    """
+    if not coverages:
+        raise InvalidArgument("there is nothing to merge", advice="name the files of two runs")
+    is_counted = all(coverage.is_counted for coverage in coverages)
+    add = _adder(is_counted)
+    parts: dict[tuple[str, str | None], list[tuple[int, int]]] = {}
+    for run, coverage in enumerate(coverages):
+        for place, module in enumerate(coverage.flow.modules):
+            parts.setdefault((module.path, module.build_id), []).append((run, place))
+    modules, details = [], []
+    numbers: dict[tuple[int, int], int] = {}
+    falls: list[Edge] = []
+    for number, places in enumerate(parts.values()):
+        numbers.update((place, number) for place in places)
+        merged, splits = _merged_module(
+            [coverages[run].flow.modules[place] for run, place in places], add
+        )
+        modules.append(merged)
+        falls += [Edge(number, source, number, target, "fall", n) for source, target, n in splits]
+        details.append(
+            _merged_details([coverages[run].modules[place] for run, place in places], add)
+        )
+    edges: Counter[tuple[object, ...]] = Counter()
+    for run, coverage in enumerate(coverages):
+        for edge in coverage.flow.edges:
+            ends = numbers[run, edge.module], numbers[run, edge.to_module]
+            edges[ends[0], edge.source, ends[1], edge.target, edge.kind] += edge.count
+    for edge in falls:
+        edges[edge.module, edge.source, edge.to_module, edge.target, edge.kind] += edge.count
+    all_edges = [Edge(*way, add([count])) for way, count in edges.items()]  # type: ignore[arg-type]
+    command = coverages[0].flow.command
+    return Coverage(Flow(tuple(modules), tuple(all_edges), is_counted, command), tuple(details))
+
+
+def _adder(is_counted: bool) -> Callable[[Iterable[int]], int]:
+    return sum if is_counted else lambda counts: int(any(counts))
+
+
+def _merged_module(
+    modules: Sequence[CodeModule], add: Callable[[Iterable[int]], int]
+) -> tuple[CodeModule, list[tuple[int, int, int]]]:
+    """The blocks of all, cut where one of them begins or ends, and the ways across the cuts."""
+    first = modules[0]
+    cuts = sorted(
+        {at for one in modules for b in one.blocks for at in (b.offset, b.offset + b.size)}
+    )
+    counts: dict[tuple[int, int], list[int]] = defaultdict(list)
+    whole: dict[tuple[int, int], int] = {}
+    inner: list[tuple[int, int]] = []
+    """Where a block is cut, and how often it was executed."""
+    for module in modules:
+        for block in module.blocks:
+            whole[block.offset, block.size] = block.instructions
+            begin, end = block.offset, block.offset + block.size
+            at = bisect_right(cuts, begin)
+            while begin < end:
+                until = min(cuts[at], end)
+                counts[begin, until - begin].append(block.count)
+                if until < end:
+                    inner.append((until, block.count))
+                begin, at = until, at + 1
+    shapes = _shapes(first, [piece for piece in counts if piece not in whole])
+    shapes.update({piece: (number, -1) for piece, number in whole.items() if piece not in shapes})
+    blocks = tuple(
+        Block(offset, size, shapes[offset, size][0], add(each))
+        for (offset, size), each in sorted(counts.items())
+    )
+    lasts = {
+        offset + size: shapes[offset, size][1]
+        if shapes[offset, size][1] >= 0
+        else offset + size - 1
+        for offset, size in counts
+    }
+    splits = [(lasts[at], at, count) for at, count in inner]
+    start = min(module.start for module in modules)
+    end = max(module.start + module.size for module in modules)
+    return replace(first, start=start, size=end - start, blocks=blocks), splits
+
+
+def _shapes(
+    module: CodeModule, pieces: Sequence[tuple[int, int]]
+) -> dict[tuple[int, int], tuple[int, int]]:
+    """How many instructions pieces of blocks have, and where the last one is."""
+    try:
+        texts = open_symbols(module).disassemble(pieces) if pieces else []
+    except BadFile:
+        # The file is not here: one instruction, of which no more is known.
+        texts = [[] for _ in pieces]
+    return {
+        piece: (len(found), found[-1][0]) if found else (1, piece[0] + piece[1] - 1)
+        for piece, found in zip(pieces, texts, strict=True)
+    }
+
+
+def _merged_details(
+    modules: Sequence[ModuleCoverage], add: Callable[[Iterable[int]], int]
+) -> ModuleCoverage:
+    counts: dict[tuple[int, str], list[FunctionCoverage]] = defaultdict(list)
+    files: dict[str, list[FileCoverage]] = defaultdict(list)
+    for module in modules:
+        for function in module.functions:
+            counts[function.offset, function.name].append(function)
+        for file in module.files:
+            files[file.path].append(file)
+    functions = tuple(
+        # The one that knows most, for a run may have looked at it more closely than another.
+        replace(
+            max(each, key=lambda function: function.file is not None),
+            count=add(function.count for function in each),
+        )
+        for _, each in sorted(counts.items())
+    )
+    return ModuleCoverage(
+        modules[0].path,
+        any(module.is_detailed for module in modules),
+        max(module.function_total for module in modules),
+        functions,
+        tuple(_merged_file(path, each, add) for path, each in sorted(files.items())),
+    )
+
+
+def _merged_file(
+    path: str, files: Sequence[FileCoverage], add: Callable[[Iterable[int]], int]
+) -> FileCoverage:
+    if len(files) == 1:
+        return files[0]
+    lines: dict[int, list[int]] = defaultdict(list)
+    branches: dict[tuple[int, int], list[Branch]] = defaultdict(list)
+    for file in files:
+        for line, count in file.lines.items():
+            lines[line].append(count)
+        for branch in file.branches:
+            branches[branch.line, branch.offset].append(branch)
+    return FileCoverage(
+        path,
+        {line: add(counts) for line, counts in sorted(lines.items())},
+        tuple(
+            Branch(at, line, add(b.taken for b in each), add(b.passed for b in each))
+            for (line, at), each in sorted(branches.items())
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class Change:
+    """A function or a line that only one of two runs has executed."""
+
+    is_gained: bool
+    """Whether it is the new run that has."""
+    file: str
+    """The source file, or the module of a function that has none."""
+    line: int | None
+    """The line, or where the function is declared."""
+    function: str | None = None
+    """The function, if it is not about a line."""
+
+
+def diff(old: Coverage, new: Coverage) -> list[Change]:
+    """Return what only one of two runs has executed: functions, then lines.
+
+    What is not in both programs is left out: it is another program's, not another run's.
+    """
+    changes: list[Change] = []
+    functions = [dict(_functions(old)), dict(_functions(new))]
+    for key in sorted(functions[0].keys() & functions[1].keys(), key=str):
+        before, after = functions[0][key], functions[1][key]
+        if bool(before.count) != bool(after.count):
+            where = after.file or key[0]
+            changes.append(Change(bool(after.count), where, after.line, after.name))
+    lines = [{file.path: file.lines for file, _ in run.files()} for run in (old, new)]
+    for path in sorted(lines[0].keys() & lines[1].keys()):
+        before_lines, after_lines = lines[0][path], lines[1][path]
+        for line in sorted(before_lines.keys() & after_lines.keys()):
+            if bool(before_lines[line]) != bool(after_lines[line]):
+                changes.append(Change(bool(after_lines[line]), path, line))
+    return changes
+
+
+def _functions(
+    coverage: Coverage,
+) -> Iterator[tuple[tuple[str, str, str | None], FunctionCoverage]]:
+    for module in coverage.modules:
+        if module.is_detailed:
+            for function in module.functions:
+                yield (module.path, function.name, function.file), function
