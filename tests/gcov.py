@@ -28,20 +28,16 @@ def lines(
         command = [compiler(source), "-g", "--coverage", *options, str(source), "-o", str(program)]
         subprocess.run(command, cwd=folder, check=True)
         run = [str(program), *arguments]
-        streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
-        subprocess.run(run, cwd=folder, check=False, **streams)
+        null = subprocess.DEVNULL
+        subprocess.run(run, cwd=folder, check=False, stdin=null, stdout=null)
         return parse(folder, source)
 
 
 def parse(folder: Path, source: Path) -> dict[int, int]:
     """Read what a program that was built and run in a folder has left there."""
     [notes] = folder.glob("*.gcno")
-    told = subprocess.run(
-        ["gcov", "--stdout", "--json-format", str(notes)],
-        cwd=folder,
-        check=True,
-        capture_output=True,
-    )
+    command = ["gcov", "--stdout", "--json-format", str(notes)]
+    told = subprocess.run(command, cwd=folder, check=True, capture_output=True)
     found: Counter[int] = Counter()
     for document in told.stdout.splitlines():
         for file in json.loads(document)["files"]:

@@ -13,6 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from itertools import pairwise
 from pathlib import Path, PurePath
 from typing import TypeAlias
 
@@ -139,7 +140,7 @@ class Coverage:
         ]
 
 
-# --- From blocks to lines ---------------------------------------------------------------------------
+# --- From blocks to lines ----------------------------------------------------------------------
 
 
 def cover(
@@ -458,15 +459,15 @@ def _line_counts(
     loops: dict[_LocalPlace, Counter[tuple[int, int]]] = defaultdict(Counter)
 
     def come(target: int, count: int, source: Block | None) -> None:
-        place = last.get(target)
-        if place is None or count <= 0:
+        local = last.get(target)
+        if local is None or count <= 0:
             return
-        if source is not None and last.get(source.offset) == place:
-            loops[place][source.offset, target] += count
+        if source is not None and last.get(source.offset) == local:
+            loops[local][source.offset, target] += count
         elif target in stated:
-            entries[place] += count
+            entries[local] += count
         else:
-            weak_entries[place] += count
+            weak_entries[local] += count
 
     for edge in edges.inward:
         source = None
@@ -481,13 +482,13 @@ def _line_counts(
 
     ended = {last[offset] for offset in stated if offset in last}
     counts: Counter[_Place] = Counter()
-    for place, count in sums.items():
-        if place in ended:
-            count = entries[place] + _rounds(loops[place])
-        elif weak_entries[place]:
-            count = max(count, weak_entries[place] + _rounds(loops[place]))
+    for local, count in sums.items():
+        if local in ended:
+            count = entries[local] + _rounds(loops[local])
+        elif weak_entries[local]:
+            count = max(count, weak_entries[local] + _rounds(loops[local]))
         # What was executed has a count, whatever became of the ways to it.
-        counts[place[1]] += max(count, 1)
+        counts[local[1]] += max(count, 1)
     return counts
 
 
@@ -540,14 +541,14 @@ def _cycle(ways: Collection[tuple[int, int]]) -> list[tuple[int, int]]:
         path, rest = [first], [iter(onward[first])]
         on_path = {first}
         while path:
-            target = next(rest[-1], None)
-            if target is None:
+            target = next(rest[-1], -1)
+            if target < 0:
                 done.add(path[-1])
                 on_path.discard(path.pop())
                 rest.pop()
             elif target in on_path:
                 round_ = [*path[path.index(target) :], target]
-                return list(zip(round_, round_[1:], strict=False))
+                return list(pairwise(round_))
             elif target not in done:
                 path.append(target)
                 on_path.add(target)
@@ -555,7 +556,7 @@ def _cycle(ways: Collection[tuple[int, int]]) -> list[tuple[int, int]]:
     return []
 
 
-# --- Several coverages ------------------------------------------------------------------------------
+# --- Several coverages -------------------------------------------------------------------------
 
 
 def functions_only(
@@ -589,19 +590,22 @@ def merge(coverages: Sequence[Coverage]) -> Coverage:
         )
         modules.append(merged)
         falls += [Edge(number, source, number, target, "fall", n) for source, target, n in splits]
-        details.append(
-            _merged_details([coverages[run].modules[place] for run, place in places], add)
-        )
-    edges: Counter[tuple[object, ...]] = Counter()
-    for run, coverage in enumerate(coverages):
-        for edge in coverage.flow.edges:
-            ends = numbers[run, edge.module], numbers[run, edge.to_module]
-            edges[ends[0], edge.source, ends[1], edge.target, edge.kind] += edge.count
-    for edge in falls:
-        edges[edge.module, edge.source, edge.to_module, edge.target, edge.kind] += edge.count
-    all_edges = [Edge(*way, add([count])) for way, count in edges.items()]  # type: ignore[arg-type]
-    command = coverages[0].flow.command
-    return Coverage(Flow(tuple(modules), tuple(all_edges), is_counted, command), tuple(details))
+        all_details = [coverages[run].modules[place] for run, place in places]
+        details.append(_merged_details(all_details, add))
+    edges = falls + [
+        replace(edge, module=numbers[run, edge.module], to_module=numbers[run, edge.to_module])
+        for run, coverage in enumerate(coverages)
+        for edge in coverage.flow.edges
+    ]
+    flow = Flow(tuple(modules), _summed(edges, add), is_counted, coverages[0].flow.command)
+    return Coverage(flow, tuple(details))
+
+
+def _summed(edges: Iterable[Edge], add: Callable[[Iterable[int]], int]) -> tuple[Edge, ...]:
+    same: dict[Edge, list[int]] = defaultdict(list)
+    for edge in edges:
+        same[replace(edge, count=0)].append(edge.count)
+    return tuple(replace(edge, count=add(counts)) for edge, counts in same.items())
 
 
 def _adder(is_counted: bool) -> Callable[[Iterable[int]], int]:
@@ -613,16 +617,15 @@ def _merged_module(
 ) -> tuple[CodeModule, list[tuple[int, int, int]]]:
     """The blocks of all, cut where one of them begins or ends, and the ways across the cuts."""
     first = modules[0]
-    cuts = sorted(
-        {at for one in modules for b in one.blocks for at in (b.offset, b.offset + b.size)}
-    )
+    ends = {at for one in modules for b in one.blocks for at in (b.offset, b.offset + b.size)}
+    cuts = sorted(ends)
     counts: dict[tuple[int, int], list[int]] = defaultdict(list)
-    whole: dict[tuple[int, int], int] = {}
+    known: dict[tuple[int, int], int] = {}
     inner: list[tuple[int, int]] = []
     """Where a block is cut, and how often it was executed."""
     for module in modules:
         for block in module.blocks:
-            whole[block.offset, block.size] = block.instructions
+            known[block.offset, block.size] = block.instructions
             begin, end = block.offset, block.offset + block.size
             at = bisect_right(cuts, begin)
             while begin < end:
@@ -631,18 +634,14 @@ def _merged_module(
                 if until < end:
                     inner.append((until, block.count))
                 begin, at = until, at + 1
-    shapes = _shapes(first, [piece for piece in counts if piece not in whole])
-    shapes.update({piece: (number, -1) for piece, number in whole.items() if piece not in shapes})
+    cut_at = {at for at, _ in inner}
+    unknown = [piece for piece in counts if piece not in known or sum(piece) in cut_at]
+    shapes = _shapes(first, unknown)
     blocks = tuple(
-        Block(offset, size, shapes[offset, size][0], add(each))
-        for (offset, size), each in sorted(counts.items())
+        Block(*piece, known[piece] if piece in known else shapes[piece][0], add(each))
+        for piece, each in sorted(counts.items())
     )
-    lasts = {
-        offset + size: shapes[offset, size][1]
-        if shapes[offset, size][1] >= 0
-        else offset + size - 1
-        for offset, size in counts
-    }
+    lasts = {sum(piece): shapes[piece][1] for piece in unknown}
     splits = [(lasts[at], at, count) for at, count in inner]
     start = min(module.start for module in modules)
     end = max(module.start + module.size for module in modules)
@@ -748,9 +747,11 @@ def diff(old: Coverage, new: Coverage) -> list[Change]:
     return changes
 
 
-def _functions(
-    coverage: Coverage,
-) -> Iterator[tuple[tuple[str, str, str | None], FunctionCoverage]]:
+_Identity: TypeAlias = tuple[str, str, str | None]
+"""What makes two functions the same: module, name and source file."""
+
+
+def _functions(coverage: Coverage) -> Iterator[tuple[_Identity, FunctionCoverage]]:
     for module in coverage.modules:
         if module.is_detailed:
             for function in module.functions:
