@@ -294,7 +294,7 @@ _FrameRow: TypeAlias = tuple[str | None, str | None, int | None, int | None, boo
 """function, file, line, column, inlined."""
 
 _LineColumns: TypeAlias = tuple[list[str], bytes, bytes, bytes, bytes, bytes, bytes]
-"""files; offsets (u64), sizes, files, lines, columns (u32 each), whether a statement begins (u8)."""
+"""files; offsets (u64), sizes, files, lines, columns (u32), whether a statement begins (u8)."""
 
 _InstructionColumns: TypeAlias = tuple[bytes, bytes, bytes, bytes]
 """offsets (u64), sizes (u8), transfers (u8), targets (u64)."""

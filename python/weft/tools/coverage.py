@@ -28,6 +28,7 @@ __all__ = [
     "FileCoverage",
     "FunctionCoverage",
     "ModuleCoverage",
+    "Share",
     "cover",
     "diff",
     "functions_only",
@@ -38,7 +39,41 @@ _CONDITIONAL, _CALL, _INDIRECT_CALL, _RETURN = 1, 3, 5, 6
 """Transfers of :meth:`weft._native.ModuleSymbols.instructions`."""
 _LONGEST_EPILOGUE = 32
 """In bytes; what leaves a function without doing more is short."""
+_STARTUP = {
+    "__do_global_dtors_aux",
+    "__libc_csu_fini",
+    "__libc_csu_init",
+    "_dl_relocate_static_pie",
+    "_fini",
+    "_init",
+    "_start",
+    "deregister_tm_clones",
+    "frame_dummy",
+    "register_tm_clones",
+}
 _EPILOGUE = ("nop", "leave", "ret", "pop ", "add rsp,", "vzeroupper", "mov rbx, [rbp-")
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """How many of all."""
+
+    hit: int
+    total: int
+
+    def __add__(self, other: Share) -> Share:
+        return Share(self.hit + other.hit, self.total + other.total)
+
+    @property
+    def ratio(self) -> float:
+        """Between 0 and 1; of nothing, all is hit."""
+        return self.hit / self.total if self.total else 1.0
+
+    @classmethod
+    def of(cls, counts: Iterable[int]) -> Share:
+        """How many of the counts are not 0."""
+        all_counts = list(counts)
+        return cls(sum(count > 0 for count in all_counts), len(all_counts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +123,16 @@ class FileCoverage:
     branches: tuple[Branch, ...]
     """In the order of their lines and offsets."""
 
+    @property
+    def line_share(self) -> Share:
+        """How many of its lines were executed."""
+        return Share.of(self.lines.values())
+
+    @property
+    def branch_share(self) -> Share:
+        """How many of the ways from its branches were taken."""
+        return Share.of(count for branch in self.branches for count in branch.outcomes)
+
 
 @dataclass(frozen=True)
 class ModuleCoverage:
@@ -107,6 +152,21 @@ class ModuleCoverage:
     def name(self) -> str:
         """The name of its file."""
         return PurePath(self.path).name
+
+    @property
+    def function_share(self) -> Share:
+        """How many of its functions were executed."""
+        return Share(sum(function.count > 0 for function in self.functions), self.function_total)
+
+    @property
+    def line_share(self) -> Share:
+        """How many of its lines were executed."""
+        return sum((file.line_share for file in self.files), Share(0, 0))
+
+    @property
+    def branch_share(self) -> Share:
+        """How many of the ways from its branches were taken."""
+        return sum((file.branch_share for file in self.files), Share(0, 0))
 
 
 @dataclass(frozen=True)
@@ -135,8 +195,8 @@ class Coverage:
                     functions[function.file].append(function)
         add = _adder(self.is_counted)
         return [
-            (_merged_file(path, files, add), functions[path])
-            for path, files in sorted(by_path.items())
+            (_merged_file(path, by_path[path], add), functions[path])
+            for path in sorted({*by_path, *functions})
         ]
 
 
@@ -198,7 +258,7 @@ def _cover_module(flow: Flow, index: int, is_detailed: bool) -> ModuleCoverage:
         # Code that no file has, or whose file is gone.
         return ModuleCoverage(module.path, is_detailed, 0, (), ())
     edges = _Edges(flow, index)
-    rows = [row for row in symbols.rows(symbols.select()) if row[4] != "plt"]
+    rows = [row for row in symbols.rows(symbols.select()) if _is_own(row[0], row[4])]
     offsets = [row[2] for row in rows]
     counts = _function_counts(module, edges, [(row[2], row[3]) for row in rows])
     sources: Sequence[tuple[str, int] | None] = [None] * len(rows)
@@ -234,14 +294,22 @@ def open_symbols(module: CodeModule) -> _native.ModuleSymbols:
 
 
 def _sources(symbols: _native.ModuleSymbols) -> list[tuple[str, int] | None]:
-    """The source of each function that is not one of the linker's."""
+    """The source of each function of the program's own."""
     indexes = symbols.select()
-    kinds = [row[4] for row in symbols.rows(indexes)]
     return [
         (os.path.normpath(source[0]), source[1]) if source else None
-        for source, kind in zip(symbols.sources(indexes), kinds, strict=True)
-        if kind != "plt"
+        for source, row in zip(symbols.sources(indexes), symbols.rows(indexes), strict=True)
+        if _is_own(row[0], row[4])
     ]
+
+
+def _is_own(name: str, kind: str) -> bool:
+    return kind != "plt" and not is_startup(name)
+
+
+def is_startup(name: str) -> bool:
+    """Whether a function is one that compilers add to every program, and nobody has written."""
+    return name in _STARTUP
 
 
 class _Edges:
