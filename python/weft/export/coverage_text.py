@@ -80,11 +80,13 @@ def _parts(coverage: Coverage) -> Iterable[RenderableType]:
         if len(files) > _FILES:
             yield f"  and {len(files) - _FILES} files more, of which more was executed"
         yield ""
-    table = _table("MODULE", "FUNCTIONS", "LINES")
+    table = _table("MODULE", "FUNCTIONS", *(["LINES"] if files else []))
     for module in coverage.modules:
         lines = module.line_share
         cells = _cells(lines) if lines.total else (_plain(""), _plain(""))
-        table.add_row(_plain(module.name), *_cells(module.function_share), *cells)
+        table.add_row(
+            _plain(module.name), *_cells(module.function_share), *(cells if files else ())
+        )
     yield table
     blocks = sum(len(module.blocks) for module in coverage.flow.modules)
     what = f"{blocks:,} blocks" if blocks else "functions"

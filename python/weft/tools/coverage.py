@@ -51,7 +51,19 @@ _STARTUP = {
     "frame_dummy",
     "register_tm_clones",
 }
-_EPILOGUE = ("nop", "leave", "ret", "pop ", "add rsp,", "vzeroupper", "mov rbx, [rbp-")
+_EPILOGUE = (
+    "add rsp,",
+    "leave",
+    "mov rax, [rbp-",
+    "mov rbx, [rbp-",
+    "movd xmm0, eax",
+    "movq xmm0, rax",
+    "pop ",
+    "ret",
+    "vzeroupper",
+)
+"""What leaves a function. A no-op is not among it: a compiler that does not optimise has one where
+a statement ends, and the end of a function that returns nothing is one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,14 +51,18 @@ class FunctionRecorder:
         self._probes: list[Probe] = []
         self._hits: Counter[int] = Counter()
         """How often the function at an address was entered, as told by probes that are gone."""
-        self.refused = 0
-        """How many functions could not be given a probe."""
+        self._refused: set[int] = set()
         self._follow()
         if not self._modules:
             names = ", ".join(module.name for module in session.modules())
             raise InvalidArgument(
                 "there is no module to record", f"the process has {names}", "choose with --module"
             )
+
+    @property
+    def refused(self) -> int:
+        """How many functions could not be given a probe: of these nothing is said."""
+        return len(self._refused)
 
     def sweep(self) -> int:
         """Take out the probes of functions that were hit; return how many probes are left."""
@@ -90,7 +94,10 @@ class FunctionRecorder:
         for module, functions in self._modules.values():
             found = []
             for function in functions:
-                count = hits[module.bias + function.offset]
+                address = module.bias + function.offset
+                if address in self._refused:
+                    continue
+                count = hits[address]
                 found.append(replace(function, count=count if self._counts else min(count, 1)))
             modules.append(ModuleCoverage(module.path, True, len(found), tuple(found), ()))
         return functions_only(modules, self._command, is_counted=self._counts)
@@ -116,7 +123,7 @@ class FunctionRecorder:
             ]
             for first in range(0, len(points), _TOGETHER):
                 probe = self._session.insert(points[first : first + _TOGETHER], _SNIPPET)
-                self.refused += len(probe.refused)
+                self._refused.update(refusal.point.address for refusal in probe.refused)
                 self._probes.append(probe)
 
 
