@@ -420,13 +420,15 @@ def _rows(
         for file, line, is_statement in zip(files, lines, statements, strict=True)
         if is_statement
     }
+    firsts: dict[int, _Place] = {}
+    """What is said first of where a function begins: that it does."""
     found = _Rows(paths, [], [], [], [])
     for row, (start, size, line) in enumerate(zip(starts, sizes, lines, strict=True)):
         if not line or start in leaving:
             continue
         place = numbers_of[files[row]], line
         # A function begins where it is declared, not where its brace is.
-        if start in functions and size:
+        if start in functions and firsts.setdefault(start, place) == place:
             source = declared.get(start)
             if source and source[0] == paths[place[0]] and 0 < source[1] <= line:
                 place = place[0], source[1]
@@ -515,7 +517,8 @@ def _line_counts(
 
     A line that ends no block has been executed as often as the blocks that it is in. One that does
     is executed when control comes to the blocks that it ends from others, or goes round in a loop
-    among them: the sum of both. Blocks in which no statement begins only carry on with a line.
+    among them: the sum of both. Blocks in which no statement begins only carry on with a line, or
+    have been moved away from it by the compiler.
     """
     sums: Counter[_LocalPlace] = Counter()
     ends: dict[int, Block] = {}
@@ -525,17 +528,16 @@ def _line_counts(
     for block in blocks:
         places, is_stated = _places(block, rows)
         function = bisect_right(functions, block.offset)
-        for place in places:
-            sums[function, place] += block.count
         if places:
             last[block.offset] = function, places[-1]
         ends[block.offset + block.size] = block
         if is_stated:
             stated.add(block.offset)
+            for place in places:
+                sums[function, place] += block.count
     block_ends = sorted(ends)
 
     entries: Counter[_LocalPlace] = Counter()
-    weak_entries: Counter[_LocalPlace] = Counter()
     loops: dict[_LocalPlace, Counter[tuple[int, int]]] = defaultdict(Counter)
 
     def come(target: int, count: int, source: Block | None) -> None:
@@ -546,8 +548,6 @@ def _line_counts(
             loops[local][source.offset, target] += count
         elif target in stated:
             entries[local] += count
-        else:
-            weak_entries[local] += count
 
     for edge in edges.inward:
         source = None
@@ -565,8 +565,6 @@ def _line_counts(
     for local, count in sums.items():
         if local in ended:
             count = entries[local] + _rounds(loops[local])
-        elif weak_entries[local]:
-            count = max(count, weak_entries[local] + _rounds(loops[local]))
         # What was executed has a count, whatever became of the ways to it.
         counts[local[1]] += max(count, 1)
     return counts
