@@ -146,10 +146,14 @@ def command(ctx: click.Context, /, target: tuple[str, ...], **options: Any) -> N
     """
     wanted = Wish(**options)
     _check_output(wanted.output, wanted.output_format)
-    if len(target) == 1 and target[0].isdigit():
-        _attach(int(target[0]), wanted)
-        return
-    ctx.exit(_run(target, wanted))
+    # From here on a signal asks for what there is so far, also before there is something.
+    with _asked_by_signal() as was_asked:
+        result = _Result(wanted, was_asked)
+        if len(target) == 1 and target[0].isdigit():
+            _attach(int(target[0]), wanted, result)
+            return
+        code = _run(target, wanted, result)
+    ctx.exit(code)
 
 
 @command.part("report")
@@ -264,10 +268,10 @@ def _umask() -> int:
     return mask
 
 
-def _run(words: tuple[str, ...], wanted: Wish) -> int:
+def _run(words: tuple[str, ...], wanted: Wish, result: _Result) -> int:
     """Record a program from its entry to its end, and return its exit code."""
     if wanted.weaver == "patch":
-        return _run_patched(words, wanted)
+        return _run_patched(words, wanted, result)
     with weft.run(words, weaver="clone", is_held=True) as cloned:
         forward_signals(cloned.pid)
         program = cloned.session.program()
@@ -276,14 +280,14 @@ def _run(words: tuple[str, ...], wanted: Wish) -> int:
         def coverage() -> Coverage:
             return _cover(recorder.flow(), wanted, program)
 
-        code = _record(coverage, cloned.wait, wanted, to_stderr=True)
+        code = result.record(coverage, cloned.wait, to_stderr=True)
         if code is None:
             recorder.stop()
             code = cloned.wait()
     return code or 0
 
 
-def _run_patched(words: tuple[str, ...], wanted: Wish) -> int:
+def _run_patched(words: tuple[str, ...], wanted: Wish, result: _Result) -> int:
     from weft.tools.function_coverage import FunctionRecorder
 
     with weft.run(words) as session:
@@ -297,7 +301,7 @@ def _run_patched(words: tuple[str, ...], wanted: Wish) -> int:
         _say_refused(recorder.refused)
         session.resume()
         sweeping = _Sweeping(recorder.sweep, session.wait)
-        code = _record(recorder.coverage, sweeping.wait, wanted, to_stderr=True)
+        code = result.record(recorder.coverage, sweeping.wait, to_stderr=True)
         if code is None:
             session.detach()
             code = session.wait()
@@ -314,10 +318,10 @@ def _or_killed(pid: int, wait: Callable[[], int | None], start: Callable[[], Any
         raise
 
 
-def _attach(pid: int, wanted: Wish) -> None:
+def _attach(pid: int, wanted: Wish, result: _Result) -> None:
     """Record a process for a while."""
     if wanted.weaver == "patch":
-        _attach_patched(pid, wanted)
+        _attach_patched(pid, wanted, result)
         return
     with weft.attach(pid, weaver="clone") as cloned, measure.waiting_for(pid) as wait:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -328,11 +332,11 @@ def _attach(pid: int, wanted: Wish) -> None:
         def coverage() -> Coverage:
             return _cover(recorder.flow(), wanted, program)
 
-        if _record(coverage, wait, wanted, to_stderr=False) is None:
+        if result.record(coverage, wait, to_stderr=False) is None:
             recorder.stop()
 
 
-def _attach_patched(pid: int, wanted: Wish) -> None:
+def _attach_patched(pid: int, wanted: Wish, result: _Result) -> None:
     from weft.tools.function_coverage import FunctionRecorder
 
     with weft.attach(pid) as session, measure.waiting_for(pid) as wait:
@@ -341,7 +345,7 @@ def _attach_patched(pid: int, wanted: Wish) -> None:
         _say_refused(recorder.refused)
         _say_until(pid, wanted)
         sweeping = _Sweeping(recorder.sweep, wait)
-        _record(recorder.coverage, sweeping.wait, wanted, to_stderr=False)
+        result.record(recorder.coverage, sweeping.wait, to_stderr=False)
 
 
 def _say_until(pid: int, wanted: Wish) -> None:
@@ -379,33 +383,46 @@ class _Sweeping:
         return code
 
 
-def _record(
-    coverage: Callable[[], Coverage],
-    wait: Callable[[float | None], int | None],
-    wanted: Wish,
-    *,
-    to_stderr: bool,
-) -> int | None:
-    """Let the target run, and write what it has executed.
+class _Result:
+    """What comes of a recording, written when it is asked for and at the end."""
 
-    ``wait`` lets time pass, and returns the exit code when the target has ended; so does this.
-    """
-    code = None
-    with _asked_by_signal() as was_asked, contextlib.suppress(KeyboardInterrupt):
-        began = time.monotonic()
-        end = None if wanted.seconds is None else began + wanted.seconds
-        due = None if wanted.dump_every is None else began + wanted.dump_every
-        while code is None and (end is None or time.monotonic() < end):
-            now = time.monotonic()
-            until = min(moment for moment in (now + _ROUND, end, due) if moment is not None)
-            code = wait(max(0.0, until - now))
-            is_due = due is not None and time.monotonic() >= due
-            if code is None and (was_asked() or is_due):
-                _write(coverage(), wanted.output, wanted.output_format, to_stderr=to_stderr)
-                if due is not None and wanted.dump_every is not None:
-                    due = max(due, time.monotonic()) + wanted.dump_every
-    _write(coverage(), wanted.output, wanted.output_format, to_stderr=to_stderr)
-    return code
+    def __init__(self, wanted: Wish, was_asked: Callable[[], bool]) -> None:
+        self._wanted = wanted
+        self._was_asked = was_asked
+
+    def record(
+        self,
+        coverage: Callable[[], Coverage],
+        wait: Callable[[float | None], int | None],
+        *,
+        to_stderr: bool,
+    ) -> int | None:
+        """Let the target run, and write what it has executed.
+
+        ``wait`` lets time pass, and returns the exit code when the target has ended; so does this.
+        """
+        wanted = self._wanted
+
+        def write() -> None:
+            _write(coverage(), wanted.output, wanted.output_format, to_stderr=to_stderr)
+
+        code = None
+        # Ctrl-C is how one says that it is enough.
+        with contextlib.suppress(KeyboardInterrupt):
+            began = time.monotonic()
+            end = None if wanted.seconds is None else began + wanted.seconds
+            due = None if wanted.dump_every is None else began + wanted.dump_every
+            while code is None and (end is None or time.monotonic() < end):
+                now = time.monotonic()
+                until = min(moment for moment in (now + _ROUND, end, due) if moment is not None)
+                code = wait(max(0.0, until - now))
+                is_due = due is not None and time.monotonic() >= due
+                if code is None and (self._was_asked() or is_due):
+                    write()
+                    if is_due and wanted.dump_every is not None:
+                        due = time.monotonic() + wanted.dump_every
+        write()
+        return code
 
 
 @contextlib.contextmanager
