@@ -59,7 +59,6 @@ def by_callgrind(program: Path) -> Flow:
 
 def by_clone(program: Path) -> Flow:
     """What a program executes, as weft sees it."""
-    pytest.importorskip("weft.recording")
     out = program.with_suffix(".json")
     options = ["--counts", "--format", "json", "-o", str(out)]
     command = [*WEFT, "cov", *options, "--", str(program)]
@@ -262,7 +261,6 @@ def test_a_module_that_is_not_there_ends_the_program_before_it_begins(
 
 
 def test_every_format_of_a_program(tmp_path: Path) -> None:
-    pytest.importorskip("weft.recording")
     program = build(PROGRAMS / "coverage" / "parser.c", tmp_path, "-O0")
     out = {name: tmp_path / name for name in ("json", "lcov", "html", "cobertura", "drcov")}
     for name, file in out.items():
@@ -277,7 +275,6 @@ def test_every_format_of_a_program(tmp_path: Path) -> None:
 
 
 def test_a_process_is_recorded_and_goes_on(later: Path, tmp_path: Path) -> None:
-    pytest.importorskip("weft.recording")
     out = tmp_path / "out.json"
     with subprocess.Popen([later, "100000"], stdout=subprocess.PIPE) as process:
         try:

@@ -47,7 +47,8 @@ def known(**changed: object) -> Coverage:
         "/lib/libx.so", None, 0x7FFF_0000_0000, 0, 0x20000, (Block(0, 70000, 9, 1),)
     )
     edges = (Edge(0, 0x1010, 0, 0x1020, "taken", 2), Edge(0, 0x1022, 1, 0, "call", 1))
-    flow = Flow((program, library), edges, is_counted=True, command=("/program", "-x"))
+    command = ("/program", "-x")
+    flow = Flow((program, library), edges, is_counted=True, command=command, lost=("some",))
     modules = (
         ModuleCoverage("/program", True, 2, functions, (lines,)),
         ModuleCoverage("/lib/libx.so", False, 9, (FunctionCoverage("h", 0, 70000, 1),), ()),
@@ -189,7 +190,7 @@ def test_text_names_what_was_not_executed_first() -> None:
     assert lines[0].startswith("NOT EXECUTED (1)")
     assert lines[1].startswith("g<int>()") and lines[1].endswith("short.c:6")
     assert any("66.7% 2/3" in line for line in lines)
-    assert lines[-1] == "/program -x: 3 blocks, with counts"
+    assert lines[-2:] == ["/program -x: 3 blocks, with counts", "note: some"]
 
 
 def test_nothing_is_all_only_if_all_is_hit() -> None:

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -18,11 +18,14 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 import weft
+from weft import clone
 from weft.cli import measure
+from weft.cli.clone import Reports
 from weft.cli.output import all_of, console, format_option_of, forward_signals, print_json
 from weft.errors import InvalidArgument, WeftError
 
 if TYPE_CHECKING:
+    from weft.flow import Flow
     from weft.tools.coverage import Coverage
 
 FORMATS = {
@@ -37,6 +40,8 @@ FORMATS = {
 
 _ROUND = 0.2
 """How often to look whether something was asked for, in seconds."""
+_LATER = 1.0
+"""How often to look for reports of the engine when nothing is recorded any more, in seconds."""
 _SWEEP = 1.0
 """How often the probes of the patch weaver are taken out that were hit, in seconds."""
 
@@ -269,22 +274,26 @@ def _umask() -> int:
 
 
 def _run(words: tuple[str, ...], wanted: Wish, result: _Result) -> int:
-    """Record a program from its entry to its end, and return its exit code."""
+    """Record a program from its first instruction to its end, and return its exit code."""
     if wanted.weaver == "patch":
         return _run_patched(words, wanted, result)
-    with weft.run(words, weaver="clone", is_held=True) as cloned:
+    with clone.launch(words, records="counts" if wanted.counts else "hits") as cloned:
         forward_signals(cloned.pid)
-        program = cloned.session.program()
-        recorder = _or_killed(cloned.pid, cloned.wait, lambda: cloned.record(counts=wanted.counts))
+        reports = Reports(cloned)
 
         def coverage() -> Coverage:
-            return _cover(recorder.flow(), wanted, program)
+            return _cover(cloned.flow(), wanted)
 
-        code = result.record(coverage, cloned.wait, to_stderr=True)
-        if code is None:
-            recorder.stop()
-            code = cloned.wait()
-    return code or 0
+        def wait(seconds: float | None) -> int | None:
+            code = cloned.wait(seconds)
+            reports.tell()
+            return code
+
+        code = result.record(coverage, wait, to_stderr=True)
+        while code is None:
+            # Enough was recorded, and the program goes on.
+            code = wait(_LATER)
+    return code
 
 
 def _run_patched(words: tuple[str, ...], wanted: Wish, result: _Result) -> int:
@@ -323,17 +332,20 @@ def _attach(pid: int, wanted: Wish, result: _Result) -> None:
     if wanted.weaver == "patch":
         _attach_patched(pid, wanted, result)
         return
-    with weft.attach(pid, weaver="clone") as cloned, measure.waiting_for(pid) as wait:
+    with (
+        clone.attach(pid, records="counts" if wanted.counts else "hits") as cloned,
+        measure.waiting_for(pid) as wait,
+    ):
         signal.signal(signal.SIGTERM, signal.default_int_handler)
-        program = cloned.session.program()
-        recorder = cloned.record(counts=wanted.counts)
+        program = str(Path(f"/proc/{pid}/exe").readlink())
         _say_until(pid, wanted)
 
         def coverage() -> Coverage:
-            return _cover(recorder.flow(), wanted, program)
+            flow = replace(cloned.flow(), command=(program,))
+            return _cover(flow, wanted, program)
 
-        if result.record(coverage, wait, to_stderr=False) is None:
-            recorder.stop()
+        result.record(coverage, wait, to_stderr=False)
+        Reports(cloned).tell()
 
 
 def _attach_patched(pid: int, wanted: Wish, result: _Result) -> None:
@@ -359,7 +371,7 @@ def _say_refused(number: int) -> None:
         click.echo(f"note: {functions} too tight for a probe, and left out", err=True)
 
 
-def _cover(flow: Any, wanted: Wish, program: str) -> Coverage:
+def _cover(flow: Flow, wanted: Wish, program: str | None = None) -> Coverage:
     from weft.tools import coverage
 
     return coverage.cover(flow, patterns=wanted.modules, program=program)

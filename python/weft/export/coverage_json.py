@@ -27,6 +27,7 @@ def write(file: BinaryIO, coverage: Coverage) -> None:
         "kind": _KIND,
         "command": list(flow.command),
         "counted": flow.is_counted,
+        "lost": list(flow.lost),
         "modules": [
             _module(module, details)
             for module, details in zip(flow.modules, coverage.modules, strict=True)
@@ -119,7 +120,8 @@ def _coverage(document: dict[str, Any]) -> Coverage:
     edges = tuple(Edge(*edge) for edge in document["edges"])
     if any(not 0 <= n < len(modules) for edge in edges for n in (edge.module, edge.to_module)):
         raise ValueError("an edge is of a module that is not there")
-    flow = Flow(tuple(modules), edges, document["counted"], tuple(document["command"]))
+    command, lost = tuple(document["command"]), tuple(document["lost"])
+    flow = Flow(tuple(modules), edges, document["counted"], command, lost)
     return Coverage(flow, tuple(details))
 
 

@@ -5,9 +5,17 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, BinaryIO
 
-from weft.tools.coverage import Change, Coverage, FunctionCoverage, ModuleCoverage, Share
+from weft.tools.coverage import (
+    Change,
+    Coverage,
+    FileCoverage,
+    FunctionCoverage,
+    ModuleCoverage,
+    Share,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -19,6 +27,8 @@ _BAR = 20
 _FUNCTIONS = 20
 """How many functions that were not executed are named."""
 _FILES = 40
+_RANGES = 8
+"""How many places of a file are named."""
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
@@ -47,12 +57,31 @@ def show_changes(screen: Console, changes: list[Change]) -> None:
         return
     gained = sum(change.is_gained for change in changes)
     screen.print(f"{gained} gained, {len(changes) - gained} lost")
+    for first, last in _ranges(changes):
+        sign, style = ("+", "green") if first.is_gained else ("-", "red")
+        where = _short(first.file)
+        if first.line is not None:
+            where += f":{first.line}" if first == last else f":{first.line}-{last.line}"
+        function = f"  {first.function}" if first.function else ""
+        screen.print(Text(f"{sign} {where}{function}", style), soft_wrap=True)
+
+
+def _ranges(changes: list[Change]) -> list[tuple[Change, Change]]:
+    """Lines that follow each other, the same become of them: the first and the last of each."""
+    found: list[tuple[Change, Change]] = []
     for change in changes:
-        sign, style = ("+", "green") if change.is_gained else ("-", "red")
-        line = "" if change.line is None else f":{change.line}"
-        function = f"  {change.function}()" if change.function else ""
-        text = f"{sign} {_short(change.file)}{line}{function.replace(')()', ')')}"
-        screen.print(Text(text, style), soft_wrap=True)
+        last = found[-1][1] if found else None
+        is_next = (
+            last is not None
+            and last.line is not None
+            and change == replace(last, line=last.line + 1)
+            and not change.function
+        )
+        if is_next:
+            found[-1] = found[-1][0], change
+        else:
+            found.append((change, change))
+    return found
 
 
 def _parts(coverage: Coverage) -> Iterable[RenderableType]:
@@ -70,11 +99,13 @@ def _parts(coverage: Coverage) -> Iterable[RenderableType]:
     if files:
         files.sort(key=lambda source: (source.line_share.ratio, source.path))
         table = _table("FILE", "LINES", "BRANCHES")
+        table.add_column("NOT EXECUTED", overflow="fold")
         for source in files[:_FILES]:
             table.add_row(
                 _plain(_short(source.path)),
                 *_cells(source.line_share),
                 *_cells(source.branch_share),
+                _plain(_missed_lines(source)),
             )
         yield table
         if len(files) > _FILES:
@@ -92,6 +123,22 @@ def _parts(coverage: Coverage) -> Iterable[RenderableType]:
     what = f"{blocks:,} blocks" if blocks else "functions"
     how = "with counts" if coverage.is_counted else "executed or not"
     yield f"{' '.join(coverage.flow.command)}: {what}, {how}"
+    for text in coverage.flow.lost:
+        yield f"note: {text}"
+
+
+def _missed_lines(source: FileCoverage) -> str:
+    """The lines that were not executed, those that follow each other as one."""
+    ranges: list[list[int]] = []
+    is_missed = False
+    for line, count in source.lines.items():
+        if not count and is_missed:
+            ranges[-1][1] = line
+        elif not count:
+            ranges.append([line, line])
+        is_missed = not count
+    shown = [f"{a}" if a == b else f"{a}-{b}" for a, b in ranges[:_RANGES]]
+    return ", ".join([*shown, "..."] if len(ranges) > _RANGES else shown)
 
 
 def _missed(missed: list[tuple[ModuleCoverage, FunctionCoverage]]) -> Table:

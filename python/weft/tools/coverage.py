@@ -675,7 +675,9 @@ def merge(coverages: Sequence[Coverage]) -> Coverage:
         for run, coverage in enumerate(coverages)
         for edge in coverage.flow.edges
     ]
-    flow = Flow(tuple(modules), _summed(edges, add), is_counted, coverages[0].flow.command)
+    lost = dict.fromkeys(text for coverage in coverages for text in coverage.flow.lost)
+    command = coverages[0].flow.command
+    flow = Flow(tuple(modules), _summed(edges, add), is_counted, command, tuple(lost))
     return Coverage(flow, tuple(details))
 
 
