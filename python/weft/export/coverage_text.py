@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _UNLIMITED = 1_000_000
-_BAR = 20
+_BAR = 10
 _FUNCTIONS = 20
 """How many functions that were not executed are named."""
 _FILES = 40
