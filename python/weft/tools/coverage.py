@@ -225,12 +225,17 @@ def cover(
     """Find the functions, lines and branches of what was executed.
 
     Modules whose path or name matches one of ``patterns`` are looked at in detail. Without patterns
-    these are the program itself (``program``, or else the flow's command) and all below
-    ``directory``, or else the working directory.
+    these are all below ``directory``, or else the working directory; if there are none, it is the
+    program itself: ``program``, or else the flow's command.
     """
-    is_wanted = _chooser(flow, patterns, program, directory)
+    if program is None and flow.command:
+        found = shutil.which(flow.command[0])
+        program = os.path.realpath(found) if found else None
+    paths = [module.path for module in flow.modules]
+    is_wanted = chooser(paths, patterns, program, directory)
+    edges = _edges_of(flow)
     modules = [
-        _cover_module(flow, index, is_wanted(module.path))
+        _cover_module(module, edges[index], is_wanted(module.path), flow.is_counted)
         for index, module in enumerate(flow.modules)
     ]
     if patterns and not any(module.is_detailed for module in modules):
@@ -241,19 +246,23 @@ def cover(
     return Coverage(flow, tuple(modules))
 
 
-def _chooser(
-    flow: Flow,
+def chooser(
+    paths: Iterable[str],
     patterns: Sequence[str],
     program: str | None,
-    directory: str | os.PathLike[str] | None,
+    directory: str | os.PathLike[str] | None = None,
 ) -> Callable[[str], bool]:
+    """Return the function that says whether a module is to be looked at in detail.
+
+    ``paths`` are those of the modules that are known; see :func:`cover`.
+    """
     if patterns:
         return lambda path: path != NO_FILE and matches(path, patterns)
-    if program is None and flow.command:
-        found = shutil.which(flow.command[0])
-        program = os.path.realpath(found) if found else None
     root = Path(directory or Path.cwd()).resolve()
-    return lambda path: path != NO_FILE and (path == program or root in Path(path).parents)
+    # What somebody works on is where they are; if nothing is, they want to know of the program.
+    is_here = any(root in Path(path).parents for path in paths)
+    other = None if is_here else program
+    return lambda path: root in Path(path).parents or path == other
 
 
 def matches(path: str, patterns: Iterable[str]) -> bool:
@@ -262,14 +271,14 @@ def matches(path: str, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(name, pattern) or fnmatchcase(path, pattern) for pattern in patterns)
 
 
-def _cover_module(flow: Flow, index: int, is_detailed: bool) -> ModuleCoverage:
-    module = flow.modules[index]
+def _cover_module(
+    module: CodeModule, edges: _Edges, is_detailed: bool, is_counted: bool
+) -> ModuleCoverage:
     try:
         symbols = open_symbols(module)
     except BadFile:
         # Code that no file has, or whose file is gone.
         return ModuleCoverage(module.path, is_detailed, 0, (), ())
-    edges = _Edges(flow, index)
     rows = [row for row in symbols.rows(symbols.select()) if _is_own(row[0], row[4])]
     offsets = [row[2] for row in rows]
     counts = _function_counts(module, edges, [(row[2], row[3]) for row in rows])
@@ -281,7 +290,7 @@ def _cover_module(flow: Flow, index: int, is_detailed: bool) -> ModuleCoverage:
         sources = [places.get(offset) for offset in offsets]
         extents = [(row[2], row[3]) for row in rows if row[3]]
         destructors = {row[2] for row in rows if "::~" in (row[1] or "")}
-        files = _files(symbols, module, edges, extents, places, destructors, flow.is_counted)
+        files = _files(symbols, module, edges, extents, places, destructors, is_counted)
     else:
         kept = [place for place, count in enumerate(counts) if count]
     functions = [
@@ -327,26 +336,31 @@ def is_startup(name: str) -> bool:
 class _Edges:
     """The edges of a flow that concern one module."""
 
-    def __init__(self, flow: Flow, module: int) -> None:
+    def __init__(self, module: int) -> None:
         self.inward: list[Edge] = []
         self.inflow: Counter[int] = Counter()
         """How often known edges lead to an instruction."""
         self.taken: Counter[int] = Counter()
         self.passed: Counter[int] = Counter()
         self._module = module
-        for edge in flow.edges:
-            if edge.to_module == module:
-                self.inward.append(edge)
-                self.inflow[edge.target] += edge.count
-            if edge.module == module:
-                if edge.kind == "taken":
-                    self.taken[edge.source] += edge.count
-                elif edge.kind == "fall":
-                    self.passed[edge.source] += edge.count
 
     def is_within(self, edge: Edge) -> bool:
         """Whether it does not leave the function: no call, and from the same module."""
         return edge.module == self._module and edge.kind != "call"
+
+
+def _edges_of(flow: Flow) -> list[_Edges]:
+    """The edges of each module."""
+    found = [_Edges(module) for module in range(len(flow.modules))]
+    for edge in flow.edges:
+        target, source = found[edge.to_module], found[edge.module]
+        target.inward.append(edge)
+        target.inflow[edge.target] += edge.count
+        if edge.kind == "taken":
+            source.taken[edge.source] += edge.count
+        elif edge.kind == "fall":
+            source.passed[edge.source] += edge.count
+    return found
 
 
 def _function_counts(

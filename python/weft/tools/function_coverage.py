@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 from weft.errors import BadFile, InvalidArgument
 from weft.model import Module
@@ -20,9 +18,9 @@ from weft.tools.coverage import (
     Coverage,
     FunctionCoverage,
     ModuleCoverage,
+    chooser,
     functions_only,
     is_startup,
-    matches,
 )
 
 __all__ = ["FunctionRecorder"]
@@ -43,7 +41,8 @@ class FunctionRecorder:
         self, session: Session, patterns: tuple[str, ...] = (), *, counts: bool = False
     ) -> None:
         self._session = session
-        self._is_wanted = _chooser(session, patterns)
+        paths = [module.path for module in session.modules()]
+        self._is_wanted = chooser(paths, patterns, session.program())
         self._counts = counts
         self._command = session.command()
         # What they are is read while the process is there: its files may be out of reach later.
@@ -145,10 +144,3 @@ def _functions(module: Module) -> list[FunctionCoverage]:
         )
         for function, source in zip(functions, sources, strict=True)
     ]
-
-
-def _chooser(session: Session, patterns: tuple[str, ...]) -> Callable[[str], bool]:
-    if patterns:
-        return lambda path: matches(path, patterns)
-    program, here = session.program(), Path.cwd()
-    return lambda path: path == program or here in Path(path).parents
