@@ -106,6 +106,26 @@ def test_optimised_lines_are_executed_or_not_as_gcov_says(
     assert set(differing) <= wrong_in_gcov
 
 
+@ALL_SOURCES
+def test_blocks_of_stripped_programs_are_those_that_valgrind_sees(
+    source: Path, tmp_path: Path
+) -> None:
+    program = build(source, tmp_path, "-O2", "-s")
+
+    def counts(flow: Flow) -> dict[int, int]:
+        """How often each byte of the program was executed, however blocks are divided."""
+        [module] = [module for module in flow.modules if module.path == str(program)]
+        return {
+            block.offset + index: block.count
+            for block in module.blocks
+            for index in range(block.size)
+        }
+
+    found = counts(by_clone(program))
+    assert len(found) > 300
+    assert found == counts(by_callgrind(program))
+
+
 @pytest.mark.parametrize("name", ["tree", "parser", "sorting"])
 def test_a_program_that_gcov_counts_has_the_same_lines(name: str, tmp_path: Path) -> None:
     source = PROGRAMS / "coverage" / f"{name}.c"

@@ -204,6 +204,21 @@ def test_a_share_of_nothing_is_all() -> None:
     assert Share(0, 0).ratio == 1 and (Share(1, 2) + Share(0, 2)).ratio == 0.25
 
 
+def test_what_is_looked_at_is_what_is_here_or_else_the_program(tmp_path: Path) -> None:
+    here, there = str(tmp_path / "tests"), "/usr/bin/sh"
+    is_wanted = coverage.chooser([here, there], (), there, tmp_path)
+    assert is_wanted(here) and not is_wanted(there)
+    is_wanted = coverage.chooser([there, "/lib/libc.so.6"], (), there, tmp_path)
+    assert is_wanted(there) and is_wanted(here) and not is_wanted("/lib/libc.so.6")
+    is_wanted = coverage.chooser([here, there], ("libc*", "/usr/*"), here, tmp_path)
+    assert [is_wanted(path) for path in (here, there, "/lib/libc.so.6", NO_FILE)] == [
+        False,
+        True,
+        True,
+        False,
+    ]
+
+
 # --- Merging and comparing ------------------------------------------------------------------------
 
 

@@ -103,8 +103,8 @@ _output_options = all_of(
     "modules",
     multiple=True,
     metavar="GLOB",
-    help="Look at the lines of these modules, by name or path; without it at those of all below the "
-    "working directory, or else of the program.",
+    help="Look at the lines of these modules, by name or path; without it at those of all below "
+    "the working directory, or else of the program.",
 )
 @click.option(
     "--weaver",
