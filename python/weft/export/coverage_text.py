@@ -113,6 +113,8 @@ def _parts(coverage: Coverage) -> Iterable[RenderableType]:
         yield ""
     table = _table("MODULE", "FUNCTIONS", *(["LINES"] if files else []))
     for module in coverage.modules:
+        if not module.function_total:
+            continue
         lines = module.line_share
         cells = _cells(lines) if lines.total else (_plain(""), _plain(""))
         table.add_row(

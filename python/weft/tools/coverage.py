@@ -35,8 +35,10 @@ __all__ = [
     "merge",
 ]
 
-_CONDITIONAL, _CALL, _INDIRECT_CALL, _RETURN = 1, 3, 5, 6
+_CONDITIONAL, _RETURN = 1, 6
 """Transfers of :meth:`weft._native.ModuleSymbols.instructions`."""
+_GOING_ON = {0, 3, 5}
+"""What goes on with the next instruction: all that is no transfer, and calls."""
 _LONGEST_EPILOGUE = 32
 """In bytes; what leaves a function without doing more is short."""
 _STARTUP = {
@@ -495,12 +497,12 @@ def _files(
     rows = _rows(symbols, extents, declared, returns)
     if not rows.starts:
         return ()
-    calls = {
+    onward = {
         at + size
         for at, size, transfer in zip(offsets, sizes, transfers, strict=True)
-        if transfer in (_CALL, _INDIRECT_CALL)
+        if transfer in _GOING_ON
     }
-    counts = _line_counts(module.blocks, edges, rows, calls, starts)
+    counts = _line_counts(module.blocks, edges, rows, onward, starts)
     lines: dict[int, dict[int, int]] = defaultdict(dict)
     for place in sorted(set(rows.places)):
         count = counts.get(place, 0)
@@ -524,10 +526,12 @@ def _line_counts(
     blocks: Sequence[Block],
     edges: _Edges,
     rows: _Rows,
-    calls: Collection[int],
+    onward: Collection[int],
     functions: Sequence[int],
 ) -> dict[_Place, int]:
-    """How often each line was executed, as gcov would say; ``calls`` are where calls end.
+    """How often each line was executed, as gcov would say.
+
+    ``onward`` is where instructions end that go on with the next one, now or when they return.
 
     A line that ends no block has been executed as often as the blocks that it is in. One that does
     is executed when control comes to the blocks that it ends from others, or goes round in a loop
@@ -570,9 +574,12 @@ def _line_counts(
             source = ends[block_ends[at]] if at < len(block_ends) else None
         come(edge.target, edge.count, source)
     for block in blocks:
-        # Where no edge is from, control returns, or comes by an indirect branch.
-        source = ends.get(block.offset) if block.offset in calls else None
-        come(block.offset, block.count - edges.inflow[block.offset], source)
+        # Where no edge is from, control comes from before, or by a way that is not kept.
+        unknown = block.count - edges.inflow[block.offset]
+        before = ends.get(block.offset) if block.offset in onward else None
+        known = min(unknown, before.count) if before else 0
+        come(block.offset, known, before)
+        come(block.offset, unknown - known, None)
 
     ended = {last[offset] for offset in stated if offset in last}
     counts: Counter[_Place] = Counter()
