@@ -99,6 +99,7 @@ def _flow(executed: Mapping[str, _Executed], command: tuple[str, ...]) -> Flow:
             # What the fifteen bytes before may have cut short comes again, whole.
             if offset in seen.counts:
                 shapes[offset] = size, transfer
+        _count_repeated_once(symbols, seen, shapes)
         own, blocks = _blocks(places[path], seen, shapes)
         for (source, to, target), count in seen.calls.items():
             if shapes[source][1] == _CALL and to in places:
@@ -109,6 +110,18 @@ def _flow(executed: Mapping[str, _Executed], command: tuple[str, ...]) -> Flow:
         build_id = symbols.build_id
         modules.append(CodeModule(path, build_id, 0, start, end - start, tuple(blocks)))
     return Flow(tuple(modules), tuple(edges), is_counted=True, command=command)
+
+
+def _count_repeated_once(
+    symbols: _native.ModuleSymbols, seen: _Executed, shapes: Mapping[int, tuple[int, int]]
+) -> None:
+    """Callgrind counts an instruction that repeats itself as often as it does."""
+    texts = symbols.disassemble([(at, size) for at, (size, _) in shapes.items()])
+    for (at, text), *_ in texts:
+        if text.startswith("rep"):
+            # It is executed as often as the next one, unless that is come to from elsewhere.
+            after = at + shapes[at][0]
+            seen.counts[at] = min(seen.counts[at], seen.counts[after] or 1)
 
 
 def _blocks(
@@ -142,8 +155,7 @@ def _blocks(
         end, count = at + size, seen.counts[at]
         is_last = transfer != 0 or after != end or after in targets or seen.counts[after] != count
         if is_last:
-            # An instruction that repeats itself counts as often as it does.
-            blocks.append(Block(begin, end - begin, number, min(count, seen.counts[begin])))
+            blocks.append(Block(begin, end - begin, number, count))
             begin = -1
             if transfer == _CONDITIONAL:
                 add(at, end, "fall", count - taken[at])
