@@ -338,11 +338,12 @@ def _attach(pid: int, wanted: Wish, result: _Result) -> None:
     ):
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         program = str(Path(f"/proc/{pid}/exe").readlink())
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+        command = tuple(os.fsdecode(word) for word in words if word)
         _say_until(pid, wanted)
 
         def coverage() -> Coverage:
-            flow = replace(cloned.flow(), command=(program,))
-            return _cover(flow, wanted, program)
+            return _cover(replace(cloned.flow(), command=command), wanted, program)
 
         result.record(coverage, wait, to_stderr=False)
         Reports(cloned).tell()

@@ -95,9 +95,7 @@ def _base(paths: Sequence[str]) -> str:
 def _summary(coverage: Coverage, files: Sequence[FileCoverage]) -> Iterator[str]:
     yield "<table><tr><th>module</th><th>functions</th><th></th><th>lines</th><th></th>"
     yield "<th>branches</th><th></th></tr>\n"
-    for module in sorted(coverage.modules, key=lambda module: not module.is_detailed):
-        if not module.function_total:
-            continue
+    for module in sorted(coverage.shown_modules(), key=lambda module: not module.is_detailed):
         shares = (module.function_share, module.line_share, module.branch_share)
         cells = "".join(map(_cells, shares))
         yield f'<tr><td class="name" title="{escape(module.path)}">{escape(module.name)}</td>'

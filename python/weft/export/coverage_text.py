@@ -112,15 +112,17 @@ def _parts(coverage: Coverage) -> Iterable[RenderableType]:
             yield f"  and {len(files) - _FILES} files more, of which more was executed"
         yield ""
     table = _table("MODULE", "FUNCTIONS", *(["LINES"] if files else []))
-    for module in coverage.modules:
-        if not module.function_total:
-            continue
+    shown = coverage.shown_modules()
+    for module in shown:
         lines = module.line_share
         cells = _cells(lines) if lines.total else (_plain(""), _plain(""))
         table.add_row(
             _plain(module.name), *_cells(module.function_share), *(cells if files else ())
         )
     yield table
+    unused = sum(module.function_total > 0 for module in coverage.modules) - len(shown)
+    if unused:
+        yield f"and {unused} of which nothing was executed"
     blocks = sum(len(module.blocks) for module in coverage.flow.modules)
     what = f"{blocks:,} blocks" if blocks else "functions"
     how = "with counts" if coverage.is_counted else "executed or not"

@@ -197,6 +197,10 @@ class Coverage:
         """Whether counts say how often; if not, they are 0 or 1."""
         return self.flow.is_counted
 
+    def shown_modules(self) -> list[ModuleCoverage]:
+        """Return the modules that there is something to say of."""
+        return [module for module in self.modules if module.function_share.hit or module.files]
+
     def files(self) -> list[tuple[FileCoverage, list[FunctionCoverage]]]:
         """Return the source files of all modules, each once, with the functions in it."""
         by_path: dict[str, list[FileCoverage]] = defaultdict(list)
