@@ -66,7 +66,6 @@ def by_clone(program: Path) -> Flow:
     return read(out).flow
 
 
-WAYS = pytest.mark.parametrize("recorded", [by_callgrind, by_clone])
 ALL_SOURCES = pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)
 
 
@@ -74,7 +73,7 @@ def test_there_are_ten_programs() -> None:
     assert len(SOURCES) == 10
 
 
-@WAYS
+@pytest.mark.parametrize("recorded", [by_callgrind, by_clone])
 @ALL_SOURCES
 def test_lines_and_counts_are_those_of_gcov(
     source: Path, recorded: Callable[[Path], Flow], tmp_path: Path
@@ -89,12 +88,9 @@ def test_lines_and_counts_are_those_of_gcov(
     assert [line for line in found.keys() - both if not ENDS.match(text[line - 1])] == []
 
 
-@WAYS
 @ALL_SOURCES
-def test_optimised_lines_are_executed_or_not_as_gcov_says(
-    source: Path, recorded: Callable[[Path], Flow], tmp_path: Path
-) -> None:
-    found = lines_of(recorded(build(source, tmp_path, "-O2")), source)
+def test_optimised_lines_are_executed_or_not_as_gcov_says(source: Path, tmp_path: Path) -> None:
+    found = lines_of(by_clone(build(source, tmp_path, "-O2")), source)
     truth = truth_of(source, "-O2")
     both = found.keys() & truth.keys()
     assert len(both) > 10

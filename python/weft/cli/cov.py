@@ -16,6 +16,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
+from click.shell_completion import CompletionItem
 
 import weft
 from weft import clone
@@ -78,6 +79,11 @@ class _WithParts(click.Command):
             name, *rest = args
             return self.parts[name].make_context(f"{info_name} {name}", rest, parent, **extra)
         return super().make_context(info_name, args, parent, **extra)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete the name of a part, or an option."""
+        names = [CompletionItem(name) for name in self.parts if name.startswith(incomplete)]
+        return names + super().shell_complete(ctx, incomplete)
 
     def part(self, name: str) -> Callable[[click.Command], click.Command]:
         """Return the decorator that makes a command a part of this one."""
@@ -375,7 +381,12 @@ def _say_refused(number: int) -> None:
 def _cover(flow: Flow, wanted: Wish, program: str | None = None) -> Coverage:
     from weft.tools import coverage
 
-    return coverage.cover(flow, patterns=wanted.modules, program=program)
+    covered = coverage.cover(flow, patterns=wanted.modules, program=program)
+    if wanted.modules and not any(module.is_detailed for module in covered.modules):
+        names = ", ".join(module.name for module in covered.shown_modules())
+        wish = " or ".join(wanted.modules)
+        click.echo(f"note: no module matches {wish}; executed were {names}", err=True)
+    return covered
 
 
 class _Sweeping:
