@@ -274,7 +274,7 @@ def _cover_module(
     if is_detailed:
         places = dict(zip(offsets, _sources(symbols), strict=False))
         sources = [places.get(offset) for offset in offsets]
-        extents = [(row[2], row[3]) for row in rows if row[3]]
+        extents = _apart([(row[2], row[3]) for row in rows if row[3]])
         destructors = {row[2] for row in rows if "::~" in (row[1] or "")}
         files = _files(symbols, module, edges, extents, places, destructors, is_counted)
     else:
@@ -290,6 +290,18 @@ def _cover_module(
         for place in kept
     ]
     return ModuleCoverage(module.path, is_detailed, len(rows), tuple(functions), files)
+
+
+def _apart(extents: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same code, none of it twice: some functions begin within others."""
+    found: list[tuple[int, int]] = []
+    end = 0
+    for offset, size in extents:
+        start = max(offset, end)
+        end = max(end, offset + size)
+        if start < end:
+            found.append((start, end - start))
+    return found
 
 
 def open_symbols(module: CodeModule) -> _native.ModuleSymbols:
