@@ -315,6 +315,28 @@ def test_a_process_is_recorded_and_goes_on(later: Path, tmp_path: Path) -> None:
     assert counts == {"often": 1, "late": 0, "never": 0, "main": 1}
 
 
+def test_a_process_with_other_files_is_recorded(later: Path, tmp_path: Path) -> None:
+    """As in a container: where it has its program, others have nothing."""
+    need("unshare")
+    inner, out = tmp_path / "inner", tmp_path / "out.json"
+    inner.mkdir()
+    script = f"mount --bind {later.parent} {inner} && cd {inner} && exec ./later 100000"
+    with subprocess.Popen(["unshare", "-m", "sh", "-c", script], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            if process.stdout.readline() != b"ready\n":
+                pytest.skip("mounting is not allowed here")
+            options = ["--for", "0.5", "--format", "json", "-o", str(out)]
+            done = cov([str(process.pid), *options], tmp_path)
+            assert done.returncode == 0, done.stderr
+        finally:
+            process.kill()
+    [module] = [module for module in read(out).modules if module.name == "later"]
+    assert module.path == str(inner / "later") and not (inner / "later").exists()
+    assert {function.name for function in module.functions if function.count} == {"often", "main"}
+    assert module.line_share.total > 10
+
+
 def test_a_server_is_recorded_under_load(tmp_path: Path) -> None:
     need("redis-server", "redis-benchmark")
     port = free_port()

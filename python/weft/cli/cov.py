@@ -23,7 +23,7 @@ from weft import clone
 from weft.cli import measure
 from weft.cli.clone import Reports
 from weft.cli.output import all_of, console, format_option_of, forward_signals, print_json
-from weft.errors import InvalidArgument, WeftError
+from weft.errors import InvalidArgument, TargetGone, WeftError
 
 if TYPE_CHECKING:
     from weft.flow import Flow
@@ -343,16 +343,28 @@ def _attach(pid: int, wanted: Wish, result: _Result) -> None:
         measure.waiting_for(pid) as wait,
     ):
         signal.signal(signal.SIGTERM, signal.default_int_handler)
-        program = str(Path(f"/proc/{pid}/exe").readlink())
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").split(b"\0")
-        command = tuple(os.fsdecode(word) for word in words if word)
+        program, command, root = _facts(pid)
         _say_until(pid, wanted)
 
         def coverage() -> Coverage:
-            return _cover(replace(cloned.flow(), command=command), wanted, program)
+            return _cover(replace(cloned.flow(), command=command), wanted, program, root)
 
         result.record(coverage, wait, to_stderr=False)
         Reports(cloned).tell()
+
+
+def _facts(pid: int) -> tuple[str, tuple[str, ...], str | None]:
+    """The program of a process, its words, and the way to its files if that is not the usual."""
+    process = Path(f"/proc/{pid}")
+    try:
+        program = str((process / "exe").readlink())
+        words = (process / "cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+        # The files of a process in a container are reached through it, as long as it is there.
+        is_here = (process / "ns/mnt").samefile("/proc/self/ns/mnt")
+    except (FileNotFoundError, ProcessLookupError):
+        raise TargetGone(f"process {pid} has ended") from None
+    command = tuple(os.fsdecode(word) for word in words if word)
+    return program, command, None if is_here else str(process / "root")
 
 
 def _attach_patched(pid: int, wanted: Wish, result: _Result) -> None:
@@ -378,10 +390,12 @@ def _say_refused(number: int) -> None:
         click.echo(f"note: {functions} too tight for a probe, and left out", err=True)
 
 
-def _cover(flow: Flow, wanted: Wish, program: str | None = None) -> Coverage:
+def _cover(
+    flow: Flow, wanted: Wish, program: str | None = None, root: str | None = None
+) -> Coverage:
     from weft.tools import coverage
 
-    covered = coverage.cover(flow, patterns=wanted.modules, program=program)
+    covered = coverage.cover(flow, patterns=wanted.modules, program=program, root=root)
     if wanted.modules and not any(module.is_detailed for module in covered.modules):
         names = ", ".join(module.name for module in covered.shown_modules())
         wish = " or ".join(wanted.modules)

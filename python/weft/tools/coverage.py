@@ -212,12 +212,14 @@ def cover(
     patterns: Sequence[str] = (),
     program: str | None = None,
     directory: str | os.PathLike[str] | None = None,
+    root: str | None = None,
 ) -> Coverage:
     """Find the functions, lines and branches of what was executed.
 
     Modules whose path or name matches one of ``patterns`` are looked at in detail. Without patterns
     these are all below ``directory``, or else the working directory; if there are none, it is the
-    program itself: ``program``, or else the flow's command.
+    program itself: ``program``, or else the flow's command. ``root`` leads to the files of a
+    process in another mount namespace: ``/proc/PID/root``.
     """
     if program is None and flow.command:
         found = shutil.which(flow.command[0])
@@ -226,7 +228,7 @@ def cover(
     is_wanted = chooser(paths, patterns, program, directory)
     edges = edges_of(flow)
     modules = [
-        _cover_module(module, edges[index], is_wanted(module.path), flow.is_counted)
+        _cover_module(module, edges[index], is_wanted(module.path), flow.is_counted, root)
         for index, module in enumerate(flow.modules)
     ]
     return Coverage(flow, tuple(modules))
@@ -258,10 +260,14 @@ def matches(path: str, patterns: Iterable[str]) -> bool:
 
 
 def _cover_module(
-    module: CodeModule, edges: ModuleEdges, is_detailed: bool, is_counted: bool
+    module: CodeModule,
+    edges: ModuleEdges,
+    is_detailed: bool,
+    is_counted: bool,
+    root: str | None,
 ) -> ModuleCoverage:
     try:
-        symbols = open_symbols(module)
+        symbols = open_symbols(module, root)
     except BadFile:
         # Code that no file has, or whose file is gone.
         return ModuleCoverage(module.path, is_detailed, 0, (), ())
@@ -304,9 +310,10 @@ def _apart(extents: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return found
 
 
-def open_symbols(module: CodeModule) -> _native.ModuleSymbols:
+def open_symbols(module: CodeModule, root: str | None = None) -> _native.ModuleSymbols:
     """Read the functions of a module, if its file is still the one that was executed."""
-    symbols = _native.ModuleSymbols.open(module.path)
+    open_path = None if root is None else f"{root}{module.path}"
+    symbols = _native.ModuleSymbols.open(module.path, open_path=open_path, root=root)
     if module.build_id is not None and symbols.build_id != module.build_id:
         raise BadFile(f"{module.path} has changed since it was executed")
     return symbols
