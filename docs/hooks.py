@@ -29,6 +29,11 @@ def commands() -> str:
         assert command is not None
         context = click.Context(command, parent=root, info_name=name, max_content_width=90)
         parts.append(f"## weft {name}\n\n```text\n{command.get_help(context)}\n```\n")
+        for part, inner in getattr(command, "parts", {}).items():
+            context = click.Context(
+                inner, parent=root, info_name=f"{name} {part}", max_content_width=90
+            )
+            parts.append(f"### weft {name} {part}\n\n```text\n{inner.get_help(context)}\n```\n")
     return "\n".join(parts)
 
 

@@ -15,8 +15,10 @@ from pathlib import Path
 
 from rich.console import Console
 
+from tests.covered import covered
 from tests.measurements import TARGET, Measurement, growing, measurements
 from tests.watched import under_load
+from weft.export.coverage_text import show
 from weft.metrics.model import Measured, Sample
 from weft.probes import Histogram
 from weft.ui.live import view
@@ -88,7 +90,26 @@ async def _until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.01)
 
 
-PICTURES: dict[str, Callable[[], str]] = {"live.svg": live, "top.svg": top}
+def coverage() -> str:
+    """Return the summary of what a test has executed."""
+    screen = Console(
+        record=True,
+        width=WIDTH,
+        height=HEIGHT,
+        force_terminal=True,
+        color_system="truecolor",
+        highlight=False,
+        file=io.StringIO(),
+    )
+    show(screen, covered())
+    return screen.export_svg(title="weft cov", unique_id="weft-cov")
+
+
+PICTURES: dict[str, Callable[[], str]] = {
+    "coverage.svg": coverage,
+    "live.svg": live,
+    "top.svg": top,
+}
 
 
 def main() -> None:

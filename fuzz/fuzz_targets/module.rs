@@ -31,4 +31,10 @@ fuzz_target!(|data: &[u8]| {
         assert!(function.name().is_empty() || module.find(function.name()).len() >= 1);
     }
     let _ = module.problems().count();
+    if let Ok(lines) = module.line_table() {
+        assert!(lines.offsets.is_sorted());
+        assert!(lines.file_of.iter().zip(&lines.lines).all(|(&file, &line)| {
+            line == 0 || (file as usize) < lines.files.len()
+        }));
+    }
 });

@@ -293,6 +293,12 @@ _FunctionRow: TypeAlias = tuple[str, str | None, int, int, _FunctionKind, str, s
 _FrameRow: TypeAlias = tuple[str | None, str | None, int | None, int | None, bool]
 """function, file, line, column, inlined."""
 
+_LineColumns: TypeAlias = tuple[list[str], bytes, bytes, bytes, bytes, bytes, bytes]
+"""files; offsets (u64), sizes, files, lines, columns (u32), whether a statement begins (u8)."""
+
+_InstructionColumns: TypeAlias = tuple[bytes, bytes, bytes, bytes]
+"""offsets (u64), sizes (u8), transfers (u8), targets (u64)."""
+
 class ModuleSymbols:
     """The functions of one module, sorted by offset and numbered from 0.
 
@@ -372,6 +378,25 @@ class ModuleSymbols:
 
     def in_source(self, file: int) -> list[int]:
         """The functions of one source file, by its place in :meth:`source_files`."""
+
+    def line_table(self) -> _LineColumns:
+        """The lines of all code, from the debug information, in the order of their offsets.
+
+        Columns for ``memoryview.cast``: the code of row i is ``sizes[i]`` bytes at ``offsets[i]``;
+        a size of 0 is a line of which no instruction was left, before which control is there.
+        ``lines[i]`` is 0 for code that belongs to none.
+        """
+
+    def instructions(self, pieces: Sequence[tuple[int, int]]) -> _InstructionColumns:
+        """The instructions of pieces of code, each an offset and a size, from the file.
+
+        Columns for ``memoryview.cast``. A transfer is 0 for what goes on with the next instruction,
+        1 for a conditional branch, 2 a jump, 3 a call, 4 an indirect jump, 5 an indirect call, 6 a
+        return; targets are those of 1, 2 and 3. Pieces that are not in the file are left out.
+        """
+
+    def disassemble(self, pieces: Sequence[tuple[int, int]]) -> list[list[tuple[int, str]]]:
+        """The same for people: of each piece, the offsets and the texts of its instructions."""
 
     def json(self, indexes: Sequence[int], *, lines: bool = False) -> bytes:
         """Functions as JSON objects separated by commas; ``lines`` fills in their ``source``."""

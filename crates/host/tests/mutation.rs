@@ -84,9 +84,14 @@ fn changed_programs_do_no_harm() {
         let Ok(module) = ModuleSymbols::from_image(image, &Cache::disabled()) else { continue };
         read += 1;
         let _ = module.json(&module.select(&Glob::new("*")), module.sources().ok());
-        for function in module.functions().iter().take(8) {
-            let _ = module.frames_at(function.offset());
+        let _ = module.line_table();
+        let functions = module.functions().iter().take(8);
+        let pieces: Vec<_> = functions.map(|one| (one.offset(), one.size())).collect();
+        for &(offset, _) in &pieces {
+            let _ = module.frames_at(offset);
         }
+        let _ = module.instructions(&pieces);
+        let _ = module.disassemble(&pieces);
     }
     // Otherwise the changes are too rough to get anywhere.
     assert!(tried > 100 && read > tried / 4, "{read} of {tried} could be read");

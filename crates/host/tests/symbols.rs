@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use weft_host::ErrorKind;
 use weft_host::symbols::{
-    Cache, Function, Glob, Layout, ModuleFile, ModuleImage, ModuleSymbols, Origin,
+    Cache, Function, Glob, Layout, ModuleFile, ModuleImage, ModuleSymbols, Origin, Transfer,
 };
 
 fn own_executable(cache: &Cache) -> ModuleSymbols {
@@ -61,6 +61,28 @@ fn a_program_knows_its_own_lines() {
         include_str!("symbols.rs").lines().nth(line as usize - 1),
         Some("fn landmark(value: u64) -> u64 {")
     );
+}
+
+#[test]
+fn a_program_knows_all_its_lines_and_instructions() {
+    let module = own_executable(&Cache::disabled());
+    let function = find_landmark(&module);
+    let (file, line) = module.sources().unwrap().of(function.index()).unwrap();
+    let table = module.line_table().unwrap();
+    assert!(table.offsets.is_sorted());
+    let row = table.offsets.partition_point(|&offset| offset < function.offset());
+    assert_eq!(table.offsets[row], function.offset());
+    assert_eq!((&*table.files[table.file_of[row] as usize], table.lines[row]), (file, line));
+
+    let pieces = [(function.offset(), function.size()), (u64::MAX - 8, 8)];
+    let found = module.instructions(&pieces).unwrap();
+    assert_eq!(found.offsets[0], function.offset());
+    let bytes: u64 = found.sizes.iter().map(|&size| u64::from(size)).sum();
+    assert_eq!(bytes, function.size());
+    assert!(found.transfers.contains(&(Transfer::Return as u8)));
+    let texts = module.disassemble(&pieces).unwrap();
+    assert_eq!(texts[0].len(), found.offsets.len());
+    assert!(texts[1].is_empty());
 }
 
 #[test]

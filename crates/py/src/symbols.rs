@@ -27,6 +27,21 @@ type FunctionRow<'table> = (
 /// function, file, line, column, inlined.
 type FrameRow = (Option<String>, Option<String>, Option<u32>, Option<u32>, bool);
 
+/// files; offset, size, file, line, column, statement.
+type LineColumns<'py> = (
+    Vec<String>,
+    Bound<'py, PyBytes>,
+    Bound<'py, PyBytes>,
+    Bound<'py, PyBytes>,
+    Bound<'py, PyBytes>,
+    Bound<'py, PyBytes>,
+    Bound<'py, PyBytes>,
+);
+
+/// offset, size, transfer, target.
+type InstructionColumns<'py> =
+    (Bound<'py, PyBytes>, Bound<'py, PyBytes>, Bound<'py, PyBytes>, Bound<'py, PyBytes>);
+
 /// The functions of one module.
 #[pyclass(frozen, module = "weft._native")]
 pub struct ModuleSymbols(symbols::ModuleSymbols);
@@ -154,6 +169,42 @@ impl ModuleSymbols {
         py.detach(select).map_err(to_python)
     }
 
+    fn line_table<'py>(&self, py: Python<'py>) -> PyResult<LineColumns<'py>> {
+        let table = py.detach(|| self.0.line_table()).map_err(to_python)?;
+        let words = |column: &[u32]| column_of(py, column.iter().map(|word| word.to_ne_bytes()));
+        Ok((
+            table.files,
+            column_of(py, table.offsets.iter().map(|offset| offset.to_ne_bytes())),
+            words(&table.sizes),
+            words(&table.file_of),
+            words(&table.lines),
+            words(&table.columns),
+            PyBytes::new(py, &table.statements),
+        ))
+    }
+
+    fn instructions<'py>(
+        &self,
+        py: Python<'py>,
+        pieces: Vec<(u64, u64)>,
+    ) -> PyResult<InstructionColumns<'py>> {
+        let found = py.detach(|| self.0.instructions(&pieces)).map_err(to_python)?;
+        Ok((
+            column_of(py, found.offsets.iter().map(|offset| offset.to_ne_bytes())),
+            PyBytes::new(py, &found.sizes),
+            PyBytes::new(py, &found.transfers),
+            column_of(py, found.targets.iter().map(|target| target.to_ne_bytes())),
+        ))
+    }
+
+    fn disassemble(
+        &self,
+        py: Python<'_>,
+        pieces: Vec<(u64, u64)>,
+    ) -> PyResult<Vec<Vec<(u64, String)>>> {
+        py.detach(|| self.0.disassemble(&pieces)).map_err(to_python)
+    }
+
     #[pyo3(signature = (indexes, *, lines=false))]
     fn json<'py>(
         &self,
@@ -168,6 +219,14 @@ impl ModuleSymbols {
         let text = py.detach(render).map_err(to_python)?;
         Ok(PyBytes::new(py, text.as_bytes()))
     }
+}
+
+/// Numbers as Python's `memoryview.cast` reads them.
+fn column_of<'py, const SIZE: usize>(
+    py: Python<'py>,
+    numbers: impl Iterator<Item = [u8; SIZE]>,
+) -> Bound<'py, PyBytes> {
+    PyBytes::new(py, &numbers.flatten().collect::<Vec<u8>>())
 }
 
 fn row(function: Function<'_>) -> FunctionRow<'_> {

@@ -1,8 +1,8 @@
 //! What is known about the code of a module: its functions, and where in the source they are.
 //!
 //! [`ModuleSymbols`] is the way in. The readers (`elf`, `symtab`, `frames`, `plt`, `gopclntab`,
-//! `dwarf`, `plausible`, `sources`) turn bytes into facts; `collect` merges the facts into one `table`; where
-//! files are found and kept is the matter of `debug_file` and `cache`.
+//! `dwarf`, `plausible`, `sources`, `line_table`, `instructions`) turn bytes into facts; `collect` merges
+//! the facts into one `table`; where files are found and kept is the matter of `debug_file` and `cache`.
 
 mod backing;
 mod block;
@@ -16,7 +16,9 @@ mod elf;
 mod frames;
 mod glob;
 mod gopclntab;
+mod instructions;
 mod json;
+mod line_table;
 mod module;
 mod parallel;
 mod plausible;
@@ -32,6 +34,8 @@ pub use dwarf::Frame;
 pub use elf::Layout;
 pub(crate) use elf::build_id_note;
 pub use glob::Glob;
+pub use instructions::{Instructions, Transfer};
+pub use line_table::LineTable;
 pub use module::{ModuleFile, ModuleImage, ModuleSymbols};
 pub use raw::{Binding, FunctionKind, Origin, Visibility};
 pub use sources::Sources;

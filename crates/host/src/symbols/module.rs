@@ -13,6 +13,8 @@ use super::debug_file::{DebugFiles, FileIdentity};
 use super::dwarf::{DebugInfo, Frame, Lines};
 use super::elf::{Elf, Layout};
 use super::glob::Glob;
+use super::instructions::{self, Instructions};
+use super::line_table::{self, LineTable};
 use super::sources::{self, Sources};
 use super::table::{Function, FunctionTable};
 use super::{frames, hex, json, parallel};
@@ -287,6 +289,22 @@ impl ModuleSymbols {
             }
         };
         Ok(self.sources.get_or_init(|| sources))
+    }
+
+    /// The lines of all code; empty when there is no debug information.
+    pub fn line_table(&self) -> Result<LineTable> {
+        Ok(self.debug_info()?.as_ref().map(line_table::read).unwrap_or_default())
+    }
+
+    /// The instructions of pieces of code, each an offset and a size. Those that are not in the file
+    /// are left out.
+    pub fn instructions(&self, pieces: &[(u64, u64)]) -> Result<Instructions> {
+        Ok(instructions::read(&self.reopen()?.elf, pieces))
+    }
+
+    /// The same for people: of each piece, the offsets and the texts of its instructions.
+    pub fn disassemble(&self, pieces: &[(u64, u64)]) -> Result<Vec<Vec<(u64, String)>>> {
+        Ok(instructions::disassemble(&self.reopen()?.elf, pieces))
     }
 
     /// Functions as JSON objects, separated by a comma and a new line.

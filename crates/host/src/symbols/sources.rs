@@ -386,7 +386,8 @@ impl<'data> Declaration<'data> {
     }
 }
 
-fn file_path(
+/// The path of a file of a unit, if it can be told.
+pub(super) fn file_path(
     dwarf: &gimli::Dwarf<Slice<'_>>,
     unit: &Unit<Slice<'_>>,
     index: u64,

@@ -1,0 +1,484 @@
+"""Say what of a program is executed, and what is not."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import click
+from click.shell_completion import CompletionItem
+
+import weft
+from weft import clone
+from weft.cli import measure
+from weft.cli.clone import Reports
+from weft.cli.output import all_of, console, format_option_of, forward_signals, print_json
+from weft.errors import InvalidArgument, TargetGone, WeftError
+
+if TYPE_CHECKING:
+    from weft.flow import Flow
+    from weft.tools.coverage import Coverage
+
+FORMATS = {
+    "text": "coverage_text",
+    "json": "coverage_json",
+    "html": "coverage_html",
+    "lcov": "lcov",
+    "cobertura": "cobertura",
+    "drcov": "drcov",
+}
+"""The formats, each with its module of :mod:`weft.export`."""
+
+_ROUND = 0.2
+"""How often to look whether something was asked for, in seconds."""
+_LATER = 1.0
+"""How often to look for reports of the engine when nothing is recorded any more, in seconds."""
+_SWEEP = 1.0
+"""How often the probes of the patch weaver are taken out that were hit, in seconds."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a user wants to know, and how it is to be written."""
+
+    counts: bool
+    modules: tuple[str, ...]
+    weaver: str
+    seconds: float | None
+    dump_every: float | None
+    output: str | None
+    output_format: str
+
+
+class _WithParts(click.Command):
+    """A command whose first word may be that of a part, which then is the command."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.parts: dict[str, click.Command] = {}
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        """Hand over to a part if one is named."""
+        if args and args[0] in self.parts:
+            name, *rest = args
+            return self.parts[name].make_context(f"{info_name} {name}", rest, parent, **extra)
+        return super().make_context(info_name, args, parent, **extra)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete the name of a part, or an option."""
+        names = [CompletionItem(name) for name in self.parts if name.startswith(incomplete)]
+        return names + super().shell_complete(ctx, incomplete)
+
+    def part(self, name: str) -> Callable[[click.Command], click.Command]:
+        """Return the decorator that makes a command a part of this one."""
+
+        def add(command: click.Command) -> click.Command:
+            self.parts[name] = command
+            return command
+
+        return add
+
+
+_output_options = all_of(
+    click.option("-o", "--output", metavar="FILE", help="Write the result to a file."),
+    format_option_of(list(FORMATS)),
+)
+
+
+@click.command(cls=_WithParts, context_settings={"ignore_unknown_options": True})
+@click.argument("target", nargs=-1, required=True, type=click.UNPROCESSED, metavar="PID|-- CMD...")
+@click.option("--counts", is_flag=True, help="Say how often, not only whether; costs more.")
+@click.option(
+    "--module",
+    "modules",
+    multiple=True,
+    metavar="GLOB",
+    help="Look at the lines of these modules, by name or path; without it at those of all below "
+    "the working directory, or else of the program.",
+)
+@click.option(
+    "--weaver",
+    type=click.Choice(["clone", "patch"]),
+    default="clone",
+    show_default=True,
+    help="Record everything in a clone of the code, or only functions, by probes in the process' "
+    "own code that go once they were hit.",
+)
+@click.option(
+    "--for",
+    "seconds",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="How long to record; without it until Ctrl-C, or until the target ends.",
+)
+@click.option(
+    "--dump-every",
+    type=click.FloatRange(min=0.1),
+    metavar="SECONDS",
+    help="Write what there is so far, again and again; so does SIGUSR1 to weft, once.",
+)
+@_output_options
+@click.pass_context
+def command(ctx: click.Context, /, target: tuple[str, ...], **options: Any) -> None:
+    """Say what of a program is executed, and what is not.
+
+    Of a program CMD that is started, or of a process PID: its functions, lines and branches, from
+    the machine code and its debug information; it need not be built for that. The exit code is
+    that of CMD. A process PID goes on as before when the recording ends.
+
+    `weft cov report`, `merge` and `diff` read what was written with --format json.
+
+    \b
+    Examples:
+      weft cov -- ./tests
+      weft cov --counts -o cov.info --format lcov -- ./tests --all
+      weft cov -o cov.html --format html --module 'libz*' -- ./tests
+      weft cov 4711 --for 60 -o cov.json --format json
+      weft cov "$(pidof redis-server)" --weaver patch --for 600
+      weft cov report cov.json --format html -o cov.html
+      weft cov merge first.json second.json -o both.json
+      weft cov diff old.json new.json
+    """
+    wanted = Wish(**options)
+    _check_output(wanted.output, wanted.output_format)
+    # From here on a signal asks for what there is so far, also before there is something.
+    with _asked_by_signal() as was_asked:
+        result = _Result(wanted, was_asked)
+        if len(target) == 1 and target[0].isdigit():
+            _attach(int(target[0]), wanted, result)
+            return
+        code = _run(target, wanted, result)
+    ctx.exit(code)
+
+
+@command.part("report")
+@click.command()
+@click.argument("file", type=click.Path())
+@_output_options
+def report(file: str, output: str | None, output_format: str) -> None:
+    """Write a recorded coverage in another format.
+
+    \b
+    Examples:
+      weft cov report cov.json
+      weft cov report cov.json --format html -o cov.html
+    """
+    from weft.export.coverage_json import read
+
+    _check_output(output, output_format)
+    _write(read(file), output, output_format, to_stderr=False)
+
+
+@command.part("merge")
+@click.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path())
+@click.option("-o", "--output", metavar="FILE", help="Write the result to a file.")
+@format_option_of(["json", *(name for name in FORMATS if name != "json")])
+def merge(files: tuple[str, ...], output: str | None, output_format: str) -> None:
+    """Add up what several runs have executed.
+
+    \b
+    Examples:
+      weft cov merge unit.json system.json -o all.json
+      weft cov merge run-*.json --format lcov -o cov.info
+    """
+    from weft.export.coverage_json import read
+    from weft.tools import coverage
+
+    _check_output(output, output_format)
+    merged = coverage.merge([read(file) for file in files])
+    _write(merged, output, output_format, to_stderr=False)
+
+
+@command.part("diff")
+@click.command()
+@click.argument("old", type=click.Path())
+@click.argument("new", type=click.Path())
+@format_option_of(["text", "json"])
+def diff(old: str, new: str, output_format: str) -> None:
+    """Say what only one of two runs has executed.
+
+    \b
+    Examples:
+      weft cov diff before.json after.json
+      weft cov diff before.json after.json --format json
+    """
+    from weft.export.coverage_json import read
+    from weft.export.coverage_text import show_changes
+    from weft.tools import coverage
+
+    changes = coverage.diff(read(old), read(new))
+    if output_format == "text":
+        show_changes(console(), changes)
+        return
+    found = [
+        {
+            "gained": change.is_gained,
+            "file": change.file,
+            "line": change.line,
+            "function": change.function,
+        }
+        for change in changes
+    ]
+    print_json({"schema": 1, "changes": found})
+
+
+def _check_output(output: str | None, output_format: str) -> None:
+    """Find out now whether there can be a result: one who has recorded for hours wants it."""
+    if output is None:
+        if output_format == "drcov":
+            raise InvalidArgument("drcov is not for reading", advice="name a file: -o cov.drcov")
+        return
+    try:
+        with Path(output).open("ab"):
+            pass
+    except OSError as error:
+        raise InvalidArgument(f"{output} cannot be written", error.strerror or "") from None
+
+
+def _write(coverage: Coverage, output: str | None, output_format: str, *, to_stderr: bool) -> None:
+    format_ = importlib.import_module(f"weft.export.{FORMATS[output_format]}")
+    if output is not None:
+        # Whoever reads it while it is written again has all of the last one.
+        folder = Path(output).resolve().parent
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".weft-", delete=False) as file:
+            try:
+                format_.write(file, coverage)
+            except BaseException:
+                Path(file.name).unlink()
+                raise
+        Path(file.name).chmod(0o666 & ~_umask())
+        Path(file.name).replace(Path(output).resolve())
+    elif output_format == "text":
+        format_.show(console(stderr=to_stderr), coverage)
+    else:
+        stream: BinaryIO = sys.stderr.buffer if to_stderr else sys.stdout.buffer
+        format_.write(stream, coverage)
+        stream.flush()
+
+
+def _umask() -> int:
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask
+
+
+def _run(words: tuple[str, ...], wanted: Wish, result: _Result) -> int:
+    """Record a program from its first instruction to its end, and return its exit code."""
+    if wanted.weaver == "patch":
+        return _run_patched(words, wanted, result)
+    with clone.launch(words, records="counts" if wanted.counts else "hits") as cloned:
+        forward_signals(cloned.pid)
+        reports = Reports(cloned)
+
+        def coverage() -> Coverage:
+            return _cover(cloned.flow(), wanted)
+
+        def wait(seconds: float | None) -> int | None:
+            code = cloned.wait(seconds)
+            reports.tell()
+            return code
+
+        code = result.record(coverage, wait, to_stderr=True)
+        while code is None:
+            # Enough was recorded, and the program goes on.
+            code = wait(_LATER)
+    return code
+
+
+def _run_patched(words: tuple[str, ...], wanted: Wish, result: _Result) -> int:
+    from weft.tools.function_coverage import FunctionRecorder
+
+    with weft.run(words) as session:
+        forward_signals(session.pid)
+        session.run_to_entry()
+        recorder = _or_killed(
+            session.pid,
+            session.wait,
+            lambda: FunctionRecorder(session, wanted.modules, counts=wanted.counts),
+        )
+        _say_refused(recorder.refused)
+        session.resume()
+        sweeping = _Sweeping(recorder.sweep, session.wait)
+        code = result.record(recorder.coverage, sweeping.wait, to_stderr=True)
+        if code is None:
+            session.detach()
+            code = session.wait()
+    return code or 0
+
+
+def _or_killed(pid: int, wait: Callable[[], int | None], start: Callable[[], Any]) -> Any:
+    """Start to record; a program that stands at its entry is not to go on if that is refused."""
+    try:
+        return start()
+    except WeftError:
+        os.kill(pid, signal.SIGKILL)
+        wait()
+        raise
+
+
+def _attach(pid: int, wanted: Wish, result: _Result) -> None:
+    """Record a process for a while."""
+    if wanted.weaver == "patch":
+        _attach_patched(pid, wanted, result)
+        return
+    with (
+        clone.attach(pid, records="counts" if wanted.counts else "hits") as cloned,
+        measure.waiting_for(pid) as wait,
+    ):
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        program, command, root = _facts(pid)
+        _say_until(pid, wanted)
+
+        def coverage() -> Coverage:
+            return _cover(replace(cloned.flow(), command=command), wanted, program, root)
+
+        result.record(coverage, wait, to_stderr=False)
+        Reports(cloned).tell()
+
+
+def _facts(pid: int) -> tuple[str, tuple[str, ...], str | None]:
+    """The program of a process, its words, and the way to its files if that is not the usual."""
+    process = Path(f"/proc/{pid}")
+    try:
+        program = str((process / "exe").readlink())
+        words = (process / "cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+        # The files of a process in a container are reached through it, as long as it is there.
+        is_here = (process / "ns/mnt").samefile("/proc/self/ns/mnt")
+    except (FileNotFoundError, ProcessLookupError):
+        raise TargetGone(f"process {pid} has ended") from None
+    command = tuple(os.fsdecode(word) for word in words if word)
+    return program, command, None if is_here else str(process / "root")
+
+
+def _attach_patched(pid: int, wanted: Wish, result: _Result) -> None:
+    from weft.tools.function_coverage import FunctionRecorder
+
+    with weft.attach(pid) as session, measure.waiting_for(pid) as wait:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        recorder = FunctionRecorder(session, wanted.modules, counts=wanted.counts)
+        _say_refused(recorder.refused)
+        _say_until(pid, wanted)
+        sweeping = _Sweeping(recorder.sweep, wait)
+        result.record(recorder.coverage, sweeping.wait, to_stderr=False)
+
+
+def _say_until(pid: int, wanted: Wish) -> None:
+    until = "Ctrl-C" if wanted.seconds is None else f"{wanted.seconds:g} s"
+    click.echo(f"recording process {pid}; until {until}", err=True)
+
+
+def _say_refused(number: int) -> None:
+    if number:
+        functions = "1 function is" if number == 1 else f"{number} functions are"
+        click.echo(f"note: {functions} too tight for a probe, and left out", err=True)
+
+
+def _cover(
+    flow: Flow, wanted: Wish, program: str | None = None, root: str | None = None
+) -> Coverage:
+    from weft.tools import coverage
+
+    covered = coverage.cover(flow, patterns=wanted.modules, program=program, root=root)
+    if wanted.modules and not any(module.is_detailed for module in covered.modules):
+        names = ", ".join(module.name for module in covered.shown_modules())
+        wish = " or ".join(wanted.modules)
+        click.echo(f"note: no module matches {wish}; executed were {names}", err=True)
+    return covered
+
+
+class _Sweeping:
+    """Lets time pass, and takes probes out meanwhile that were hit."""
+
+    def __init__(
+        self, sweep: Callable[[], int], wait: Callable[[float | None], int | None]
+    ) -> None:
+        self._sweep = sweep
+        self._wait = wait
+        self._due = time.monotonic() + _SWEEP
+
+    def wait(self, seconds: float | None) -> int | None:
+        code = self._wait(seconds)
+        if code is None and time.monotonic() >= self._due:
+            self._sweep()
+            self._due = time.monotonic() + _SWEEP
+        return code
+
+
+class _Result:
+    """What comes of a recording, written when it is asked for and at the end."""
+
+    def __init__(self, wanted: Wish, was_asked: Callable[[], bool]) -> None:
+        self._wanted = wanted
+        self._was_asked = was_asked
+
+    def record(
+        self,
+        coverage: Callable[[], Coverage],
+        wait: Callable[[float | None], int | None],
+        *,
+        to_stderr: bool,
+    ) -> int | None:
+        """Let the target run, and write what it has executed.
+
+        ``wait`` lets time pass, and returns the exit code when the target has ended; so does this.
+        """
+        wanted = self._wanted
+
+        def write() -> None:
+            _write(coverage(), wanted.output, wanted.output_format, to_stderr=to_stderr)
+
+        code = None
+        # Ctrl-C is how one says that it is enough.
+        with contextlib.suppress(KeyboardInterrupt):
+            began = time.monotonic()
+            end = None if wanted.seconds is None else began + wanted.seconds
+            due = None if wanted.dump_every is None else began + wanted.dump_every
+            while code is None and (end is None or time.monotonic() < end):
+                now = time.monotonic()
+                until = min(moment for moment in (now + _ROUND, end, due) if moment is not None)
+                code = wait(max(0.0, until - now))
+                is_due = due is not None and time.monotonic() >= due
+                if code is None and (self._was_asked() or is_due):
+                    write()
+                    if is_due and wanted.dump_every is not None:
+                        due = time.monotonic() + wanted.dump_every
+        write()
+        return code
+
+
+@contextlib.contextmanager
+def _asked_by_signal() -> Iterator[Callable[[], bool]]:
+    """Give a function that says whether SIGUSR1 has come since the last time."""
+    asked = False
+
+    def ask(_number: int, _frame: FrameType | None) -> None:
+        nonlocal asked
+        asked = True
+
+    def was_asked() -> bool:
+        nonlocal asked
+        answer, asked = asked, False
+        return answer
+
+    before = signal.signal(signal.SIGUSR1, ask)
+    try:
+        yield was_asked
+    finally:
+        signal.signal(signal.SIGUSR1, before)

@@ -1,0 +1,368 @@
+"""Coverage of real programs: lines and their counts are those of gcov."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests import drcov, executed, gcov
+from tests.e2e.harness import answers, free_port, need, server
+from tests.toolchain import PROGRAMS, run
+from weft.export.coverage_json import read
+from weft.flow import Flow
+from weft.tools import coverage
+
+SOURCES = sorted((PROGRAMS / "coverage").iterdir())
+WEFT = [sys.executable, "-m", "weft"]
+
+LABEL = re.compile(r"\s*(case .*|default|\w+):( \{)?$|\s*va_end\(")
+"""Lines that gcov counts, and that have no code: there is nothing to execute on them."""
+ENDS = re.compile(r"\s*\}|class |template ")
+"""Lines of which gcov says nothing: ends of functions, and members that nobody has written."""
+
+
+def build(source: Path, folder: Path, *options: str) -> Path:
+    """Build a program with debug information, and without gcov's."""
+    program = folder / source.stem
+    compiler = gcov.compiler(source)
+    need(compiler)
+    subprocess.run([compiler, "-g", *options, source, "-o", program, "-lm"], check=True)
+    return program
+
+
+@functools.cache
+def truth_of(source: Path, option: str = "-O0") -> dict[int, int]:
+    """How often each line was executed, as gcov says."""
+    return gcov.lines(source, [option])
+
+
+def lines_of(flow: Flow, source: Path) -> dict[int, int]:
+    """How often each line of a source file was executed."""
+    covered = coverage.cover(flow, patterns=[source.stem])
+    [lines] = [file.lines for file, _ in covered.files() if Path(file.path) == source]
+    return dict(lines)
+
+
+def by_callgrind(program: Path) -> Flow:
+    """What a program executes, as Valgrind sees it."""
+    return executed.flow([program], only=[str(program)])
+
+
+def by_clone(program: Path) -> Flow:
+    """What a program executes, as weft sees it."""
+    out = program.with_suffix(".json")
+    options = ["--counts", "--format", "json", "-o", str(out)]
+    command = [*WEFT, "cov", *options, "--", str(program)]
+    subprocess.run(command, check=False, stdout=subprocess.DEVNULL)
+    return read(out).flow
+
+
+ALL_SOURCES = pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)
+
+
+def test_there_are_ten_programs() -> None:
+    assert len(SOURCES) == 10
+
+
+@pytest.mark.parametrize("recorded", [by_callgrind, by_clone])
+@ALL_SOURCES
+def test_lines_and_counts_are_those_of_gcov(
+    source: Path, recorded: Callable[[Path], Flow], tmp_path: Path
+) -> None:
+    found = lines_of(recorded(build(source, tmp_path, "-O0")), source)
+    truth = truth_of(source)
+    both = found.keys() & truth.keys()
+    assert len(both) > 10
+    assert {line: found[line] for line in both} == {line: truth[line] for line in both}
+    text = source.read_text().splitlines()
+    assert [line for line in truth.keys() - both if not LABEL.match(text[line - 1])] == []
+    assert [line for line in found.keys() - both if not ENDS.match(text[line - 1])] == []
+
+
+@ALL_SOURCES
+def test_optimised_lines_are_executed_or_not_as_gcov_says(source: Path, tmp_path: Path) -> None:
+    found = lines_of(by_clone(build(source, tmp_path, "-O2")), source)
+    truth = truth_of(source, "-O2")
+    both = found.keys() & truth.keys()
+    assert len(both) > 10
+    text = source.read_text().splitlines()
+    differing = [text[line - 1] for line in both if bool(found[line]) != bool(truth[line])]
+    # gcov puts the parts of a function that is inlined in parts to the function that it was, and
+    # has no count for members that the compiler has made.
+    wrong_in_gcov = {"    if (x > 3) return;", '    printf("%d", x);', "class Stack {"}
+    assert set(differing) <= wrong_in_gcov
+
+
+@ALL_SOURCES
+def test_blocks_of_stripped_programs_are_those_that_valgrind_sees(
+    source: Path, tmp_path: Path
+) -> None:
+    program = build(source, tmp_path, "-O2", "-s")
+    sections = run("readelf", "-SW", program)
+    match = re.search(r" \.text +PROGBITS +(\w+) \w+ (\w+)", sections)
+    assert match
+    start, size = int(match[1], 16), int(match[2], 16)
+    text = range(start, start + size)
+
+    def counts(flow: Flow) -> dict[int, int]:
+        """How often each byte was executed, however blocks are divided.
+
+        Valgrind says nothing of what is in no function, as the stubs of the linker.
+        """
+        [module] = [module for module in flow.modules if module.path == str(program)]
+        return {
+            block.offset + index: block.count
+            for block in module.blocks
+            for index in range(block.size)
+            if block.offset in text
+        }
+
+    found = counts(by_clone(program))
+    assert len(found) > 200
+    assert found == counts(by_callgrind(program))
+
+
+@pytest.mark.parametrize("name", ["tree", "parser", "sorting"])
+def test_a_program_that_gcov_counts_has_the_same_lines(name: str, tmp_path: Path) -> None:
+    source = PROGRAMS / "coverage" / f"{name}.c"
+    program = tmp_path / name
+    options = ["-g", "-O0", "--coverage"]
+    subprocess.run(["gcc", *options, source, "-o", program], cwd=tmp_path, check=True)
+    found = lines_of(by_callgrind(program), source)
+    truth = truth_of(source)
+    both = found.keys() & truth.keys()
+    assert {line: found[line] for line in both} == {line: truth[line] for line in both}
+
+
+def test_functions_and_branches(tmp_path: Path) -> None:
+    program = build(PROGRAMS / "coverage" / "parser.c", tmp_path, "-O0")
+    covered = coverage.cover(by_callgrind(program), patterns=["parser"])
+    [module] = covered.modules
+    counts = {function.name: function.count for function in module.functions}
+    truth = truth_of(PROGRAMS / "coverage" / "parser.c")
+    source = (PROGRAMS / "coverage" / "parser.c").read_text().splitlines()
+    heads = {
+        match[1]: number
+        for number, line in enumerate(source, 1)
+        if (match := re.match(r"(?:static )?\w+ (\w+)\(void\) \{", line))
+    }
+    assert counts == {name: truth[line] for name, line in heads.items()}
+    [file] = module.files
+    line = next(n for n, text in enumerate(source, 1) if "if (by == 0)" in text)
+    # `jne` past the error: taken both times that something was divided.
+    assert [b.outcomes for b in file.branches if b.line == line] == [(2, 0)]
+    line = next(n for n, text in enumerate(source, 1) if "*at == ')'" in text)
+    [branch] = [b for b in file.branches if b.line == line]
+    assert sorted(branch.outcomes) == [1, truth[line] - 1]
+
+
+def test_without_counts_a_line_is_executed_or_not(tmp_path: Path) -> None:
+    source = PROGRAMS / "coverage" / "tree.c"
+    flow = by_callgrind(build(source, tmp_path, "-O0"))
+    modules = []
+    for module in flow.modules:
+        blocks = tuple(type(b)(b.offset, b.size, b.instructions, 1) for b in module.blocks)
+        modules.append(type(module)(module.path, module.build_id, 0, 0, 0x10000, blocks))
+    edges = tuple(type(e)(e.module, e.source, e.to_module, e.target, e.kind, 1) for e in flow.edges)
+    seen = lines_of(Flow(tuple(modules), edges, False, flow.command), source)
+    assert seen == {line: min(count, 1) for line, count in lines_of(flow, source).items()}
+
+
+def test_a_stripped_program_has_functions_and_no_lines(tmp_path: Path) -> None:
+    program = build(PROGRAMS / "coverage" / "short.c", tmp_path, "-O0")
+    subprocess.run(["strip", program], check=True)
+    covered = coverage.cover(by_callgrind(program), patterns=["short"])
+    [module] = covered.modules
+    assert module.files == () and module.function_share.hit >= 2
+
+
+def test_a_program_that_has_changed_since_is_not_taken_for_the_same(tmp_path: Path) -> None:
+    program = build(PROGRAMS / "coverage" / "short.c", tmp_path, "-O0")
+    flow = by_callgrind(program)
+    build(PROGRAMS / "coverage" / "short.c", tmp_path, "-O2")
+    [module] = coverage.cover(flow, patterns=["short"]).modules
+    assert module.functions == () and module.files == ()
+
+
+# --- The patch weaver: functions, by probes that go ----------------------------------------------
+
+LATER = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+__attribute__((noinline)) int often(int x) { for (int i = 0; i < x % 3; i++) x ^= i; return x + 1; }
+__attribute__((noinline)) int late(int x) { for (int i = 0; i < x % 5; i++) x ^= i; return x + 2; }
+__attribute__((noinline)) int never(int x) { for (int i = 0; i < x % 7; i++) x ^= i; return x; }
+int main(int argc, char **argv) {
+    int x = 0, rounds = atoi(argv[1]);
+    puts("ready");
+    fflush(stdout);
+    for (int i = 0; i < rounds; i++) {
+        x = often(x);
+        if (i == rounds - 5) x = late(x);
+        if (argc > 9) x = never(x);
+        usleep(1000);
+    }
+    return x == -1 ? 8 : 7;
+}
+"""
+
+
+@pytest.fixture
+def later(tmp_path: Path) -> Path:
+    source = tmp_path / "later.c"
+    source.write_text(LATER)
+    program = tmp_path / "later"
+    subprocess.run(["gcc", "-g", "-O1", source, "-o", program], check=True)
+    return program
+
+
+def counts_in(file: Path) -> dict[str, int]:
+    [module] = read(file).modules
+    return {function.name: function.count for function in module.functions}
+
+
+def cov(arguments: Sequence[str | Path], folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [*WEFT, "cov", *map(str, arguments)]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_functions_by_probes(later: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    options = ["--weaver", "patch", "--format", "json", "-o", str(out)]
+    # Long enough for probes to be taken out on the way.
+    done = cov([*options, "--", later, "1300"], tmp_path)
+    assert (done.returncode, done.stdout) == (7, "ready\n"), done.stderr
+    assert counts_in(out) == {"often": 1, "late": 1, "never": 0, "main": 1}
+    done = cov([*options, "--counts", "--", later, "30"], tmp_path)
+    assert done.returncode == 7
+    assert counts_in(out) == {"often": 30, "late": 1, "never": 0, "main": 1}
+
+
+def test_functions_of_a_process_so_far(later: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    with subprocess.Popen([later, "100000"], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+            options = ["--weaver", "patch", "--format", "json", "-o", str(out)]
+            command = [*WEFT, "cov", str(process.pid), *options, "--module", "later"]
+            with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as weft:
+                try:
+                    assert weft.stderr is not None and "until Ctrl-C" in weft.stderr.readline()
+                    weft.send_signal(signal.SIGUSR1)
+                    deadline = time.monotonic() + 30
+                    while not out.stat().st_size and time.monotonic() < deadline:
+                        time.sleep(0.01)
+                    # Written while both go on.
+                    assert weft.poll() is None and process.poll() is None
+                    assert counts_in(out) == {"often": 1, "late": 0, "never": 0, "main": 0}
+                    weft.send_signal(signal.SIGINT)
+                    assert weft.wait(30) == 0
+                finally:
+                    weft.send_signal(signal.SIGINT)
+            assert process.poll() is None
+        finally:
+            process.kill()
+
+
+def test_a_module_that_is_not_there_ends_the_program_before_it_begins(
+    later: Path, tmp_path: Path
+) -> None:
+    done = cov(["--weaver", "patch", "--module", "nothing*", "--", later, "5"], tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "there is no module to record" in done.stderr and "later" in done.stderr
+
+
+# --- The clone: everything ------------------------------------------------------------------------
+
+
+def test_every_format_of_a_program(tmp_path: Path) -> None:
+    program = build(PROGRAMS / "coverage" / "parser.c", tmp_path, "-O0")
+    out = {name: tmp_path / name for name in ("json", "lcov", "html", "cobertura", "drcov")}
+    for name, file in out.items():
+        done = cov(["--format", name, "-o", file, "--", program], tmp_path)
+        assert done.returncode == 0 and "= 7" in done.stdout, done.stderr
+    modules = drcov.read(out["drcov"].read_bytes()).modules.values()
+    assert str(program) in [module["path"] for module in modules]
+    assert "DA:" in out["lcov"].read_text()
+    assert json.loads(out["json"].read_bytes())["counted"] is False
+    done = cov(["--", program], tmp_path)
+    assert "NOT EXECUTED (" not in done.stderr and "61-62" in done.stderr
+
+
+def test_a_process_is_recorded_and_goes_on(later: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    with subprocess.Popen([later, "100000"], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+            options = ["--for", "1", "--module", "later", "--format", "json", "-o", str(out)]
+            done = cov([str(process.pid), *options], tmp_path)
+            assert done.returncode == 0, done.stderr
+            assert process.poll() is None
+        finally:
+            process.kill()
+    modules = {module.name: module for module in read(out).modules}
+    counts = {function.name: function.count for function in modules["later"].functions}
+    assert counts == {"often": 1, "late": 0, "never": 0, "main": 1}
+
+
+def test_a_process_with_other_files_is_recorded(later: Path, tmp_path: Path) -> None:
+    """As in a container: where it has its program, others have nothing."""
+    need("unshare")
+    inner, out = tmp_path / "inner", tmp_path / "out.json"
+    inner.mkdir()
+    script = f"mount --bind {later.parent} {inner} && cd {inner} && exec ./later 100000"
+    with subprocess.Popen(["unshare", "-m", "sh", "-c", script], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            if process.stdout.readline() != b"ready\n":
+                pytest.skip("mounting is not allowed here")
+            options = ["--for", "0.5", "--format", "json", "-o", str(out)]
+            done = cov([str(process.pid), *options], tmp_path)
+            assert done.returncode == 0, done.stderr
+        finally:
+            process.kill()
+    [module] = [module for module in read(out).modules if module.name == "later"]
+    assert module.path == str(inner / "later") and not (inner / "later").exists()
+    assert {function.name for function in module.functions if function.count} == {"often", "main"}
+    assert module.line_share.total > 10
+
+
+def test_a_server_is_recorded_under_load(tmp_path: Path) -> None:
+    need("redis-server", "redis-benchmark")
+    port = free_port()
+    quiet = ["--save", "", "--appendonly", "no", "--loglevel", "warning"]
+    address = ["--bind", "127.0.0.1", "--port", str(port), "--dir", str(tmp_path)]
+    out = tmp_path / "out.json"
+    with server(["redis-server", *address, *quiet], lambda: answers(port)) as pid:
+        requests = ["-p", str(port), "-l", "-n", "20000", "-t", "set,get,lpush", "-q"]
+        with subprocess.Popen(
+            ["redis-benchmark", *requests], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        ) as client:
+            try:
+                for options in (["--weaver", "patch"], [], ["--counts"]):
+                    wanted = ["--for", "1", "--format", "json", "-o", str(out)]
+                    done = cov([str(pid), *wanted, *options], tmp_path)
+                    assert done.returncode == 0, done.stderr
+                    [module] = [one for one in read(out).modules if one.is_detailed]
+                    hit = {function.name for function in module.functions if function.count}
+                    assert len(hit) > 30, options
+                # It goes round for ever: who is still there has had no error.
+                assert client.poll() is None
+            finally:
+                client.terminate()
+                assert client.stdout is not None
+                printed = client.stdout.read().lower()
+        assert b"error" not in printed and b"could not" not in printed
+        merged = cov(["report", out, "--format", "drcov", "-o", tmp_path / "out.drcov"], tmp_path)
+        assert merged.returncode == 0, merged.stderr
+        assert len(drcov.read((tmp_path / "out.drcov").read_bytes()).blocks) > 500
