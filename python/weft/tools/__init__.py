@@ -1,0 +1,1 @@
+"""Tools over what was recorded, one file each."""
