@@ -1,4 +1,4 @@
-/* Known work: who calls whom how often is in the names of the functions, and in main. */
+/* Known work: how often each function is called is at the end of its name. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ static APART unsigned leaf_of_700(unsigned n) {
 }
 
 /* Calls the leaf six times, and is called 100 times. */
-static APART unsigned caller_of_600(unsigned n) {
+static APART unsigned sixfold_100(unsigned n) {
     unsigned sum = 0;
     for (unsigned i = 0; i < 6; i++)
         sum += leaf_of_700(n + i);
@@ -23,7 +23,7 @@ static APART unsigned caller_of_600(unsigned n) {
 }
 
 /* Calls the leaf once, and is called 100 times. */
-static APART unsigned caller_of_100(unsigned n) { return leaf_of_700(n) + 1; }
+static APART unsigned onefold_100(unsigned n) { return leaf_of_700(n) + 1; }
 
 /* Recursive: called once from main, and 50 times by itself. */
 static APART unsigned recursive_51(unsigned n) {
@@ -43,14 +43,14 @@ static APART unsigned odd_20(unsigned n) { return n == 0 ? 9 : even_21(n - 1) + 
 static APART unsigned by_pointer_300(unsigned n) { return n ^ 0x55; }
 
 /* Its last call becomes a jump. */
-static APART unsigned jumps_40(unsigned n) { return caller_of_100(n + 2); }
+static APART unsigned jumps_40(unsigned n) { return onefold_100(n + 2); }
 
 int main(void) {
     unsigned (*volatile pointer)(unsigned) = by_pointer_300;
     for (unsigned i = 0; i < 100; i++)
-        sink += caller_of_600(i);
+        sink += sixfold_100(i);
     for (unsigned i = 0; i < 60; i++)
-        sink += caller_of_100(i);
+        sink += onefold_100(i);
     for (unsigned i = 0; i < 40; i++)
         sink += jumps_40(i);
     for (unsigned i = 0; i < 300; i++)

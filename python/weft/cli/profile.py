@@ -221,7 +221,7 @@ def _record(cloned: Cloned, wait: Callable[[], int | None]) -> tuple[Profile, in
     from weft._live_modules import live_modules
     from weft.tools.profile import profile
 
-    # Where the files are, as the program sees them, is known only while it is there.
+    # What is mapped but is no file here can be read only while the program is there.
     modules: list[Module] = live_modules(cloned.pid)
     recorder = cloned.record(counts=True)  # type: ignore[attr-defined]
     code = wait()

@@ -45,8 +45,8 @@ def _functions(profile: Profile) -> Iterator[str]:
         sites[site.caller].append(site)
     jumps: dict[int, list[Edge]] = defaultdict(list)
     for edge in profile.edges:
-        if (block := profile.block_at(edge.module, edge.source)) is not None:
-            jumps[profile.owner(block.function)].append(edge)
+        if (source := profile.block_at(edge.module, edge.source)) is not None:
+            jumps[profile.owner(source.function)].append(edge)
     for function in profile.hottest_functions():
         if function in blocks:
             parts = blocks[function], sites[function], jumps[function]

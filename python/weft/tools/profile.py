@@ -347,8 +347,8 @@ def _lines_of(block: ProfiledBlock) -> Iterator[tuple[str, int, int]]:
 def profile(flow: Flow, modules: Iterable[Module] = ()) -> Profile:
     """Find out what was executed by name: functions, source lines, instructions.
 
-    Files are opened by the paths that the program has for them, unless ``modules`` has better
-    knowledge, as that of a process in a container.
+    Files are opened by the paths that the program has for them. ``modules`` says where else they
+    are, as for a process in a container, or what is in them, if they are no files.
     """
     return _Reader(flow, {module.path: module for module in modules}).read()
 
@@ -448,16 +448,21 @@ class _Reader:
     def _opened(self, recorded: CodeModule) -> Module | None:
         if recorded.path == NO_FILE:
             return None
-        module = self.known.get(recorded.path) or Module(recorded.path)
-        try:
-            build_id = module.symbols.build_id
-        except BadFile as error:
-            self.problems.append(str(error))
-            return None
-        if recorded.build_id is not None and build_id != recorded.build_id:
-            self.problems.append(f"{recorded.path}: the file is another one than was executed")
-            return None
-        return module
+        problem = ""
+        # The way by the process is good only as long as that is there.
+        for module in (Module(recorded.path), self.known.get(recorded.path)):
+            if module is None:
+                continue
+            try:
+                build_id = module.symbols.build_id
+            except BadFile as error:
+                problem = problem or str(error)
+                continue
+            if recorded.build_id is None or build_id == recorded.build_id:
+                return module
+            problem = f"{recorded.path}: the file is another one than was executed"
+        self.problems.append(problem)
+        return None
 
     def _functions(
         self, place: int, module: Module | None, indexes: Sequence[int | None], lowest: int
