@@ -17,6 +17,7 @@ from rich.console import Console
 
 from tests.measurements import TARGET, Measurement, growing, measurements
 from tests.watched import under_load
+from weft.export import flame, profile_json
 from weft.metrics.model import Measured, Sample
 from weft.probes import Histogram
 from weft.ui.live import view
@@ -24,6 +25,7 @@ from weft.ui.top import Top
 from weft.ui.watcher import Read
 
 FOLDER = Path(__file__).parent / "pictures"
+PROFILE = Path(__file__).parent.parent / "tests" / "golden" / "profile" / "words.json"
 
 WIDTH, HEIGHT = 100, 30
 SECONDS = 40
@@ -88,7 +90,16 @@ async def _until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.01)
 
 
-PICTURES: dict[str, Callable[[], str]] = {"live.svg": live, "top.svg": top}
+def flame_graph() -> str:
+    """Return the flame graph of the program in the tutorial of profiles."""
+    return flame.svg(profile_json.read(str(PROFILE)))
+
+
+PICTURES: dict[str, Callable[[], str]] = {
+    "flame.svg": flame_graph,
+    "live.svg": live,
+    "top.svg": top,
+}
 
 
 def main() -> None:

@@ -36,6 +36,8 @@ text { font: 12px ui-monospace, Menlo, Consolas, monospace; fill: #1c1c22; }
 .f rect { stroke: #ffffff; stroke-width: 0.6; }
 .f text { pointer-events: none; }
 .f:hover rect { stroke: #1c1c22; }
+.o1 { fill-opacity: 0.82; }
+.o2 { fill-opacity: 0.66; }
 .f.above { opacity: 0.55; }
 .f.match rect { fill: #d63fd6; }
 %(light)s
@@ -193,7 +195,9 @@ def _group(profile: Profile, box: _Box, total: int, place: tuple[float, float, f
     if box.frame >= 0:
         where = readable(printable(profile.modules[profile.functions[box.frame].module].name))
     title = f"{name}\n{where}\n{box.cost:,} instructions, {percent(box.cost / total)}"
-    hue = f"h{zlib.crc32(where.encode()) % _HUES}" if where else "h"
+    hue = f"h{zlib.crc32(where.encode()) % _HUES} o{zlib.crc32(name.encode()) % 3}"
+    if not where:
+        hue = "h"
     return (
         f'<g class="f" data-name={quoteattr(name)}><title>{escape(title)}</title>'
         f'<rect class="{hue}" x="{start:.2f}" y="{top}" width="{wide:.2f}" height="{_ROW}"/>'

@@ -270,17 +270,24 @@ class Profile:
 
         Calls from elsewhere count as indirect ones then.
         """
-        is_kept = [
-            fnmatchcase(module.name, pattern) or fnmatchcase(module.path, pattern)
-            for module in self.modules
+        matching = [
+            place
+            for place, module in enumerate(self.modules)
+            if fnmatchcase(module.name, pattern) or fnmatchcase(module.path, pattern)
         ]
-        kept = [place for place, one in enumerate(self.functions) if is_kept[one.module]]
+        modules = {old: place for place, old in enumerate(matching)}
+        kept = [place for place, one in enumerate(self.functions) if one.module in modules]
         new = {old: place for place, old in enumerate(kept)}
         functions = (self.functions[old] for old in kept)
         return replace(
             self,
+            modules=tuple(self.modules[old] for old in matching),
             functions=tuple(
-                replace(one, part_of=None if one.part_of is None else new.get(one.part_of))
+                replace(
+                    one,
+                    module=modules[one.module],
+                    part_of=None if one.part_of is None else new.get(one.part_of),
+                )
                 for one in functions
             ),
             blocks=tuple(
@@ -289,7 +296,9 @@ class Profile:
                 if block.function in new
             ),
             edges=tuple(
-                edge for edge in self.edges if is_kept[edge.module] and is_kept[edge.to_module]
+                replace(edge, module=modules[edge.module], to_module=modules[edge.to_module])
+                for edge in self.edges
+                if edge.module in modules and edge.to_module in modules
             ),
         )
 
