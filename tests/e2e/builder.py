@@ -88,7 +88,8 @@ RECIPES = {
         for name in names
     },
     "profiled": _compile(
-        "gcc", "profiled.c", "-O1", "-foptimize-sibling-calls", "-fno-inline", "-Wl,--emit-relocs"
+        *("gcc", "profiled.c", "-O1", "-foptimize-sibling-calls", "-fno-inline"),
+        *("-freorder-blocks-and-partition", "-Wl,--emit-relocs"),
     ),
     "pvm": Recipe(
         "metrics/pvm_main.c",

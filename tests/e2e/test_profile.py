@@ -51,7 +51,7 @@ def test_calls_are_known_by_name(profiled: Profile) -> None:
     assert profiled.problems == ()
     named = places(profiled)
     counted = [name for name in named if re.fullmatch(r"\w+_\d+", name)]
-    assert len(counted) == 8
+    assert len(counted) == 10
     for name in counted:
         assert profiled.calls[named[name]] == int(name.rpartition("_")[2]), name
     calls = profiled.graph.calls
@@ -75,6 +75,31 @@ def test_stubs_are_folded_into_what_they_lead_to(profiled: Profile) -> None:
         function, count = called[name]
         assert profiled.modules[function.module].name == "libc.so.6"
         assert count == (1 if name == "printf" else 25)
+
+
+def test_what_is_moved_away_counts_to_where_it_was(
+    program: Path, profiled: Profile, tmp_path: Path
+) -> None:
+    named = places(profiled)
+    assert profiled.functions[named["chilly_30.cold"]].part_of == named["chilly_30"]
+    assert profiled.calls[named["chilly_30"]] == 30
+    # Without names, how it is reached tells.
+    stripped = tmp_path / "stripped"
+    subprocess.run(["strip", "-s", "-o", str(stripped), str(program)], check=True)
+    found = profile(flow([stripped]))
+    at = {
+        function.offset: (place, function)
+        for place, function in enumerate(found.functions)
+        if found.modules[function.module].name == "stripped"
+    }
+    whole, _ = at[profiled.functions[named["chilly_30"]].offset]
+    _, part = at[profiled.functions[named["chilly_30.cold"]].offset]
+    assert part.name.startswith("sub_")
+    assert part.part_of == whole
+    assert found.self_counts[whole] == profiled.self_counts[named["chilly_30"]]
+    # A function that only one other jumps to is still a function.
+    assert at[profiled.functions[named["onefold_100"]].offset][1].part_of is None
+    assert at[profiled.functions[named["leaf_of_700"]].offset][1].part_of is None
 
 
 def test_inclusive_counts_are_attributed_by_calls(profiled: Profile) -> None:
@@ -149,7 +174,7 @@ def test_bolt_lays_out_the_program_anew(program: Path, profiled: Profile, tmp_pa
     # What it does stays the same.
     for command in (program, out):
         ended = subprocess.run([str(command)], capture_output=True, text=True, check=False)
-        assert (ended.returncode, ended.stdout) == (3, "2440063205\n")
+        assert (ended.returncode, ended.stdout) == (3, "4020114757\n")
 
 
 def weft_profile(*words: str | int | Path) -> subprocess.CompletedProcess[str]:
@@ -165,7 +190,7 @@ def test_the_command_gives_what_callgrind_does(
 ) -> None:
     out = tmp_path / "it.json"
     done = weft_profile("-o", out, "--format", "json", "--", program)
-    assert (done.returncode, done.stdout, done.stderr) == (3, "2440063205\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (3, "4020114757\n", "")
     found = profile_json.read(str(out))
     mine, theirs = places(found), places(profiled)
     for name in theirs:
@@ -179,7 +204,7 @@ def test_the_command_gives_what_callgrind_does(
 def test_the_text_goes_to_standard_error(program: Path) -> None:
     done = weft_profile("--module", "profiled", "--", program)
     assert done.returncode == 3
-    assert done.stdout == "2440063205\n"
+    assert done.stdout == "4020114757\n"
     assert re.search(r"^ *\d[\d,]* .* 700  leaf_of_700 ", done.stderr, re.MULTILINE)
     assert "Traceback" not in done.stderr
 

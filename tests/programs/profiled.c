@@ -45,6 +45,18 @@ static APART unsigned by_pointer_300(unsigned n) { return n ^ 0x55; }
 /* Its last call becomes a jump. */
 static APART unsigned jumps_40(unsigned n) { return onefold_100(n + 2); }
 
+static APART __attribute__((cold)) unsigned rarely_1(unsigned n) { return n * 7 + sink; }
+
+/* A compiler moves what it does rarely to another place, from where it comes back. */
+static APART unsigned chilly_30(unsigned n) {
+    unsigned sum = sink;
+    if (n == 29)
+        sum += rarely_1(n);
+    for (unsigned i = 0; i < 3; i++)
+        sum = sum * 5 + i;
+    return sum;
+}
+
 int main(void) {
     unsigned (*volatile pointer)(unsigned) = by_pointer_300;
     for (unsigned i = 0; i < 100; i++)
@@ -57,6 +69,8 @@ int main(void) {
         sink += pointer(i);
     sink += recursive_51(50);
     sink += even_21(40);
+    for (unsigned i = 0; i < 30; i++)
+        sink += chilly_30(i);
     for (unsigned i = 0; i < 25; i++)
         free(malloc(i + 1));
     printf("%u\n", sink);

@@ -50,7 +50,7 @@ def summary(profile: Profile, top: int, width: int | None = None) -> RenderableT
     if not profile.total:
         return Group(*parts, Text("nothing was executed"))
     parts += [_functions(profile, top, width), Text(NOTE, style="dim")]
-    if cycles := _cycles(profile):
+    if cycles := _cycles(profile, top):
         parts += [Text(), *cycles]
     if any(line for _, _, line in profile.line_counts):
         parts += [Text(), _lines(profile, top, width)]
@@ -150,17 +150,21 @@ def _functions(profile: Profile, top: int, width: int | None) -> Table:
     return table
 
 
-def _cycles(profile: Profile) -> list[Text]:
-    """The groups of functions that call each other, each as a line."""
+def _cycles(profile: Profile, top: int) -> list[Text]:
+    """The groups of functions that call each other, each as a line; first what cost most."""
     lines = []
-    for number, members in enumerate(profile.graph.cycles):
+    costs = [
+        profile.graph.inclusive_of_cycle(number) for number in range(len(profile.graph.cycles))
+    ]
+    for number in sorted(range(len(costs)), key=lambda number: -costs[number])[:top]:
+        members = profile.graph.cycles[number]
         own = profile.self_counts
         names = [
             printable(profile.functions[member].display_name)
             for member in sorted(members, key=lambda member: -own[member])
         ]
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        share = percent(profile.graph.inclusive_of_cycle(number) / profile.total)
+        share = percent(costs[number] / profile.total)
         listed = ", ".join(names[:3]) + more
         lines.append(Text(f"<cycle {number + 1}>  {share} inclusive: {listed} call each other"))
     return lines

@@ -381,6 +381,7 @@ class _Reader:
         for place, module in enumerate(self.flow.modules):
             self._module(place, module)
         self._fold_cold_parts()
+        self._fold_fragments()
         self._fold_stubs()
         return Profile(
             command=self.flow.command,
@@ -524,6 +525,54 @@ class _Reader:
             if dot and len(wholes) == 1:
                 self._fold(number, wholes[0])
 
+    def _fold_fragments(self) -> None:
+        """The same for parts that have no name any more, which tell by how they are reached.
+
+        They are never called, they are jumped to from one function only, and they jump back into
+        the midst of it.
+        """
+        starts, numbers = self._where()
+        entered = Counter(self.entries)
+        reached_from: dict[int, set[int | None]] = defaultdict(set)
+        back: set[tuple[int, int]] = set()
+        for edge in self.flow.edges:
+            places = []
+            for module, offset in ((edge.module, edge.source), (edge.to_module, edge.target)):
+                inside = starts.get(module, [])
+                place = bisect_right(inside, offset) - 1
+                places.append(numbers[module][place] if place >= 0 else None)
+            source, target = places
+            if source is None or target is None:
+                continue
+            is_entry = edge.target == self.functions[target].offset
+            if is_entry:
+                entered[target] -= edge.count
+            if edge.kind == "call":
+                reached_from[target].add(None)
+            elif source != target:
+                reached_from[target].add(source)
+                if not is_entry:
+                    back.add((source, target))
+        parts: dict[int, int] = {}
+        for part, sources in reached_from.items():
+            [whole, *others] = sources
+            if whole is not None and not others and (part, whole) in back and entered[part] <= 0:
+                parts[part] = whole
+        for part, whole in parts.items():
+            # Of two that were never entered, as far as is known, the larger one is the function.
+            if parts.get(whole) != part or self.functions[part].size < self.functions[whole].size:
+                self._fold(part, whole)
+
+    def _where(self) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
+        """Of each module the offsets of its blocks, and the functions that they are in."""
+        starts: dict[int, list[int]] = defaultdict(list)
+        numbers: dict[int, list[int]] = defaultdict(list)
+        for block in self.blocks:
+            module = self.functions[block.function].module
+            starts[module].append(block.offset)
+            numbers[module].append(block.function)
+        return starts, numbers
+
     def _fold_stubs(self) -> None:
         """Let the linker's stubs count to the functions that they lead to, by their names."""
         exported: dict[str, list[int]] = defaultdict(list)
@@ -563,7 +612,14 @@ class _Reader:
         return candidates if len(candidates) == 1 else []
 
     def _fold(self, part: int, whole: int) -> None:
-        self.functions[part] = replace(self.functions[part], part_of=whole)
+        """Let a function count to another, or to what that counts to."""
+        further = self.functions[whole].part_of
+        root = whole if further is None else further
+        if root == part:
+            return
+        for number, function in enumerate(self.functions):
+            if number == part or function.part_of == part:
+                self.functions[number] = replace(function, part_of=root)
 
 
 class _Lines:
