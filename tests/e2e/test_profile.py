@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-import weft
 from tests.callgrind import hits
 from tests.e2e.harness import Background, need
 from tests.flows import flow
@@ -23,9 +22,6 @@ from weft.export import callgrind, fdata, profile_json
 from weft.tools.profile import Profile, profile
 
 BOLT = next(filter(None, map(shutil.which, ("llvm-bolt", "llvm-bolt-16", "llvm-bolt-15"))), None)
-needs_engine = pytest.mark.skipif(
-    not hasattr(weft.Cloned, "record"), reason="nothing counts what a clone executes yet"
-)
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +180,6 @@ def weft_profile(*words: str | int | Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@needs_engine
 def test_the_command_gives_what_callgrind_does(
     program: Path, profiled: Profile, tmp_path: Path
 ) -> None:
@@ -200,7 +195,6 @@ def test_the_command_gives_what_callgrind_does(
             assert found.calls[mine[name]] == profiled.calls[theirs[name]], name
 
 
-@needs_engine
 def test_the_text_goes_to_standard_error(program: Path) -> None:
     done = weft_profile("--module", "profiled", "--", program)
     assert done.returncode == 3
@@ -209,7 +203,6 @@ def test_the_text_goes_to_standard_error(program: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-@needs_engine
 def test_a_running_process(build: Callable[[str], Path], tmp_path: Path) -> None:
     out = tmp_path / "it.json"
     with Background([build("hot")]) as running:
@@ -222,7 +215,6 @@ def test_a_running_process(build: Callable[[str], Path], tmp_path: Path) -> None
     assert found.module_counts[[one.name for one in found.modules].index("hot")] > 0
 
 
-@needs_engine
 def test_a_program_that_is_not_there() -> None:
     done = weft_profile("--", "./no-such-program")
     assert done.returncode == 3

@@ -249,6 +249,74 @@ def test_the_flame_graph_is_a_picture_of_the_stacks() -> None:
     assert picture.find(f"{SVG}script") is not None
 
 
+BROWSER = """
+// As much of a browser as the picture's script needs.
+const boxes = JSON.parse(process.argv[1]), handlers = {};
+function element(attributes) {
+  const classes = new Set();
+  return {
+    attributes, classes, style: {}, textContent: '',
+    getAttribute: (name) => attributes[name],
+    setAttribute: (name, value) => { attributes[name] = value; },
+    classList: { toggle: (name, on) => on ? classes.add(name) : classes.delete(name) },
+    addEventListener: function (kind, act) { this.act = act; },
+  };
+}
+const groups = boxes.map((box) => {
+  const parts = { rect: element(box), text: element({}) };
+  return Object.assign(element({}), {
+    dataset: { name: box.name }, querySelector: (tag) => parts[tag], parts,
+  });
+});
+const named = { found: element({}), whole: element({}), search: element({}) };
+global.document = {
+  querySelectorAll: () => groups, getElementById: (id) => named[id], addEventListener: () => {},
+};
+global.prompt = () => 'h.sh';
+eval(process.argv[2]);
+const show = () => groups.filter((group) => group.style.display !== 'none').map((group) => [
+  group.dataset.name, Math.round(group.parts.rect.attributes.width), group.parts.text.textContent,
+]);
+groups.find((group) => group.dataset.name === 'look_up').act();
+const zoomed = show();
+named.search.act();
+const matches = groups.filter((group) => group.classes.has('match'));
+named.whole.act();
+console.log(JSON.stringify({
+  zoomed, whole: show(), found: named.found.textContent,
+  matches: matches.map((group) => group.dataset.name),
+}));
+"""
+
+
+def test_the_flame_graph_zooms_and_searches() -> None:
+    need("node")
+    picture = xml.fromstring(written(flame, words()))
+    boxes = []
+    for group in picture.iter(f"{SVG}g"):
+        rect = group.find(f"{SVG}rect")
+        assert rect is not None
+        boxes.append({"name": group.get("data-name"), **rect.attrib})
+    script = picture.findtext(f"{SVG}script")
+    assert script is not None
+    done = subprocess.run(
+        ["node", "-e", BROWSER, "--", json.dumps(boxes), script],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = json.loads(done.stdout)
+    zoomed = {name: width for name, width, _ in found["zoomed"]}
+    # What called it stays, as wide as the picture; what is beside it goes.
+    assert zoomed["look_up"] == zoomed["main"] == zoomed["[indirect]"] == 1180
+    share = words().self_counts[HASH] / words().inclusive_counts[LOOK_UP]
+    assert zoomed["hash"] == pytest.approx(1180 * share, abs=2)
+    assert "next_word" not in zoomed
+    assert len(found["whole"]) == len(boxes)
+    assert found["matches"] == ["hash"]
+    assert found["found"] == "36.1% match h.sh"
+
+
 def test_names_that_mean_something_to_a_format_do_no_harm(tmp_path: Path) -> None:
     profile = words()
     nasty = replace(profile.functions[HASH], demangled='a<b>::"c"; d\n&\x1b[31m')

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from weft.metrics.metric import Metric
     from weft.session import Session
 
-__all__ = ["attach", "is_better", "options", "refuse", "run"]
+__all__ = ["Reports", "attach", "is_better", "options", "refuse", "run"]
 
 _OWN = {"cache_size": "--cache-size", "stats": "--stats", "stats_file": "--stats-file"}
 _SMALLEST = 256 << 10
@@ -89,7 +89,7 @@ def run(program: tuple[str, ...], options: Mapping[str, Any]) -> int:
     is_held = not wanted.is_empty
     with clone.launch(program, cache_size=_cache_size(options), is_held=is_held) as cloned:
         forward_signals(cloned.pid)
-        reports = _Reports(cloned)
+        reports = Reports(cloned)
         if is_held:
             session = cloned.session
 
@@ -127,7 +127,7 @@ def attach(pid: int, options: Mapping[str, Any]) -> None:
             ended = wait(seconds)
         if ended is None:
             cloned.release()
-        _Reports(cloned).tell()
+        Reports(cloned).tell()
         _tell(cloned, options)
     last = "it ended" if ended is not None else "released: nothing of weft is left in it"
     out.print(f"process {pid}: {last}", highlight=False)
@@ -160,7 +160,7 @@ def _cache_size(options: Mapping[str, Any]) -> int | None:
     return None if size is None else _bytes(size)
 
 
-class _Reports:
+class Reports:
     """What goes wrong in the engine, of which the user is told once."""
 
     def __init__(self, cloned: Cloned) -> None:
@@ -168,6 +168,7 @@ class _Reports:
         self._told: set[Path] = set()
 
     def tell(self) -> None:
+        """Name the reports that are new."""
         for file in self._cloned.reports():
             if file not in self._told:
                 self._told.add(file)

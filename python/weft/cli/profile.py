@@ -7,21 +7,19 @@ import importlib
 import io
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
-import weft
-from weft.cli.measure import try_to_write, waiting_for
-from weft.cli.output import all_of, console, format_option_of, forward_signals
-from weft.errors import InvalidArgument
-
-if TYPE_CHECKING:
-    from weft.clone import Cloned
-    from weft.model import Module
-    from weft.tools.profile import Profile
+from weft import clone
+from weft._live_modules import live_modules
+from weft.cli import measure
+from weft.cli.clone import Reports
+from weft.cli.output import WithParts, all_of, console, format_option_of, forward_signals
+from weft.errors import InvalidArgument, WeftError
+from weft.model import Module
+from weft.tools import profile as tool
 
 _FORMATS = {
     "text": "profile_text",
@@ -35,31 +33,6 @@ _FORMATS = {
 }
 """The module that writes each format."""
 _BINARY = {"pprof"}
-
-
-class _WithOthers(click.Command):
-    """A command whose first word may be that of another one."""
-
-    def __init__(self, *args: Any, others: Sequence[click.Command], **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.others = {str(other.name): other for other in others}
-
-    def make_context(
-        self,
-        info_name: str | None,
-        args: list[str],
-        parent: click.Context | None = None,
-        **extra: Any,
-    ) -> click.Context:
-        """Read the words of this command, or of the other one."""
-        if args and args[0] in self.others:
-            other = self.others[args[0]]
-            return other.make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
-        return super().make_context(info_name, args, parent, **extra)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run the command whose words were read."""
-        return ctx.command.invoke(ctx) if ctx.command is not self else super().invoke(ctx)
 
 
 _output_options = all_of(
@@ -80,69 +53,7 @@ _module_option = click.option(
 )
 
 
-@click.command("report")
-@click.argument("file")
-@_output_options
-@_module_option
-def report(
-    file: str, output: str | None, output_format: str, top: int, pattern: str | None
-) -> None:
-    """Show a profile that was written as JSON, or turn it into another format.
-
-    \b
-    Examples:
-      weft profile report before.json
-      weft profile report before.json --format svg -o flame.svg
-    """
-    from weft.export import profile_json
-
-    _check(output, output_format, sys.stdout.isatty())
-    _show(profile_json.read(file), output, output_format, top, pattern)
-
-
-@click.command("diff")
-@click.argument("before")
-@click.argument("after")
-@click.option("-o", "--output", metavar="FILE", help="Write the result to a file.")
-@format_option_of(["text", "json"])
-@click.option(
-    *("--top", "top"),
-    type=click.IntRange(min=1),
-    default=20,
-    show_default=True,
-    metavar="N",
-    help="How many functions the text shows.",
-)
-def diff(before: str, after: str, output: str | None, output_format: str, top: int) -> None:
-    """Compare two profiles that were written as JSON, function by function.
-
-    \b
-    Examples:
-      weft profile diff before.json after.json
-    """
-    from weft.export import profile_json, profile_text
-    from weft.tools import profile as tool
-
-    _check(output, output_format, False)
-    changes = tool.diff(profile_json.read(before), profile_json.read(after))
-    screen = console()
-    if output is None and output_format == "text" and screen.is_terminal:
-        screen.print(profile_text.comparison(changes, top, screen.width), soft_wrap=True)
-        return
-    written = io.BytesIO()
-    if output_format == "json":
-        profile_json.write_changes(written, changes)
-    else:
-        profile_text.write_changes(written, changes, top)
-    _deliver(written.getvalue(), output, to_stderr=False)
-
-
-@click.command(
-    "profile",
-    cls=_WithOthers,
-    others=[report, diff],
-    context_settings={"ignore_unknown_options": True},
-)
+@click.command(cls=WithParts, context_settings={"ignore_unknown_options": True})
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED, metavar="CMD...|PID")
 @_output_options
 @_module_option
@@ -196,44 +107,99 @@ def command(
     ctx.exit(code)
 
 
-def _run(program: tuple[str, ...]) -> tuple[Profile, int]:
+@command.part("report")
+@click.command()
+@click.argument("file")
+@_output_options
+@_module_option
+def report(
+    file: str, output: str | None, output_format: str, top: int, pattern: str | None
+) -> None:
+    """Show a profile that was written as JSON, or turn it into another format.
+
+    \b
+    Examples:
+      weft profile report before.json
+      weft profile report before.json --format svg -o flame.svg
+    """
+    from weft.export import profile_json
+
+    _check(output, output_format, sys.stdout.isatty())
+    _show(profile_json.read(file), output, output_format, top, pattern)
+
+
+@command.part("diff")
+@click.command()
+@click.argument("before")
+@click.argument("after")
+@click.option("-o", "--output", metavar="FILE", help="Write the result to a file.")
+@format_option_of(["text", "json"])
+@click.option(
+    *("--top", "top"),
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="How many functions the text shows.",
+)
+def diff(before: str, after: str, output: str | None, output_format: str, top: int) -> None:
+    """Compare two profiles that were written as JSON, function by function.
+
+    \b
+    Examples:
+      weft profile diff before.json after.json
+    """
+    from weft.export import profile_json, profile_text
+
+    _check(output, output_format, False)
+    changes = tool.diff(profile_json.read(before), profile_json.read(after))
+    screen = console()
+    if output is None and output_format == "text" and screen.is_terminal:
+        screen.print(profile_text.comparison(changes, top, screen.width), soft_wrap=True)
+        return
+    written = io.BytesIO()
+    if output_format == "json":
+        profile_json.write_changes(written, changes)
+    else:
+        profile_text.write_changes(written, changes, top)
+    _deliver(written.getvalue(), output, to_stderr=False)
+
+
+def _run(program: tuple[str, ...]) -> tuple[tool.Profile, int]:
     """Run a program to its end: its profile and its exit code."""
-    with weft.run(program, weaver="clone", is_held=True) as cloned:
+    with clone.launch(program, records="counts") as cloned:
         forward_signals(cloned.pid)
-        return _record(cloned, cloned.wait)
+        modules = _modules(cloned.pid)
+        code = cloned.wait()
+        Reports(cloned).tell()
+        return tool.profile(cloned.flow(), modules), code or 0
 
 
-def _attach(pid: int, seconds: float | None) -> Profile:
+def _attach(pid: int, seconds: float | None) -> tool.Profile:
     """Count in a running process for a while."""
-    with weft.attach(pid, weaver="clone") as cloned, waiting_for(pid) as wait:
+    with clone.attach(pid, records="counts") as cloned, measure.waiting_for(pid) as wait:
         # Whoever ends weft wants it to leave.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
+        command = cloned.session.command()
+        modules = _modules(pid)
+        with contextlib.suppress(KeyboardInterrupt):
+            wait(seconds)
+        flow = replace(cloned.flow(), command=command)
+        Reports(cloned).tell()
+    return tool.profile(flow, modules)
 
-        def enough(_: float | None = None) -> int | None:
-            with contextlib.suppress(KeyboardInterrupt):
-                return wait(seconds)
-            return None
 
-        return _record(cloned, enough)[0]
-
-
-def _record(cloned: Cloned, wait: Callable[[], int | None]) -> tuple[Profile, int]:
-    from weft._live_modules import live_modules
-    from weft.tools.profile import profile
-
-    # What is mapped but is no file here can be read only while the program is there.
-    modules: list[Module] = live_modules(cloned.pid)
-    recorder = cloned.record(counts=True)  # type: ignore[attr-defined]
-    code = wait()
-    flow = recorder.flow()
-    recorder.stop()
-    return profile(flow, modules), code or 0
+def _modules(pid: int) -> list[Module]:
+    """What is mapped but is no file here can be read only while the program is there."""
+    with contextlib.suppress(WeftError):
+        return live_modules(pid)
+    return []
 
 
 def _check(output: str | None, output_format: str, is_terminal: bool) -> None:
     """Find out now whether the result can be delivered."""
     if output is not None:
-        try_to_write(output)
+        measure.try_to_write(output)
     elif output_format in _BINARY and is_terminal:
         raise InvalidArgument(
             f"{output_format} is not for terminals", advice="write it to a file: -o FILE"
@@ -241,7 +207,7 @@ def _check(output: str | None, output_format: str, is_terminal: bool) -> None:
 
 
 def _show(
-    profile: Profile,
+    profile: tool.Profile,
     output: str | None,
     output_format: str,
     top: int,

@@ -368,7 +368,7 @@ class _Reader:
     def __init__(self, flow: Flow, known: dict[str, Module]) -> None:
         self.flow = flow
         self.known = known
-        self.problems: list[str] = []
+        self.problems = list(flow.lost)
         self.functions: list[ProfiledFunction] = []
         self.blocks: list[ProfiledBlock] = []
         self.found: dict[int, Function] = {}
