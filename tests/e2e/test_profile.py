@@ -205,14 +205,14 @@ def test_the_text_goes_to_standard_error(program: Path) -> None:
 
 def test_a_running_process(build: Callable[[str], Path], tmp_path: Path) -> None:
     out = tmp_path / "it.json"
-    with Background([build("hot")]) as running:
+    with Background([build("pie")]) as running:
         done = weft_profile(running.pid, "--for", "0.5", "-o", out, "--format", "json")
         assert done.returncode == 0, done.stderr
         code, _ = running.finish()
-    assert code == 0
+    assert code == 7
     found = profile_json.read(str(out))
     assert found.total > 0
-    assert found.module_counts[[one.name for one in found.modules].index("hot")] > 0
+    assert found.module_counts[[one.name for one in found.modules].index("pie")] > 0
 
 
 def test_a_program_that_is_not_there() -> None:

@@ -129,6 +129,18 @@ def test_the_text_says_what_is_exact() -> None:
     assert "note: libx.so: gone" in text
 
 
+def test_of_a_long_block_both_ends_are_shown() -> None:
+    profile = words()
+    code = b"\x90" * 40 + bytes.fromhex("c3")
+    long = replace(profile.blocks[-1], code=code, size=41, instructions=41, count=10**9)
+    file = io.BytesIO()
+    profile_text.write(file, replace(profile, blocks=(*profile.blocks[:-1], long)), 1)
+    text = file.getvalue().decode()
+    assert text.count(" nop\n") == 12 + 3
+    assert "  ... 25 more\n" in text
+    assert text.rstrip().endswith("ret")
+
+
 def test_a_profile_of_nothing_has_all_formats(tmp_path: Path) -> None:
     nothing = Profile(("true",), (), (), (), (), ())
     file = saved(nothing, tmp_path / "nothing.json")

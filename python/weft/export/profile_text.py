@@ -17,6 +17,8 @@ from weft.ui.numbers import percent, printable, shortened
 
 _BAR = 12
 _NAME = 60
+_LONG, _HEAD, _TAIL = 20, 12, 4
+"""Of a block with more instructions than the first, so many are shown of its beginning and end."""
 NOTE = (
     "self counts and calls are exact; inclusive counts are attributed by how often each function "
     "was called from where"
@@ -212,7 +214,12 @@ def _block(
     yield title
     digits = len(f"{block.count:,}")
     shown = None
-    for offset, _, text in block.listing():
+    listing = block.listing()
+    for number, (offset, _, text) in enumerate(listing):
+        if len(listing) > _LONG and _HEAD <= number < len(listing) - _TAIL:
+            if number == _HEAD:
+                yield Text(f"  ... {len(listing) - _HEAD - _TAIL} more", style="dim")
+            continue
         line = block.line_at(offset)
         source = f"{line.file.rpartition('/')[2]}:{line.line}" if line else None
         row = Text(f"  {block.count:>{digits},}  {offset:#10x}  {text:40}")
