@@ -355,6 +355,23 @@ def test_only_some_modules() -> None:
     assert rest.total + profile.total == words().total
 
 
+def test_bolt_wants_the_program() -> None:
+    profile = words()
+    turned = replace(
+        profile,
+        modules=(profile.modules[1], profile.modules[0]),
+        functions=tuple(replace(one, module=1 - one.module) for one in profile.functions),
+        edges=tuple(
+            replace(edge, module=1 - edge.module, to_module=1 - edge.to_module)
+            for edge in profile.edges
+        ),
+    )
+    assert written(fdata, turned) == written(fdata, profile)
+    # The command was a link to the program.
+    assert written(fdata, replace(turned, command=("wc",))) == written(fdata, profile)
+    assert b" qsort 0 " in written(fdata, profile.only("libc*"))
+
+
 def test_what_has_changed() -> None:
     changes = {change.name: change for change in diff(words(), slower(words()))}
     assert changes["hash"].after - changes["hash"].before == 5 * 500_000

@@ -36,10 +36,17 @@ def write(file: BinaryIO, profile: Profile) -> None:
 
 
 def _program(profile: Profile) -> int:
-    """The module of the program: the one with the command's name, else the first."""
+    """The module of the program: the one with the command's name, else the first that may be it.
+
+    A command is often the name of a link to its program.
+    """
     name = profile.command[0].rpartition("/")[2] if profile.command else ""
     names = [module.name for module in profile.modules]
-    return names.index(name) if name in names else 0
+    likely = [one for one in names if not one.startswith("[") and ".so" not in one]
+    for wanted in (name, *likely, *names):
+        if wanted in names:
+            return names.index(wanted)
+    return 0
 
 
 def _place(profile: Profile, module: int, offset: int, main: int) -> str:
