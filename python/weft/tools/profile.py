@@ -18,7 +18,7 @@ from weft._native import disassemble
 from weft.binary import Code
 from weft.callgraph import INDIRECT, SMALL, CallGraph
 from weft.errors import BadFile
-from weft.flow import NO_FILE, CodeModule, Edge, Flow
+from weft.flow import NO_FILE, Block, CodeModule, Edge, Flow
 from weft.model import Function, Module
 
 if TYPE_CHECKING:
@@ -375,7 +375,7 @@ class _Reader:
         """What is known of functions, by their places."""
         self.entries: Counter[int] = Counter()
         """How often each function's first instruction was executed."""
-        self.symbols: dict[int, Module] = {}
+        self.tables: dict[int, _Table] = {}
 
     def read(self) -> Profile:
         for place, module in enumerate(self.flow.modules):
@@ -399,16 +399,15 @@ class _Reader:
         if not recorded.blocks:
             return
         module = self._opened(recorded)
-        offsets = [block.offset for block in recorded.blocks]
-        indexes: Sequence[int | None] = [None] * len(offsets)
+        indexes: Sequence[int | None] = [None] * len(recorded.blocks)
         if module is not None:
-            self.symbols[place] = module
-            indexes = self._contained(place, module, recorded)
-        numbers = self._functions(place, module, indexes, offsets[0])
+            self.tables[place] = _Table(module)
+            indexes = self._contained(place, recorded)
+        numbers = self._functions(place, indexes, recorded.blocks[0].offset)
         lines = _Lines(module)
         for block, index in zip(recorded.blocks, indexes, strict=True):
             number = numbers[index]
-            code = lines.code(block.offset, block.size, block.instructions)
+            code, written = lines.of(block)
             self.blocks.append(
                 ProfiledBlock(
                     function=number,
@@ -417,25 +416,23 @@ class _Reader:
                     instructions=block.instructions,
                     count=block.count,
                     code=code,
-                    lines=lines.of(code, block.offset),
+                    lines=written,
                 )
             )
             if block.offset == self.functions[number].offset:
                 self.entries[number] += block.count
 
-    def _contained(self, place: int, module: Module, recorded: CodeModule) -> Sequence[int | None]:
+    def _contained(self, place: int, recorded: CodeModule) -> Sequence[int | None]:
         """The function of each block, by its number in the module.
 
         Some symbols do not say how long their function is, such as those of the C runtime. To these
         belongs what follows them, if control has gone there from them without a call.
         """
-        blocks = recorded.blocks
-        found = module.symbols.containing([block.offset for block in blocks])
+        table, blocks = self.tables[place], recorded.blocks
+        found = table.symbols.containing([block.offset for block in blocks])
         if None not in found:
             return found
-        everything = module.symbols.select()
-        rows = sorted(zip(module.symbols.rows(everything), everything, strict=True), key=_offset)
-        starts = [row[2] for row, _ in rows]
+        starts = [row[2] for row in table.rows]
         ends = [block.offset + block.size for block in blocks]
         sources: dict[int, set[int]] = defaultdict(set)
         for edge in self.flow.edges:
@@ -444,10 +441,9 @@ class _Reader:
         for number, block in enumerate(blocks):
             if found[number] is not None:
                 continue
-            before = bisect_right(starts, block.offset) - 1
-            if before < 0 or rows[before][0][3]:
+            index = bisect_right(starts, block.offset) - 1
+            if index < 0 or table.rows[index][3]:
                 continue
-            index = rows[before][1]
             origins = {bisect_right(ends, source) for source in sources[block.offset]}
             if number and ends[number - 1] == block.offset:
                 origins.add(number - 1)
@@ -475,20 +471,20 @@ class _Reader:
         return None
 
     def _functions(
-        self, place: int, module: Module | None, indexes: Sequence[int | None], lowest: int
+        self, place: int, indexes: Sequence[int | None], lowest: int
     ) -> dict[int | None, int]:
         """Add the functions of a module; their places, by their numbers in the module."""
         numbers: dict[int | None, int] = {}
         wanted = sorted({index for index in indexes if index is not None})
-        if module is not None:
-            symbols = module.symbols
-            for index, row, source in zip(
-                wanted, symbols.rows(wanted), symbols.sources(wanted), strict=True
-            ):
+        if place in self.tables:
+            table = self.tables[place]
+            for index, source in zip(wanted, table.symbols.sources(wanted), strict=True):
+                row = table.rows[index]
                 name, demangled, offset, size, kind, binding, visibility, origin, aliases = row
                 numbers[index] = len(self.functions)
                 self.found[len(self.functions)] = Function(
-                    *(module, name, offset, size, demangled, kind, binding, visibility, origin),
+                    *(table.module, name, offset, size, demangled, kind),
+                    *(binding, visibility, origin),
                     aliases=tuple(aliases),
                     index=index,
                 )
@@ -499,7 +495,7 @@ class _Reader:
                         demangled=demangled,
                         offset=offset,
                         size=size,
-                        local_number=_local_number(module, name, offset, binding),
+                        local_number=table.local_numbers.get(index, 0),
                         file=source[0] if source else None,
                         line=(source[1] or None) if source else None,
                         part_of=None,
@@ -597,11 +593,7 @@ class _Reader:
 
         The C library names its ``strlen`` for AVX2 ``__strlen_avx2``.
         """
-        choosing = {
-            place
-            for place, module in self.symbols.items()
-            if any(found.kind == "ifunc" for found in module.find(name))
-        }
+        choosing = {place for place, table in self.tables.items() if name in table.chosen_at_start}
         candidates = [
             number
             for number, function in self.found.items()
@@ -629,41 +621,57 @@ class _Lines:
         self._symbols = module.symbols if module is not None else None
         self._code = Code(module) if module is not None else None
 
-    def code(self, offset: int, size: int, instructions: int) -> bytes:
-        """The bytes of a block, if they are what was executed."""
-        if self._code is None:
-            return b""
+    def of(self, block: Block) -> tuple[bytes, tuple[SourceLine, ...]]:
+        """The bytes of a block, if they are what was executed, and where it is written."""
+        if self._code is None or self._symbols is None:
+            return b"", ()
         try:
-            code = self._code.read(offset, size)
+            code = self._code.read(block.offset, block.size)
         except BadFile:
             self._code = None
-            return b""
-        return code if len(disassemble(code, offset)) == instructions else b""
-
-    def of(self, code: bytes, offset: int) -> tuple[SourceLine, ...]:
-        """Where the instructions of a block are written."""
+            return b"", ()
+        listing = disassemble(code, block.offset)
+        if len(listing) != block.instructions:
+            return b"", ()
         lines: list[SourceLine] = []
-        if self._symbols is not None:
-            for at, _, _ in disassemble(code, offset):
-                _, frames = self._symbols.at(at)
-                _, file, line, _, _ = frames[0] if frames else (None, None, None, None, False)
-                found = SourceLine(at, file or "", line or 0) if line else SourceLine(at, "", 0)
-                last = lines[-1] if lines else SourceLine(offset, "", 0)
-                if (found.file, found.line) != (last.file, last.line):
-                    lines.append(found)
-        return tuple(lines)
+        last: tuple[str, int] = ("", 0)
+        for offset, _, _ in listing:
+            _, frames = self._symbols.at(offset)
+            _, file, line, *_ = frames[0] if frames else (None, None, None)
+            written = (file, line) if file and line else ("", 0)
+            if written != last:
+                lines.append(SourceLine(offset, *written))
+                last = written
+        return code, tuple(lines)
 
 
-def _offset(row: tuple[_FunctionRow, int]) -> int:
-    return row[0][2]
+class _Table:
+    """What is known of all functions of a module; read as a whole when it is wanted."""
 
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.symbols = module.symbols
 
-def _local_number(module: Module, name: str, offset: int, binding: str) -> int:
-    if binding != "local":
-        return 0
-    rows = module.symbols.rows(module.symbols.find(name))
-    others = sorted(row[2] for row in rows if row[5] == "local" and row[0] == name)
-    return others.index(offset) + 1 if offset in others else 1
+    @cached_property
+    def rows(self) -> list[_FunctionRow]:
+        """All functions, in the order of their offsets."""
+        return self.symbols.rows(range(len(self.symbols)))
+
+    @cached_property
+    def local_numbers(self) -> dict[int, int]:
+        """Which each is, from 1, of the functions of its name that only their own file sees."""
+        counts: Counter[str] = Counter()
+        numbers = {}
+        for index, row in enumerate(self.rows):
+            if row[5] == "local":
+                counts[row[0]] += 1
+                numbers[index] = counts[row[0]]
+        return numbers
+
+    @cached_property
+    def chosen_at_start(self) -> set[str]:
+        """The names that stand for a function which is chosen at start-up."""
+        return {name for row in self.rows if row[4] == "ifunc" for name in (row[0], *row[8])}
 
 
 # --- What has changed --------------------------------------------------------------------------
