@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from weft.cli import main
-from weft.cli.output import INTERRUPTED
+from weft.cli.output import INTERRUPTED, WithParts
 from weft.errors import WeftError
 from weft.mdl import ast
 from weft.mdl.diagnostics import CODES
@@ -29,11 +29,9 @@ def commands() -> str:
         assert command is not None
         context = click.Context(command, parent=root, info_name=name, max_content_width=90)
         parts.append(f"## weft {name}\n\n```text\n{command.get_help(context)}\n```\n")
-        for part, inner in getattr(command, "parts", {}).items():
-            context = click.Context(
-                inner, parent=root, info_name=f"{name} {part}", max_content_width=90
-            )
-            parts.append(f"### weft {name} {part}\n\n```text\n{inner.get_help(context)}\n```\n")
+        for part, other in command.parts.items() if isinstance(command, WithParts) else ():
+            inner = click.Context(other, root, f"{name} {part}", max_content_width=90)
+            parts.append(f"### weft {name} {part}\n\n```text\n{other.get_help(inner)}\n```\n")
     return "\n".join(parts)
 
 

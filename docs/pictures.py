@@ -18,6 +18,7 @@ from rich.console import Console
 from tests.covered import covered
 from tests.measurements import TARGET, Measurement, growing, measurements
 from tests.watched import under_load
+from weft.export import flame, profile_json
 from weft.export.coverage_text import show
 from weft.metrics.model import Measured, Sample
 from weft.probes import Histogram
@@ -26,6 +27,7 @@ from weft.ui.top import Top
 from weft.ui.watcher import Read
 
 FOLDER = Path(__file__).parent / "pictures"
+PROFILE = Path(__file__).parent.parent / "tests" / "golden" / "profile" / "words.json"
 
 WIDTH, HEIGHT = 100, 30
 SECONDS = 40
@@ -105,8 +107,14 @@ def coverage() -> str:
     return screen.export_svg(title="weft cov", unique_id="weft-cov")
 
 
+def flame_graph() -> str:
+    """Return the flame graph of the program in the tutorial of profiles."""
+    return flame.svg(profile_json.read(str(PROFILE)))
+
+
 PICTURES: dict[str, Callable[[], str]] = {
     "coverage.svg": coverage,
+    "flame.svg": flame_graph,
     "live.svg": live,
     "top.svg": top,
 }

@@ -214,6 +214,9 @@ class Sampler:
 def snippet_points(snippet: str) -> list[PointKind]:
     """The kinds of points that a snippet has sections for; none when it has one body for all."""
 
+def disassemble(code: bytes, address: int) -> list[tuple[int, int, str]]:
+    """The instructions of a piece of code: of each its address, its length, and its text."""
+
 # --- What can be learnt of a process without touching it ---------------------------------------
 
 class _Mapping(TypedDict):

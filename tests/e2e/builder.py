@@ -87,6 +87,10 @@ RECIPES = {
         ]
         for name in names
     },
+    "profiled": _compile(
+        *("gcc", "profiled.c", "-O1", "-foptimize-sibling-calls", "-fno-inline"),
+        *("-freorder-blocks-and-partition", "-Wl,--emit-relocs"),
+    ),
     "pvm": Recipe(
         "metrics/pvm_main.c",
         (

@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 mod checks;
 mod child;
 mod cloned;
+mod code;
 mod errors;
 mod probes;
 mod process;
@@ -24,6 +25,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(process::modules, m)?)?;
     m.add_function(wrap_pyfunction!(process::module_image, m)?)?;
     m.add_function(wrap_pyfunction!(probes::snippet_points, m)?)?;
+    m.add_function(wrap_pyfunction!(code::disassemble, m)?)?;
     checks::register(m)?;
     m.add_class::<symbols::ModuleSymbols>()?;
     Ok(())

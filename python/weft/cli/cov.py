@@ -16,13 +16,19 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
-from click.shell_completion import CompletionItem
 
 import weft
 from weft import clone
 from weft.cli import measure
 from weft.cli.clone import Reports
-from weft.cli.output import all_of, console, format_option_of, forward_signals, print_json
+from weft.cli.output import (
+    WithParts,
+    all_of,
+    console,
+    format_option_of,
+    forward_signals,
+    print_json,
+)
 from weft.errors import InvalidArgument, TargetGone, WeftError
 
 if TYPE_CHECKING:
@@ -60,48 +66,13 @@ class Wish:
     output_format: str
 
 
-class _WithParts(click.Command):
-    """A command whose first word may be that of a part, which then is the command."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.parts: dict[str, click.Command] = {}
-
-    def make_context(
-        self,
-        info_name: str | None,
-        args: list[str],
-        parent: click.Context | None = None,
-        **extra: Any,
-    ) -> click.Context:
-        """Hand over to a part if one is named."""
-        if args and args[0] in self.parts:
-            name, *rest = args
-            return self.parts[name].make_context(f"{info_name} {name}", rest, parent, **extra)
-        return super().make_context(info_name, args, parent, **extra)
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete the name of a part, or an option."""
-        names = [CompletionItem(name) for name in self.parts if name.startswith(incomplete)]
-        return names + super().shell_complete(ctx, incomplete)
-
-    def part(self, name: str) -> Callable[[click.Command], click.Command]:
-        """Return the decorator that makes a command a part of this one."""
-
-        def add(command: click.Command) -> click.Command:
-            self.parts[name] = command
-            return command
-
-        return add
-
-
 _output_options = all_of(
     click.option("-o", "--output", metavar="FILE", help="Write the result to a file."),
     format_option_of(list(FORMATS)),
 )
 
 
-@click.command(cls=_WithParts, context_settings={"ignore_unknown_options": True})
+@click.command(cls=WithParts, context_settings={"ignore_unknown_options": True})
 @click.argument("target", nargs=-1, required=True, type=click.UNPROCESSED, metavar="PID|-- CMD...")
 @click.option("--counts", is_flag=True, help="Say how often, not only whether; costs more.")
 @click.option(

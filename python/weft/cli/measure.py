@@ -124,11 +124,11 @@ def wish(options: dict[str, Any]) -> Wish:
             advice="name a metric: -m calls; `weft metrics` lists those that come with weft",
         )
     if wanted.output is not None:
-        _try_to_write(wanted.output)
+        try_to_write(wanted.output)
     return wanted
 
 
-def _try_to_write(path: str) -> None:
+def try_to_write(path: str) -> None:
     """Find out now whether there can be a result: one who has measured for hours wants it."""
     try:
         with Path(path).open("ab"):

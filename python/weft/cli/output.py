@@ -81,6 +81,36 @@ def file_option(help_text: str) -> Callable[[_Function], _Function]:
     )
 
 
+class WithParts(click.Command):
+    """A command whose first word may be that of a part, which then is the command."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.parts: dict[str, click.Command] = {}
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        """Hand over to a part if one is named."""
+        if args and args[0] in self.parts:
+            name, *rest = args
+            return self.parts[name].make_context(f"{info_name} {name}", rest, parent, **extra)
+        return super().make_context(info_name, args, parent, **extra)
+
+    def part(self, name: str) -> Callable[[click.Command], click.Command]:
+        """Return the decorator that makes a command a part of this one."""
+
+        def add(command: click.Command) -> click.Command:
+            self.parts[name] = command
+            return command
+
+        return add
+
+
 def forward_signals(pid: int) -> None:
     """Let a program that was started answer the signals that ask weft to end."""
 
