@@ -6,7 +6,7 @@ nothing until its functions are wanted, and then only those that are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
@@ -176,6 +176,10 @@ class Module:
         """The function whose code contains an offset."""
         (index,) = self.symbols.containing([offset])
         return None if index is None else next(self._functions([index]))
+
+    def disassemble(self, pieces: Sequence[tuple[int, int]]) -> list[list[tuple[int, str]]]:
+        """The instructions of pieces of code, each an offset and a size: offsets and texts."""
+        return self.symbols.disassemble(pieces)
 
     def frames_at(self, offset: int) -> list[Frame]:
         """The source lines at an offset (needs debug information), innermost function first."""
