@@ -19,8 +19,8 @@ use std::ffi::OsStr;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::{LazyLock, Mutex};
 use weft_abi::{
     CLONE_MAGIC, CLONE_NAME, CloneControl, CloneStart, CloneThread, FOLDER_SIZE, REPORTS_SIZE,
     option,
@@ -61,7 +61,7 @@ pub struct Presence {
     /// When the process was started, in clock ticks since boot.
     since: u64,
     /// What it tells of what the program executes, if it does.
-    pub recording: Option<Recording>,
+    pub recording: Mutex<Option<Recording>>,
 }
 
 impl Presence {
@@ -165,7 +165,7 @@ pub fn bring_in(stopped: &mut Stopped, options: &CloneOptions) -> Result<Presenc
             weave,
             inode,
             since,
-            recording,
+            recording: Mutex::new(recording),
         };
         presence.get().processes.store(1, Relaxed);
         presence.get().magic.store(CLONE_MAGIC, Release);

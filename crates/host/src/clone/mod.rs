@@ -125,9 +125,7 @@ impl Cloned {
 
     /// What has been executed so far, as far as that is recorded. Nothing stands still for it.
     pub fn flow(&self) -> Flow {
-        let presences = self.family.presences();
-        let recordings: Vec<_> = presences.iter().filter_map(|it| it.recording.as_ref()).collect();
-        flow::flow(&recordings)
+        self.family.flow()
     }
 
     /// What holds the program, for who lets it go.
