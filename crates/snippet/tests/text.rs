@@ -129,7 +129,7 @@ fn what_is_wrong_is_said_where() {
             1,
             4,
             "`dawn` is not a kind of point",
-            "use entry, exit, call, after, block, edge or insn",
+            "use entry, exit, call, after, block, edge, insn, load, store, syscall, sysreturn",
         ),
         ("counter x\nx += 1 2", 2, 8, "`2` is too much", "begin a new line, or use `;`"),
         (

@@ -6,6 +6,7 @@
 //! it would be: [`calls`], [`processes`], [`signals`], [`pages`].
 
 mod arena;
+mod call_points;
 mod calls;
 mod coprocessor;
 mod emit;

@@ -472,7 +472,7 @@ impl Translator<'_> {
             return;
         }
         let mut before = self.out.here();
-        let place = (self.number, &mut *self.arena);
+        let place = (self.number, &mut *self.arena, self.known.table);
         // What is not known of its registers is needed, so it does not matter whose bytes they are.
         let code = self.weaving.code((self.address, way), (self.address, rest), is_inner, place);
         write_snippets(&code, self.arena, &mut self.out);
@@ -658,7 +658,7 @@ impl Translator<'_> {
             self.branch_unaligned(opcode, target);
             return;
         }
-        let place = (self.number, &mut *self.arena);
+        let place = (self.number, &mut *self.arena, self.known.table);
         let way = (self.address, weaving::TAKEN);
         let code = self.weaving.code(way, (real(target), &[]), false, place);
         let length: usize = code.iter().map(Compiled::main_len).sum();

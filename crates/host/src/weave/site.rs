@@ -39,7 +39,7 @@ pub fn environment(
         region: values.region,
         routines: weft_snippet::Routines::default(),
         thread_pointer: key.2,
-        engine_slab: None,
+        engine: None,
         bmi2,
         clock: clock(),
         xsave_mask,
@@ -90,5 +90,6 @@ pub fn site(
         red_zone: !at_its_edge && convention != Convention::Go,
         address: point.address,
         stack_shift: 0,
+        access: point.access(terrain.text),
     }
 }
