@@ -65,7 +65,7 @@ mod runtime;
 mod site;
 mod verify;
 
-pub use compile::{Compiled, Refusal, compile};
+pub use compile::{Compiled, Part, Refusal, compile, compile_all};
 pub use cost::{Costs, Operation, cost, dearest};
 pub use interpret::{World, interpret};
 pub use ir::{

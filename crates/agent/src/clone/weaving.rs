@@ -25,7 +25,7 @@ use weft_abi::weaving::{self, FIELDS};
 use weft_code::{Access, Convention, Direction, FlagSet, RegisterSet, live_at_entry};
 use weft_snippet::layout::{Place, Region, header, salt};
 use weft_snippet::{
-    Clock, Compiled, Env, PointKind, Site, Source, Weave, compile, interpret, runtime,
+    Clock, Compiled, Env, Part, PointKind, Site, Source, Weave, compile_all, interpret, runtime,
 };
 
 /// How many instructions are looked at for registers that are free.
@@ -72,6 +72,8 @@ pub struct Weaving {
     calls: BTreeMap<(u64, PointKind), Vec<Strand>>,
     /// Registers that snippets read by their names.
     named: RegisterSet,
+    /// The code around what is being translated, as far as it can be looked at.
+    pub seen: Range<u64>,
     /// The routines of snippets, by arena and memory. They are thrown away with everything else.
     routines: BTreeMap<(usize, usize), Env>,
 }
@@ -141,7 +143,7 @@ impl Weaving {
         is_inner: bool,
         (number, arena, table): (usize, &mut Arena, u32),
     ) -> Vec<Compiled> {
-        let Self { memories, probes, strands, routines, named, .. } = self;
+        let Self { memories, probes, strands, routines, named, seen, .. } = self;
         let strands = strands.get(&(address, way)).map(Vec::as_slice).unwrap_or_default();
         // What another snippet reads has to be what the program has, whether the program needs it or not.
         let read = strands.iter().filter_map(|strand| {
@@ -150,17 +152,20 @@ impl Weaving {
             Some(weave.registers_read(strand.kind, strand.convention, access.as_ref()))
         });
         let read = read.fold(*named, |all, some| all | some);
+        let strands = strands.iter().filter(|s| !(is_inner && s.kind == PointKind::Entry));
+        let strands = strands.filter_map(|strand| Some((strand, probes.get(&strand.probe)?)));
+        let strands: Vec<(&Strand, &Probe)> = strands.collect();
         let mut code = Vec::new();
-        for strand in strands {
-            let Some(probe) = probes.get(&strand.probe) else { continue };
-            if is_inner && strand.kind == PointKind::Entry {
-                continue;
-            }
+        // What is the same for several is done once.
+        for alike in strands.chunk_by(|one, other| is_alike(*one, *other)) {
+            let (strand, Probe { memory, .. }) = alike[0];
             let env = routines
-                .entry((number, probe.memory))
-                .or_insert_with(|| write_routines(arena, memories[probe.memory].env, table));
-            // The host has verified it for points of this kind: it cannot fail.
-            code.extend(strand.compile(probe, bytes, env, read));
+                .entry((number, *memory))
+                .or_insert_with(|| write_routines(arena, memories[*memory].env, table));
+            let site = strand.site(bytes, code_at(seen), read);
+            let parts: Vec<Part<'_>> = alike.iter().map(|(strand, p)| strand.part(p)).collect();
+            // The host has verified them for points of this kind: it cannot fail.
+            code.extend(compile_all(&parts, &site, env));
         }
         code
     }
@@ -305,19 +310,20 @@ impl Strand {
         all.into_iter().nth(self.access.into()).flatten()
     }
 
-    fn compile(
-        &self,
-        probe: &Probe,
-        (at, bytes): (u64, &[u8]),
-        env: &Env,
-        read: RegisterSet,
-    ) -> Option<Compiled> {
+    /// What it is to be compiled from.
+    fn part<'a>(&'a self, probe: &'a Probe) -> Part<'a> {
+        let body = probe.weave.body(self.kind).unwrap_or_default();
+        Part { data: &probe.weave.data, body, places: &self.places }
+    }
+
+    /// What it finds where it is, as far as the code that is seen tells; `read` are registers that others read.
+    fn site(&self, (at, bytes): (u64, &[u8]), seen: (&[u8], u64), read: RegisterSet) -> Site {
         let is_entry = self.kind == PointKind::Entry;
         // What is known at a function's entry by its convention is not so elsewhere.
         let convention = if is_entry { self.convention } else { Convention::Unknown };
-        let live = live_at_entry(bytes, at, convention, LOOK_AHEAD);
+        let live = live_at_entry(seen, at, convention, LOOK_AHEAD);
         let is_at_edge = matches!(self.kind, PointKind::Entry | PointKind::Exit);
-        let site = Site {
+        Site {
             kind: self.kind,
             convention: self.convention,
             dead: !live.registers & !read,
@@ -326,10 +332,22 @@ impl Strand {
             address: self.address,
             stack_shift: 0,
             access: self.access((at, bytes)),
-        };
-        let body = probe.weave.body(self.kind).unwrap_or_default();
-        compile(&probe.weave.data, body, &site, env, &self.places).ok()
+        }
     }
+}
+
+/// Code of the program's, and where it begins.
+fn code_at(seen: &Range<u64>) -> (&[u8], u64) {
+    let length = (seen.end - seen.start) as usize;
+    // SAFETY: what can be executed and read, as long as the engine is held.
+    let bytes = unsafe { core::slice::from_raw_parts(seen.start as *const u8, length) };
+    (bytes, seen.start)
+}
+
+/// Whether two snippets find the same and measure into the same memory.
+fn is_alike((one, probe): (&Strand, &Probe), (other, others): (&Strand, &Probe)) -> bool {
+    let found = |strand: &Strand| (strand.kind, strand.convention, strand.access, strand.address);
+    probe.memory == others.memory && found(one) == found(other)
 }
 
 /// Writes the routines of snippets to an arena.

@@ -75,7 +75,9 @@ pub fn site(
 ) -> Site {
     let convention = terrain.whole.convention;
     let live = match (spot, liveness) {
-        (Spot::Entry(at), _) => live_at_entry(terrain.text.bytes(at), at, convention, LOOK_AHEAD),
+        (Spot::Entry(at), _) => {
+            live_at_entry((terrain.text.bytes(at), at), at, convention, LOOK_AHEAD)
+        }
         (Spot::After(at), Some(liveness)) => liveness.after(at),
         (_, Some(liveness)) => liveness.before(spot.instruction()),
         (_, None) => Live::ALL,

@@ -92,6 +92,17 @@ impl Compiled {
     }
 }
 
+/// One of the bodies of a site, with its data and one place for each of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Part<'a> {
+    /// What it measures into.
+    pub data: &'a [Datum],
+    /// What it does.
+    pub body: &'a [Statement],
+    /// Where its data are.
+    pub places: &'a [Place],
+}
+
 /// Compiles a body for a site. `places` has one place for each datum.
 pub fn compile(
     data: &[Datum],
@@ -100,8 +111,15 @@ pub fn compile(
     env: &Env,
     places: &[Place],
 ) -> Result<Compiled, Refusal> {
-    data.iter().try_for_each(verify::check_datum)?;
-    verify::permit(data, body, Some((site.kind, site.convention)))?;
+    compile_all(&[Part { data, body, places }], site, env)
+}
+
+/// Compiles bodies for a site, one after the other: what they need is saved and looked up once.
+pub fn compile_all(parts: &[Part<'_>], site: &Site, env: &Env) -> Result<Compiled, Refusal> {
+    for part in parts {
+        part.data.iter().try_for_each(verify::check_datum)?;
+        verify::permit(part.data, part.body, Some((site.kind, site.convention)))?;
+    }
     if !env.region.is_valid() || env.clock.shift > 63 {
         return Err(Refusal::Env);
     }
@@ -115,14 +133,17 @@ pub fn compile(
         return Err(Refusal::Access);
     }
     let fits = |(datum, place): (&Datum, &Place)| env.region.holds(datum, *place);
-    if places.len() < data.len() || !data.iter().zip(places).all(fits) {
-        return Err(Refusal::Places);
+    for Part { data, places, .. } in parts {
+        if places.len() < data.len() || !data.iter().zip(*places).all(fits) {
+            return Err(Refusal::Places);
+        }
     }
-    let needs = Needs::of(data, body, site, env);
+    let needs = parts.iter().map(|part| Needs::of(part.data, part.body, site, env));
+    let needs = needs.fold(Needs::default(), Needs::and);
     let mut plan = Plan::default();
     loop {
-        let mut generator = Generator::new(data, site, env, places, &needs, &plan);
-        generator.run(body);
+        let mut generator = Generator::new(site, env, &needs, &plan);
+        generator.run(parts);
         let next = generator.next_plan(&needs);
         if next == plan {
             let frame = generator.depth() as u32;
@@ -132,7 +153,8 @@ pub fn compile(
     }
 }
 
-/// What a body needs, found before any code is made.
+/// What bodies need, found before any code is made.
+#[derive(Default)]
 struct Needs {
     /// Registers of the program that it reads.
     reads: RegisterSet,
@@ -143,6 +165,15 @@ struct Needs {
 }
 
 impl Needs {
+    fn and(self, other: Self) -> Self {
+        Self {
+            reads: self.reads | other.reads,
+            fixed: self.fixed | other.fixed,
+            slab: self.slab || other.slab,
+            flags: self.flags || other.flags,
+        }
+    }
+
     fn of(data: &[Datum], body: &[Statement], site: &Site, env: &Env) -> Self {
         let mut needs = Self {
             reads: verify::registers_read(body, site.kind, site.convention, site.access.as_ref())
@@ -218,14 +249,7 @@ struct Generator<'a> {
 }
 
 impl<'a> Generator<'a> {
-    fn new(
-        data: &'a [Datum],
-        site: &'a Site,
-        env: &'a Env,
-        places: &'a [Place],
-        needs: &Needs,
-        plan: &'a Plan,
-    ) -> Self {
+    fn new(site: &'a Site, env: &'a Env, needs: &Needs, plan: &'a Plan) -> Self {
         let barred = needs.fixed | plan.home_registers() | RegisterSet::of(&[Register::RSP]);
         let dead = site.dead & !needs.reads;
         let mut pool = [Register::RSP; 16];
@@ -246,8 +270,8 @@ impl<'a> Generator<'a> {
         let free = pool[..pool_len].iter().fold(RegisterSet::NONE, |set, &r| set.with(r));
         Self {
             asm: Asm::new(),
-            data,
-            places,
+            data: &[],
+            places: &[],
             site,
             env,
             plan,
@@ -267,9 +291,12 @@ impl<'a> Generator<'a> {
         }
     }
 
-    fn run(&mut self, body: &[Statement]) {
+    fn run(&mut self, parts: &[Part<'a>]) {
         self.prologue();
-        self.block(body);
+        for part in parts {
+            (self.data, self.places) = (part.data, part.places);
+            self.block(part.body);
+        }
         self.epilogue();
         if let Some(returns) = self.returns {
             let end = self.asm.label();
