@@ -473,8 +473,8 @@ impl Translator<'_> {
         }
         let mut before = self.out.here();
         let place = (self.number, &mut *self.arena, self.known.table);
-        // What is not known of its registers is needed, so it does not matter whose bytes they are.
-        let code = self.weaving.code((self.address, way), (self.address, rest), is_inner, place);
+        let follows = if way == weaving::AFTER { self.block.end } else { self.address };
+        let code = self.weaving.code((self.address, way), (follows, rest), is_inner, place);
         write_snippets(&code, self.arena, &mut self.out);
         while before < self.out.here() {
             let length = (self.out.here() - before).min(u8::MAX.into());
