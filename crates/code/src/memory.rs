@@ -277,10 +277,13 @@ mod tests {
         format!("{narrow}{} : {}{times}", parts.join(" + "), access.size)
     }
 
+    /// An instruction, its bytes, its loads and its stores.
+    type Case = (&'static str, &'static [u8], &'static [&'static str], &'static [&'static str]);
+
     #[test]
     fn where_instructions_access_memory() {
         const PUSHED: &str = "rsp + 0xfffffffffffffff8 : 8";
-        let cases: &[(&str, &[u8], &[&str], &[&str])] = &[
+        let cases: &[Case] = &[
             (
                 "mov eax, [rdi + rsi*4 + 8]",
                 &[0x8b, 0x44, 0xb7, 8],
