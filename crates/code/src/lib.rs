@@ -23,7 +23,7 @@ pub use graph::{
 /// The decoder's own types, so that users of a graph need not name a second version of it.
 pub use iced_x86;
 pub use liveness::{Live, Liveness, live_at_entry};
-pub use memory::{MemoryUse, is_system_call};
+pub use memory::{Access, Direction, MemoryUse, Segment, is_system_call};
 pub use program::{Callee, Function, Program};
 pub use relocate::{Aim, Immovable, Label, Moved, Reason, Relocated, Relocator, relocate};
 pub use state::{Convention, FlagSet, Register, RegisterSet};
