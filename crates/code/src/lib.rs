@@ -2,11 +2,12 @@
 //!
 //! [`sweep()`] finds every direct branch of a text section, fast. [`graph()`] follows the control flow of one function,
 //! [`Liveness`] says what is free to use at each of its instructions, [`Relocator`] copies instructions elsewhere
-//! without changing what they mean.
+//! without changing what they mean. [`plan`] says which memory a run of instructions touches.
 #![no_std]
 
 extern crate alloc;
 
+mod accesses;
 mod effects;
 mod graph;
 mod liveness;
@@ -16,6 +17,9 @@ mod relocate;
 mod state;
 mod sweep;
 
+pub use accesses::{
+    Access, AccessKind, Address, Base, Capture, Form, Plan, REGISTERS, Segment, plan,
+};
 pub use graph::{
     Block, Call, Edge, EdgeKind, Exit, ExitKind, Gap, Graph, JumpTable, Loop, TableForm, Unknown,
     Why, graph,
