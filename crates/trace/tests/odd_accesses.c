@@ -28,7 +28,8 @@ static void *odd(void *unused) {
     __asm__ volatile("xlatb" : : "b"(source), "a"(3) : "memory");
     __asm__ volatile("xchg %%rsp, %0; push $1; pop %%rax; xchg %%rsp, %0"
                      : : "r"(bits + 8) : "rax", "memory");
-    __asm__ volatile("push %0; pop 8(%%rsp); pop (%1)" : : "r"(count), "r"(bits) : "memory");
+    __asm__ volatile("sub $64, %%rsp; push %0; pop 8(%%rsp); push %0; pop (%1); add $64, %%rsp"
+                     : : "r"(count), "r"(bits) : "memory", "cc");
     __asm__ volatile("push %%rcx; mov $3, %%ecx; 1: addl $1, (%0, %%rcx, 4); loop 1b; pop %%rcx"
                      : : "r"(bits) : "memory", "cc");
     __asm__ volatile("enter $32, $0; movl $1, -8(%%rbp); leave" : : : "memory");
