@@ -69,18 +69,24 @@ impl Chunk {
         Ok(out)
     }
 
-    /// The chunk that was packed.
-    pub fn unpack(bytes: &[u8]) -> Result<Self> {
-        let mut input = Input(bytes);
+    /// What the chunk that begins so says of itself: all but the streams.
+    pub(crate) fn head(input: &mut Input<'_>) -> Result<Self> {
         let mut head = [0; 8];
         for number in &mut head {
             *number = input.number()?;
         }
         let [instructions, fs, gs, time, next, items, accesses, words] = head;
-        let too_large = || Error::bad("a chunk is larger than any that weft writes");
         if items > MOST_ITEMS || words > MOST_WORDS {
             return Err(too_large());
         }
+        let start = Start { instructions, bases: [fs, gs], time, next };
+        Ok(Self { start, items, accesses, words, streams: Streams::default() })
+    }
+
+    /// The chunk that was packed.
+    pub fn unpack(bytes: &[u8]) -> Result<Self> {
+        let mut input = Input(bytes);
+        let head = Self::head(&mut input)?;
         let mut stream = || {
             let length = input.number()?;
             let packed = input.number()?;
@@ -101,7 +107,10 @@ impl Chunk {
             values: stream()?,
             events: stream()?,
         };
-        let start = Start { instructions, bases: [fs, gs], time, next };
-        Ok(Self { start, items, accesses, words, streams })
+        Ok(Self { streams, ..head })
     }
+}
+
+fn too_large() -> Error {
+    Error::bad("a chunk is larger than any that weft writes")
 }

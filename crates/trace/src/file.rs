@@ -39,6 +39,8 @@ pub(crate) mod tag {
 
 /// The most bytes of a section that are believed.
 const MOST: u64 = 1 << 32;
+/// The most bytes that a chunk says things of itself in.
+const LONGEST_HEAD: u64 = 80;
 
 /// A file that was mapped into the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,6 +65,19 @@ pub struct Part {
     at: u64,
     length: u64,
     checksum: u32,
+}
+
+/// How much a thread has executed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Total {
+    /// The thread.
+    pub thread: u32,
+    /// Its blocks and events.
+    pub items: u64,
+    /// Its accesses, at most.
+    pub accesses: u64,
+    /// What they take in the file.
+    pub bytes: u64,
 }
 
 /// A trace that can be read.
@@ -168,6 +183,26 @@ impl Trace {
     pub fn chunk(&self, part: &Part) -> Result<Chunk> {
         let wrong = |error: Error| Error::bad(format!("at byte {}: {error}", part.at));
         Chunk::unpack(&self.bytes(part)?).map_err(wrong)
+    }
+
+    /// How much each thread has executed, in the order in which they first come up.
+    pub fn totals(&self) -> Result<Vec<Total>> {
+        let mut totals: Vec<Total> = Vec::new();
+        for part in &self.parts {
+            let mut bytes = vec![0; part.length.min(LONGEST_HEAD) as usize];
+            self.file.read_exact_at(&mut bytes, part.at)?;
+            let head = Chunk::head(&mut Input(&bytes))?;
+            let place = totals.iter().position(|total| total.thread == part.thread);
+            let place = place.unwrap_or_else(|| {
+                totals.push(Total { thread: part.thread, ..Total::default() });
+                totals.len() - 1
+            });
+            let total = &mut totals[place];
+            total.items += head.items;
+            total.accesses += head.accesses;
+            total.bytes += part.length;
+        }
+        Ok(totals)
     }
 
     fn code(&mut self, bytes: &[u8]) -> Result<()> {

@@ -16,6 +16,7 @@ pub mod file;
 mod predict;
 pub mod record;
 pub mod replay;
+pub mod views;
 mod writer;
 
 pub use blocks::{Block, Blocks};
