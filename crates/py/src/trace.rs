@@ -55,8 +55,8 @@ impl Trace {
     #[getter]
     fn modules(&self) -> Vec<ModuleRow<'_>> {
         let row = |module| {
-            let file::Module { time, start, end, offset, path } = module;
-            (*time, *start, *end, *offset, path.as_str())
+            let module: &file::Module = module;
+            (module.time, module.start, module.end, module.offset, module.path.as_str())
         };
         self.trace.modules.iter().map(row).collect()
     }
