@@ -193,6 +193,8 @@ class Cloned:
         """The files in which the engine has said what went wrong in it."""
     def cycles(self) -> int:
         """The processor's counter of cycles, now."""
+    def trace_to(self, path: Path, notes: list[tuple[str, str]]) -> Tracer:
+        """Write what it executes to a file from now on."""
     def leave(self) -> None:
         """Answer its processes no more."""
 
@@ -436,6 +438,13 @@ class Trace:
         """The instructions of a block."""
     def table(self, view: str, threads: list[int]) -> TraceTable:
         """A table, of these threads or of all, from its beginning."""
+
+@final
+class Tracer:
+    """A file that a trace is being written to."""
+
+    def finish(self) -> int:
+        """Take what is left, and end the file. Bits of what was lost."""
 
 @final
 class TraceTable:

@@ -5,6 +5,7 @@ its tables are streams: batches of rows, one after the other, however large the 
 
 .. code-block:: python
 
+    weft.trace.record(["ls", "-l"], "run.weft-trace")
     trace = weft.trace.open("run.weft-trace")
     for batch in trace.accesses():
         print(batch.num_rows, batch.column("address")[0])
@@ -29,7 +30,17 @@ from weft.model import Module
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["VIEWS", "Code", "MappedFile", "Table", "ThreadTotal", "Trace", "View", "open"]
+__all__ = [
+    "VIEWS",
+    "Code",
+    "MappedFile",
+    "Table",
+    "ThreadTotal",
+    "Trace",
+    "View",
+    "open",
+    "record",
+]
 
 View = Literal["accesses", "blocks", "branches", "calls", "system_calls", "events"]
 """The name of a table."""
@@ -91,6 +102,32 @@ class Code:
     address: int
     size: int
     instructions: int
+
+
+_LOST = {
+    1: "there was too much code: some of it is missing",
+    2: "there was too much code: some of it is missing",
+    8: "restartable sequences were executed, which are not recorded",
+}
+
+
+def record(
+    command: Sequence[str | os.PathLike[str]], path: str | os.PathLike[str]
+) -> tuple[int, list[str]]:
+    """Run a program to its end, and write all that it executes to a file.
+
+    Returns its exit code (negative if a signal ended it) and what is missing from the trace. What
+    it forks is part of the trace; other programs that it starts run natively and are not.
+    """
+    from weft import clone
+
+    program = clone.launch(command, follows=False, records="trace")
+    writing = program.trace_to(Path(path))
+    with program:
+        code = program.wait()
+        lost = writing.finish()
+    assert code is not None
+    return code, sorted({text for bit, text in _LOST.items() if lost & bit})
 
 
 def open(path: str | os.PathLike[str]) -> Trace:

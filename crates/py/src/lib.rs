@@ -31,6 +31,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<symbols::ModuleSymbols>()?;
     m.add_class::<trace::Trace>()?;
     m.add_class::<trace::TraceTable>()?;
+    m.add_class::<trace::Tracer>()?;
     m.add_class::<trace::Cache>()?;
     Ok(())
 }

@@ -163,3 +163,22 @@ impl Cache {
         PyBytes::new(py, bytes_of(&missed))
     }
 }
+
+/// A file that a trace is being written to.
+#[pyclass(frozen, module = "weft._native")]
+pub struct Tracer(Mutex<Option<weft_host::clone::Tracer>>);
+
+impl Tracer {
+    pub(crate) fn new(tracer: weft_host::clone::Tracer) -> Self {
+        Self(Mutex::new(Some(tracer)))
+    }
+}
+
+#[pymethods]
+impl Tracer {
+    fn finish(&self, py: Python<'_>) -> PyResult<u64> {
+        let tracer = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let finish = || tracer.map_or(Ok(0), weft_host::clone::Tracer::finish);
+        py.detach(finish).map_err(to_python)
+    }
+}

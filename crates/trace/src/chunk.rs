@@ -19,7 +19,9 @@ pub struct Start {
 /// What an encoder has made of a part of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chunk {
-    /// How the thread was.
+    /// The thread: not part of what is packed.
+    pub thread: u32,
+    /// How it was.
     pub start: Start,
     /// How many blocks and events there are.
     pub items: u64,
@@ -80,7 +82,7 @@ impl Chunk {
             return Err(too_large());
         }
         let start = Start { instructions, bases: [fs, gs], time, next };
-        Ok(Self { start, items, accesses, words, streams: Streams::default() })
+        Ok(Self { thread: 0, start, items, accesses, words, streams: Streams::default() })
     }
 
     /// The chunk that was packed.

@@ -14,7 +14,7 @@ const CHUNK: u64 = 1 << 20;
 /// How an item was not as foreseen: which of the guesses it was.
 pub(crate) const EXPLICIT: u8 = 3;
 
-/// Encodes what one thread writes.
+/// Encodes what one thread writes, and then perhaps another one: an event says when that begins.
 #[derive(Debug)]
 pub struct Encoder {
     predictor: Predictor,
@@ -22,6 +22,7 @@ pub struct Encoder {
     /// How many items were as foreseen since the last that was not.
     run: u64,
     thread: Start,
+    id: u32,
     last_event: Box<[u64; LONGEST_EVENT]>,
 }
 
@@ -32,6 +33,7 @@ impl Default for Encoder {
             chunk: Chunk::default(),
             run: 0,
             thread: Start::default(),
+            id: 0,
             last_event: Box::new([0; LONGEST_EVENT]),
         }
     }
@@ -60,7 +62,18 @@ impl Encoder {
                     }
                     self.block(number, block, captures);
                 }
-                Item::Event { kind, words } => self.event(kind, words)?,
+                Item::Event { kind, words } => {
+                    if let (event::THREAD, &[id, ..]) = (kind, words)
+                        && id != u64::from(self.id)
+                    {
+                        self.finish().map_or(Ok(()), &mut done)?;
+                        self.predictor.fit(blocks);
+                        self.thread = Start::default();
+                        self.chunk.start = self.thread;
+                        self.id = id as u32;
+                    }
+                    self.event(kind, words)?;
+                }
             }
             self.chunk.items += 1;
             self.chunk.words += (words.len() - rest.len()) as u64;
@@ -78,6 +91,7 @@ impl Encoder {
         let mut chunk = std::mem::take(&mut self.chunk);
         put(&mut chunk.streams.control, self.run << 1);
         chunk.start.next = next;
+        chunk.thread = self.id;
         self.run = 0;
         self.predictor = Predictor::new();
         self.last_event.fill(0);

@@ -3,40 +3,11 @@
 //! A block that is executed is its number, and one word for each of its captures. Everything else is an event: its first
 //! word has the highest bit set, its kind in the upper half and in the lower half how many words follow.
 
-/// What tells an event from a block.
-pub const EVENT: u64 = 1 << 63;
+pub use weft_abi::recording::{EVENT, event, event_word};
 
 /// The most words that may follow the first one of an event.
 pub const LONGEST_EVENT: usize = 64;
 
-/// Kinds of events, and the words that follow.
-pub mod event {
-    /// A thread begins, or is taken over: its id, the bases of `fs` and `gs`, the time.
-    pub const THREAD: u32 = 1;
-    /// The block before was left in its middle: the address of the instruction that was next (or under way, if it
-    /// repeats itself), 1 if what is captured before that instruction was captured (0 if not), and the sixteen
-    /// registers there.
-    pub const INTERRUPTED: u32 = 2;
-    /// A system call begins: its number, six arguments, the time.
-    pub const SYSTEM_CALL: u32 = 3;
-    /// It is back: its result, the time.
-    pub const RESULT: u32 = 4;
-    /// The time.
-    pub const TIME: u32 = 5;
-    /// The bases of `fs` and `gs` are others: both.
-    pub const BASES: u32 = 6;
-    /// Blocks were executed that are not in the trace: how many, as far as that is known.
-    pub const LOST: u32 = 7;
-    /// The thread has ended: the time.
-    pub const END: u32 = 8;
-    /// A signal is about to be handled: its number, the time.
-    pub const SIGNAL: u32 = 9;
-}
-
-/// The first word of an event.
-pub const fn event_word(kind: u32, words: usize) -> u64 {
-    EVENT | (kind as u64) << 32 | words as u64
-}
 
 /// One thing that a thread has written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,7 +17,8 @@ use crate::{Error, Result};
 pub struct Writer {
     out: Output,
     blocks: Blocks,
-    threads: HashMap<u32, Encoder>,
+    /// By whoever writes: threads that come after each other may write to the same place.
+    sources: HashMap<u32, Encoder>,
 }
 
 #[derive(Debug)]
@@ -35,7 +36,7 @@ impl Writer {
         file.write_all(&VERSION.to_le_bytes())?;
         file.write_all(&[0; 4])?;
         let out = Output { file, code: Vec::new() };
-        Ok(Self { out, blocks: Blocks::default(), threads: HashMap::new() })
+        Ok(Self { out, blocks: Blocks::default(), sources: HashMap::new() })
     }
 
     /// Notes something about the whole.
@@ -68,19 +69,11 @@ impl Writer {
         Ok(())
     }
 
-    /// A thread has written these words: whole items, of blocks that are there.
-    pub fn push(&mut self, thread: u32, words: &[u64]) -> Result<()> {
-        let Self { out, blocks, threads } = self;
-        let encoder = threads.entry(thread).or_default();
-        encoder.push(blocks, words, |chunk| out.chunk(thread, &chunk))
-    }
-
-    /// A thread writes nothing more.
-    pub fn end(&mut self, thread: u32) -> Result<()> {
-        match self.threads.remove(&thread).and_then(|mut encoder| encoder.finish()) {
-            Some(chunk) => self.out.chunk(thread, &chunk),
-            None => Ok(()),
-        }
+    /// These words were written at one of the places that threads write to: whole items, of blocks that are there.
+    pub fn push(&mut self, source: u32, words: &[u64]) -> Result<()> {
+        let Self { out, blocks, sources } = self;
+        let encoder = sources.entry(source).or_default();
+        encoder.push(blocks, words, |chunk| out.chunk(&chunk))
     }
 
     /// The blocks that are there.
@@ -90,10 +83,10 @@ impl Writer {
 
     /// Ends the file.
     pub fn finish(mut self) -> Result<()> {
-        let mut threads: Vec<u32> = self.threads.keys().copied().collect();
-        threads.sort_unstable();
-        for thread in threads {
-            self.end(thread)?;
+        let mut sources: Vec<_> = std::mem::take(&mut self.sources).into_iter().collect();
+        sources.sort_unstable_by_key(|source| source.0);
+        for (_, mut encoder) in sources {
+            encoder.finish().map_or(Ok(()), |chunk| self.out.chunk(&chunk))?;
         }
         self.out.flush_code()?;
         Ok(self.out.file.flush()?)
@@ -110,9 +103,9 @@ impl Output {
         Ok(self.file.write_all(bytes)?)
     }
 
-    fn chunk(&mut self, thread: u32, chunk: &Chunk) -> Result<()> {
+    fn chunk(&mut self, chunk: &Chunk) -> Result<()> {
         self.flush_code()?;
-        self.section(tag::CHUNK, thread, &chunk.pack()?)
+        self.section(tag::CHUNK, chunk.thread, &chunk.pack()?)
     }
 
     fn flush_code(&mut self) -> Result<()> {

@@ -37,6 +37,7 @@ pub const LENGTH: u64 = 2;
 pub fn system_call(thread: &mut Thread) {
     let number = thread.general[RAX] as usize;
     let next = thread.pc;
+    thread.trace_call();
     let result = match number {
         system::RT_SIGRETURN => Some(signals::return_from_handler(thread)),
         system::RT_SIGACTION => signals::action(thread),
@@ -86,6 +87,7 @@ pub fn system_call(thread: &mut Thread) {
     };
     match result {
         Some(result) => {
+            thread.trace_result(number, result);
             thread.general[RAX] = result as u64;
             thread.general[RCX] = next;
             thread.general[R11] = thread.flags;

@@ -28,6 +28,7 @@ mod state;
 mod switch;
 mod system;
 mod tables;
+mod tracing;
 mod thread;
 mod translate;
 mod vectors;

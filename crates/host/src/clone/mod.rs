@@ -9,6 +9,7 @@ mod flow;
 mod inject;
 mod recording;
 mod release;
+mod trace;
 mod visit;
 mod weave;
 
@@ -21,6 +22,7 @@ use crate::{Error, ErrorKind, Result, checks};
 pub(crate) use attend::Family;
 pub use flow::{EdgeCount, EdgeKind, Flow, FlowBlock, FlowModule, Located};
 pub(crate) use inject::is_control;
+pub use trace::Tracer;
 use std::path::PathBuf;
 use std::process::Child;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -54,6 +56,8 @@ pub enum Records {
     Counts,
     /// How often each block is executed, by a counter in each: to hold the others against.
     EveryBlock,
+    /// All of it, in order, with what addresses depend on: see [`Cloned::trace_to`].
+    Trace,
 }
 
 /// Where a program is that waits after each block.
@@ -128,6 +132,11 @@ impl Cloned {
         let presences = self.family.presences();
         let recordings: Vec<_> = presences.iter().filter_map(|it| it.recording.as_ref()).collect();
         flow::flow(&recordings)
+    }
+
+    /// Writes what the program executes to a file from now on, if that is recorded.
+    pub fn trace_to(&self, path: &std::path::Path, notes: &[(String, String)]) -> Result<Tracer> {
+        Tracer::begin(self.family.clone(), path, notes)
     }
 
     /// What holds the program, for who lets it go.

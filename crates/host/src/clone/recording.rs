@@ -4,7 +4,7 @@ use super::Records;
 use super::flow::{Entry, Log, Mapped};
 use crate::agent::{self, Fetch, away_trip, check_outcomes, making_shared, permitted_traveller};
 use crate::modules::{Module, modules};
-use crate::proc;
+use crate::proc::{self, Mapping};
 use crate::room::Room;
 use crate::stopped::Stopped;
 use crate::target::open_pidfd;
@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use weft_abi::recording::{
     COUNTERS, LOG_OFFSET, LOG_SIZE, RECORDING_NAME, RECORDING_SIZE, RecordingHead, STRIPE_COUNT,
-    STRIPE_SIZE, STRIPES_OFFSET, mode,
+    STRIPE_SIZE, STRIPES_OFFSET, TraceHead, mode,
 };
 
 /// Where it goes: far from everything that a program maps.
@@ -29,6 +29,8 @@ pub struct Recording {
     records: Records,
     /// What was mapped when it began.
     modules: Vec<Module>,
+    /// Where code of files was mapped then.
+    code: Vec<Mapping>,
 }
 
 impl Records {
@@ -39,6 +41,7 @@ impl Records {
             Self::Hits => mode::HITS,
             Self::Counts => mode::COUNTS,
             Self::EveryBlock => mode::EVERY_BLOCK,
+            Self::Trace => mode::TRACE,
         }
     }
 }
@@ -50,7 +53,8 @@ impl Recording {
             return Ok(None);
         }
         let pid = stopped.pid();
-        let at = place::find_near(&proc::maps(pid)?, PLACE, RECORDING_SIZE)?;
+        let maps = proc::maps(pid)?;
+        let at = place::find_near(&maps, PLACE, RECORDING_SIZE)?;
         let read_write = libc::PROT_READ | libc::PROT_WRITE;
         let map = agent::map_shared(at, RECORDING_SIZE, read_write, 0);
         let steps = making_shared(RECORDING_NAME, RECORDING_SIZE, vec![map]);
@@ -60,7 +64,8 @@ impl Recording {
         let before = |number: i64, done: &[_]| fetch.before(number, done);
         let outcomes = away_trip(stopped, &traveller, room, &steps, before)?;
         check_outcomes(pid, &outcomes)?;
-        let recording = Self { memory: fetch.memory()?, at, records, modules: modules(pid)? };
+        let code = maps.into_iter().filter(|map| map.execute && map.inode != 0).collect();
+        let recording = Self { memory: fetch.memory()?, at, records, modules: modules(pid)?, code };
         // Number 0 is none.
         recording.head().counters.store(1, Relaxed);
         Ok(Some(recording))
@@ -71,13 +76,39 @@ impl Recording {
         self.at
     }
 
-    fn head(&self) -> &RecordingHead {
+    /// Where code of files was mapped when it began.
+    pub fn code(&self) -> &[Mapping] {
+        &self.code
+    }
+
+    /// What it records.
+    pub fn records(&self) -> Records {
+        self.records
+    }
+
+    pub(super) fn head(&self) -> &RecordingHead {
         // SAFETY: it is at least that large, and all of it is atomic.
         unsafe { &*self.memory.as_ptr().cast() }
     }
 
+    /// Some of it, which nobody writes to at the moment.
+    pub(super) fn words(&self, offset: u64, bytes: u64) -> &[u64] {
+        let offset = (offset as usize).min(self.memory.len());
+        let rest = &self.memory[offset..];
+        let count = rest.len().min(bytes as usize) / 8;
+        // SAFETY: within the memory, and aligned as all of it is.
+        unsafe { std::slice::from_raw_parts(rest.as_ptr().cast(), count) }
+    }
+
+    /// The front of a stripe that a trace is written to.
+    pub(super) fn trace_head(&self, stripe: u64) -> &TraceHead {
+        let offset = STRIPES_OFFSET + stripe.min(STRIPE_COUNT - 1) * STRIPE_SIZE;
+        // SAFETY: within the memory, aligned to a page, and all of it is atomic.
+        unsafe { &*self.memory.as_ptr().add(offset as usize).cast() }
+    }
+
     /// A word, which may just be written.
-    fn word(&self, offset: u64) -> &AtomicU64 {
+    pub(super) fn word(&self, offset: u64) -> &AtomicU64 {
         debug_assert!(offset + 8 <= RECORDING_SIZE);
         // SAFETY: within the memory, and aligned.
         unsafe { &*self.memory.as_ptr().add(offset as usize).cast() }
