@@ -116,7 +116,7 @@ def record(
 ) -> tuple[int, list[str]]:
     """Run a program to its end, and write all that it executes to a file.
 
-    Returns its exit code (negative if a signal ended it) and what is missing from the trace. What
+    Returns its exit code (as a shell has it, if a signal ended it) and what is missing from the trace. What
     it forks is part of the trace; other programs that it starts run natively and are not.
     """
     from weft import clone
@@ -272,11 +272,11 @@ class Trace:
         return self.table("blocks", threads)
 
     def branches(self, threads: Sequence[int] = ()) -> Table:
-        """Every branch: ``ip``, ``kind``, ``target`` and whether it was ``taken``."""
+        """Every branch: ``block``, ``ip``, ``kind``, ``target`` and whether it was ``taken``."""
         return self.table("branches", threads)
 
     def calls(self, threads: Sequence[int] = ()) -> Table:
-        """Every call and return: ``ip``, ``kind``, ``target``, ``clock``, ``time``."""
+        """Every call and return: ``block``, ``ip``, ``kind``, ``target``, ``clock``, ``time``."""
         return self.table("calls", threads)
 
     def system_calls(self, threads: Sequence[int] = ()) -> Table:

@@ -153,10 +153,11 @@ impl Table {
 
     fn branches(&mut self, rows: usize) -> Result<(usize, Vec<Column>)> {
         let (mut thread, mut ip, mut target) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut kinds, mut taken) = (Vec::new(), Vec::new());
+        let (mut blocks, mut kinds, mut taken) = (Vec::new(), Vec::new(), Vec::new());
         self.replay.walk(|step| {
-            if let Some((from, kind, to, is_taken)) = branch(step) {
+            if let Some((number, from, kind, to, is_taken)) = branch(step) {
                 thread.push(step.thread);
+                blocks.push(number);
                 ip.push(from);
                 kinds.push(kind as u8);
                 target.push(to);
@@ -166,6 +167,7 @@ impl Table {
         })?;
         let columns = vec![
             Column::known("thread", Values::Words(thread)),
+            Column::known("block", Values::Words(blocks)),
             Column::known("ip", Values::Longs(ip)),
             Column::known("kind", Values::Bytes(kinds)),
             Column::optional("target", target),
@@ -177,11 +179,13 @@ impl Table {
     fn calls(&mut self, rows: usize) -> Result<(usize, Vec<Column>)> {
         let (mut thread, mut ip, mut target) = (Vec::new(), Vec::new(), Vec::new());
         let (mut kinds, mut clock, mut time) = (Vec::new(), Vec::new(), Vec::new());
+        let mut blocks = Vec::new();
         self.replay.walk(|step| {
-            if let Some((from, kind, to, _)) = branch(step)
+            if let Some((number, from, kind, to, _)) = branch(step)
                 && matches!(kind, BranchKind::Call | BranchKind::IndirectCall | BranchKind::Return)
             {
                 thread.push(step.thread);
+                blocks.push(number);
                 ip.push(from);
                 kinds.push(kind as u8);
                 target.push(to);
@@ -192,6 +196,7 @@ impl Table {
         })?;
         let columns = vec![
             Column::known("thread", Values::Words(thread)),
+            Column::known("block", Values::Words(blocks)),
             Column::known("ip", Values::Longs(ip)),
             Column::known("kind", Values::Bytes(kinds)),
             Column::optional("target", target),
@@ -296,13 +301,13 @@ fn count(columns: &[Column]) -> usize {
     }
 }
 
-/// The branch that a block has ended by: from where, how, where to, and whether it was taken.
-fn branch(step: &Step<'_>) -> Option<(u64, BranchKind, Option<u64>, bool)> {
-    let What::Block { block, executed, next, .. } = &step.what else { return None };
+/// The branch that a block has ended by: which block, from where, how, where to, and whether it was taken.
+fn branch(step: &Step<'_>) -> Option<(u32, u64, BranchKind, Option<u64>, bool)> {
+    let What::Block { number, block, executed, next, .. } = &step.what else { return None };
     if *executed < usize::from(block.plan.instructions) {
         return None;
     }
     let kind = BranchKind::of(block)?;
     let is_taken = kind != BranchKind::Conditional || next.is_some_and(|next| next != block.end());
-    Some((block.last(), kind, *next, is_taken))
+    Some((*number, block.last(), kind, *next, is_taken))
 }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +9,6 @@ import click
 
 from weft.cli.output import console, format_option, print_json
 from weft.errors import BadFile, InvalidArgument
-from weft.export.extras import needed
 
 if TYPE_CHECKING:
     from weft.trace import Trace
@@ -60,7 +57,7 @@ def record(ctx: click.Context, output: Path, program: tuple[str, ...]) -> None:
     code, lost = trace.record(program, output)
     for text in lost:
         click.echo(f"note: {text}", err=True)
-    ctx.exit(code if code >= 0 else 128 - code)
+    ctx.exit(code)
 
 
 @command.command("info")

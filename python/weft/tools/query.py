@@ -20,8 +20,8 @@ __all__ = ["ask"]
 def ask(trace: Trace, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
     """Return the columns and the rows of the answer. Needs ``weft[query]``.
 
-    There are the tables of the trace by their names, and ``code``: of each block its ``block``,
-    ``address``, ``size``, ``instructions``, ``module`` and ``function``.
+    There are the tables of the trace by their names, and ``code``: of each block its number
+    ``block``, ``code_start``, ``code_end``, ``module`` and ``function``.
     """
     with needed("query", "asking a trace in SQL"):
         import duckdb
@@ -49,9 +49,10 @@ def _code(trace: Trace) -> pyarrow.Table:
     return pyarrow.table(
         {
             "block": pyarrow.array([block.number for block in code], pyarrow.uint32()),
-            "address": pyarrow.array([block.address for block in code], pyarrow.uint64()),
-            "size": [block.size for block in code],
-            "instructions": [block.instructions for block in code],
+            "code_start": pyarrow.array([block.address for block in code], pyarrow.uint64()),
+            "code_end": pyarrow.array(
+                [block.address + block.size for block in code], pyarrow.uint64()
+            ),
             "module": [module for module, _ in places],
             "function": [function for _, function in places],
         }
