@@ -116,8 +116,9 @@ def record(
 ) -> tuple[int, list[str]]:
     """Run a program to its end, and write all that it executes to a file.
 
-    Returns its exit code (as a shell has it, if a signal ended it) and what is missing from the trace. What
-    it forks is part of the trace; other programs that it starts run natively and are not.
+    Returns its exit code (as a shell has it, if a signal ended it) and what is missing from the
+    trace. What it forks is part of the trace; other programs that it starts run natively and are
+    not.
     """
     from weft import clone
 
@@ -262,8 +263,8 @@ class Trace:
     def accesses(self, threads: Sequence[int] = ()) -> Table:
         """Every load and store: ``thread``, ``block``, ``ip``, ``kind``, ``size``, ``address``.
 
-        An address is null where the trace cannot tell: gathers, for instance. A size is 0 then, too,
-        if it depends on more than the instruction. A repeated string instruction is one row.
+        An address is null where the trace cannot tell: gathers, for instance. A size is 0 if it
+        depends on more than the instruction. A repeated string instruction is one row.
         """
         return self.table("accesses", threads)
 
@@ -280,7 +281,7 @@ class Trace:
         return self.table("calls", threads)
 
     def system_calls(self, threads: Sequence[int] = ()) -> Table:
-        """Every system call: ``ip``, ``number``, ``a0`` to ``a5``, ``result``, ``start``, ``end``."""
+        """Every system call: ``number``, ``a0`` to ``a5``, ``result``, ``start``, ``end``."""
         return self.table("system_calls", threads)
 
     def events(self, threads: Sequence[int] = ()) -> Table:

@@ -293,9 +293,9 @@ impl Walk {
         let uses_rdi = |kind| matches!(kind, OpKind::MemoryESRDI | OpKind::MemoryESEDI);
         let is_rdi = instruction.op_kinds().any(uses_rdi);
         let register = if is_rdi { Register::RDI } else { Register::RSI };
-        let is_wide = self.plan.accesses[first..].iter().all(|access| {
-            access.address.is_some_and(|address| !address.is_narrow)
-        });
+        let is_wide = self.plan.accesses[first..]
+            .iter()
+            .all(|access| access.address.is_some_and(|address| !address.is_narrow));
         if !is_wide {
             for access in &mut self.plan.accesses[first..] {
                 access.address = None;
@@ -468,9 +468,7 @@ impl Walk {
     fn led(&mut self, instruction: &Instruction) -> Option<Form> {
         let mut form = Form::constant(instruction.memory_displacement64());
         let scale = u64::from(instruction.memory_index_scale());
-        for (name, scale) in
-            [(instruction.memory_base(), 1), (instruction.memory_index(), scale)]
-        {
+        for (name, scale) in [(instruction.memory_base(), 1), (instruction.memory_index(), scale)] {
             if matches!(name, Name::None | Name::RIP) {
                 continue;
             }

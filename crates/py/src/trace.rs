@@ -15,7 +15,8 @@ use crate::errors::to_python;
 /// time, start, end, offset, path.
 type ModuleRow<'trace> = (u64, u64, u64, u64, &'trace str);
 /// name, type, values, which are known (nothing if all are).
-type ColumnRow<'py> = (&'static str, &'static str, Bound<'py, PyBytes>, Option<Bound<'py, PyBytes>>);
+type ColumnRow<'py> =
+    (&'static str, &'static str, Bound<'py, PyBytes>, Option<Bound<'py, PyBytes>>);
 
 /// A trace that can be read.
 #[pyclass(frozen, module = "weft._native")]
@@ -147,12 +148,7 @@ impl Cache {
         })
     }
 
-    fn touch<'py>(
-        &self,
-        py: Python<'py>,
-        addresses: &[u8],
-        sizes: &[u8],
-    ) -> Bound<'py, PyBytes> {
+    fn touch<'py>(&self, py: Python<'py>, addresses: &[u8], sizes: &[u8]) -> Bound<'py, PyBytes> {
         let missed: Vec<u32> = py.detach(|| {
             let mut cache = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             let touch = |(address, size): (&[u8; 8], &[u8; 4])| {

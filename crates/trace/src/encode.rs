@@ -178,7 +178,10 @@ impl Encoder {
                 thread.time = time;
             }
             (event::BASES, &[fs, gs]) => thread.bases = [fs, gs],
-            (event::SYSTEM_CALL | event::RESULT | event::TIME | event::SIGNAL | event::END, words) => {
+            (
+                event::SYSTEM_CALL | event::RESULT | event::TIME | event::SIGNAL | event::END,
+                words,
+            ) => {
                 thread.time = words.last().copied().unwrap_or(thread.time);
             }
             _ => {}

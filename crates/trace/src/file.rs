@@ -102,8 +102,7 @@ impl Trace {
         let mut file = File::open(path)?;
         let length = file.metadata()?.len();
         let mut header = [0; HEADER as usize];
-        file.read_exact(&mut header)
-            .map_err(|_| Error::bad("it is too short to be a trace"))?;
+        file.read_exact(&mut header).map_err(|_| Error::bad("it is too short to be a trace"))?;
         if header[..8] != *MAGIC {
             return Err(Error::bad("it does not begin as a trace does"));
         }

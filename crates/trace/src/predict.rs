@@ -61,19 +61,24 @@ impl Guess {
 
 impl Model {
     pub fn new(plan: &Plan, slot: u32) -> Self {
-        let captures: Box<[CaptureModel]> = plan.captures.iter().map(|capture| {
-            let register = capture.register.0;
-            let guess = capture.guess.map(Guess::new);
-            let is_before =
-                guess.is_some_and(|guess| guess.single == Some((register.into(), 0)));
-            CaptureModel { register, guess, is_before }
-        }).collect();
+        let captures: Box<[CaptureModel]> = plan
+            .captures
+            .iter()
+            .map(|capture| {
+                let register = capture.register.0;
+                let guess = capture.guess.map(Guess::new);
+                let is_before =
+                    guess.is_some_and(|guess| guess.single == Some((register.into(), 0)));
+                CaptureModel { register, guess, is_before }
+            })
+            .collect();
         let ends = plan.ends.iter().map(|(register, form)| (register.0, form.map(Guess::new)));
         // What was captured before the block and is still there has been noted by then.
         let is_noted = |register: u8, guess: &Option<Guess>| {
             guess.and_then(|guess| guess.single).is_some_and(|(source, offset)| {
                 let capture = (source as usize).checked_sub(REGISTERS).map(|at| &captures[at]);
-                let is_same = |capture: &CaptureModel| capture.is_before && capture.register == register;
+                let is_same =
+                    |capture: &CaptureModel| capture.is_before && capture.register == register;
                 offset == 0 && capture.is_some_and(is_same)
             })
         };
@@ -139,7 +144,8 @@ impl Predictor {
     /// Which block comes next: three guesses.
     #[inline]
     pub fn next(&self) -> [u32; 3] {
-        let [newer, older] = self.successors.get(self.previous as usize).copied().unwrap_or_default();
+        let [newer, older] =
+            self.successors.get(self.previous as usize).copied().unwrap_or_default();
         [self.contexts[self.context], newer, older]
     }
 
@@ -154,7 +160,8 @@ impl Predictor {
         }
         self.previous = number;
         self.history = (self.history << 5 ^ number).wrapping_mul(0x9e37_79b1).rotate_left(7);
-        self.context = (self.history ^ number.wrapping_mul(0x85eb_ca6b)) as usize >> 7 & (CONTEXTS - 1);
+        self.context =
+            (self.history ^ number.wrapping_mul(0x85eb_ca6b)) as usize >> 7 & (CONTEXTS - 1);
         self.sources.truncate(REGISTERS);
     }
 

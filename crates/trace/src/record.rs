@@ -8,7 +8,6 @@ pub use weft_abi::recording::{EVENT, event, event_word};
 /// The most words that may follow the first one of an event.
 pub const LONGEST_EVENT: usize = 64;
 
-
 /// One thing that a thread has written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Item<'a> {

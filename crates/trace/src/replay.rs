@@ -90,7 +90,8 @@ impl Step<'_> {
             return start + (self.instructions - from);
         };
         let (gone, all) = (self.instructions - from, to - from);
-        let share = u128::from(end.saturating_sub(start)) * u128::from(gone) / u128::from(all.max(1));
+        let share =
+            u128::from(end.saturating_sub(start)) * u128::from(gone) / u128::from(all.max(1));
         start + share as u64
     }
 }
@@ -194,8 +195,8 @@ impl Current {
         visit: &mut impl FnMut(&Step<'_>) -> bool,
     ) -> Result<bool> {
         let bad = || Error::bad("a part of the trace has something that is no record");
-        let (item, rest) = take(&self.words[self.at..], |number| trace.blocks.captures(number))
-            .ok_or_else(bad)?;
+        let (item, rest) =
+            take(&self.words[self.at..], |number| trace.blocks.captures(number)).ok_or_else(bad)?;
         let taken = self.words.len() - self.at - rest.len();
         let instructions = self.instructions;
         let mut bases = self.bases;
@@ -261,8 +262,12 @@ impl Current {
 fn block_after(trace: &Trace, mut words: &[u64]) -> Option<u64> {
     while let Some((item, rest)) = take(words, |number| trace.blocks.captures(number)) {
         match item {
-            Item::Block { number, .. } => return trace.blocks.get(number).map(|block| block.address),
-            Item::Event { kind: event::INTERRUPTED | event::SIGNAL | event::LOST, .. } => return None,
+            Item::Block { number, .. } => {
+                return trace.blocks.get(number).map(|block| block.address);
+            }
+            Item::Event { kind: event::INTERRUPTED | event::SIGNAL | event::LOST, .. } => {
+                return None;
+            }
             Item::Event { .. } => words = rest,
         }
     }
@@ -317,7 +322,9 @@ impl Accesses {
     }
 
     fn add(&mut self, step: &Step<'_>) {
-        let What::Block { number, block, executed, sources, bases, .. } = &step.what else { return };
+        let What::Block { number, block, executed, sources, bases, .. } = &step.what else {
+            return;
+        };
         let mut bases = *bases;
         let mut changes = block.plan.bases.iter().peekable();
         for access in &block.plan.accesses {
@@ -326,9 +333,7 @@ impl Accesses {
             if index > *executed || index == *executed && access.moved.is_none() {
                 break;
             }
-            while let Some(base) =
-                changes.next_if(|base| base.instruction < access.instruction)
-            {
+            while let Some(base) = changes.next_if(|base| base.instruction < access.instruction) {
                 bases[matches!(base.segment, Segment::Gs) as usize] = base.value(sources);
             }
             let Some((address, size)) = access.place(sources, bases) else { continue };

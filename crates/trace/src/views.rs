@@ -214,7 +214,11 @@ impl Table {
                 What::Block { block, .. } => {
                     last.insert(step.thread, block.last());
                 }
-                What::Event { kind: event::SYSTEM_CALL, words: &[number, ref rest @ .., start], .. } => {
+                What::Event {
+                    kind: event::SYSTEM_CALL,
+                    words: &[number, ref rest @ .., start],
+                    ..
+                } => {
                     let call = SystemCall {
                         thread: step.thread,
                         instruction: last.get(&step.thread).copied().unwrap_or(0),
@@ -229,7 +233,11 @@ impl Table {
                 }
                 What::Event { kind: event::RESULT, words: &[result, end], .. } => {
                     if let Some(call) = open.remove(&step.thread) {
-                        found.push(SystemCall { result: Some(result as i64), end: Some(end), ..call });
+                        found.push(SystemCall {
+                            result: Some(result as i64),
+                            end: Some(end),
+                            ..call
+                        });
                     }
                 }
                 What::Event { .. } => {}

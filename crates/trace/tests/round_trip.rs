@@ -154,7 +154,9 @@ fn a_file_that_was_cut_or_changed_says_so() {
     for length in 0..whole.len() {
         std::fs::write(&path, &whole[..length]).expect("a file");
         match Trace::open(&path) {
-            Ok(trace) => assert!(trace.is_cut || length == 16 || trace.parts.is_empty(), "{length}"),
+            Ok(trace) => {
+                assert!(trace.is_cut || length == 16 || trace.parts.is_empty(), "{length}")
+            }
             Err(error) => assert!(length < 16, "{length}: {error}"),
         }
     }

@@ -37,15 +37,19 @@ def command() -> None:
 
 @command.command("record", context_settings={"ignore_unknown_options": True})
 @click.option(
-    "-o", "--output", required=True, metavar="OUT", type=click.Path(path_type=Path), help="Where to."
+    "-o",
+    "--output",
+    required=True,
+    metavar="OUT",
+    type=click.Path(path_type=Path),
+    help="Where to.",
 )
 @click.argument("program", metavar="-- COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_context
 def record(ctx: click.Context, output: Path, program: tuple[str, ...]) -> None:
     """Run a program, and write all that it executes and touches to a file.
 
-    It takes several times as long as alone, and the file has about a quarter of a byte to a byte for
-    each access. What the program forks is part of the trace; other programs that it starts are not.
+    It takes many times as long as alone, and the file has well under a byte for each access. What the program forks is part of the trace; other programs that it starts are not.
     The exit code is the program's.
 
     \b
@@ -118,8 +122,8 @@ def info(file: Path, output_format: str) -> None:
 def query(file: Path, sql: str, output_format: str) -> None:
     """Ask a trace a question in SQL (needs weft[query]).
 
-    The tables are accesses, blocks, branches, calls, system_calls and events; code has the module and
-    the function of each block, to be joined by the column block.
+    The tables are accesses, blocks, branches, calls, system_calls and events; code has the module
+    and the function of each block, to be joined by the column block.
 
     \b
     Examples:
@@ -148,7 +152,12 @@ def query(file: Path, sql: str, output_format: str) -> None:
 @command.command("export")
 @_file
 @click.option(
-    "-o", "--output", required=True, metavar="OUT", type=click.Path(path_type=Path), help="Where to."
+    "-o",
+    "--output",
+    required=True,
+    metavar="OUT",
+    type=click.Path(path_type=Path),
+    help="Where to.",
 )
 @click.option(
     "--format",
@@ -208,7 +217,9 @@ def export(file: Path, output: Path, output_format: str | None, view: Any) -> No
     type=click.Path(path_type=Path),
     help="A file whose name ends with .png or .html.",
 )
-@click.option("--page", default=4096, show_default=True, help="The bytes of a page, a power of two.")
+@click.option(
+    "--page", default=4096, show_default=True, help="The bytes of a page, a power of two."
+)
 @click.option("--width", default=800, show_default=True, help="How many stretches of time.")
 @click.option("--height", default=400, show_default=True, help="The most rows.")
 def heatmap(file: Path, output: Path, page: int, width: int, height: int) -> None:
@@ -231,7 +242,8 @@ def heatmap(file: Path, output: Path, page: int, width: int, height: int) -> Non
         )
     if output.suffix not in (".png", ".html"):
         raise InvalidArgument(
-            f"nothing says how to draw {output}", advice="give it a name that ends with .png or .html"
+            f"nothing says how to draw {output}",
+            advice="give it a name that ends with .png or .html",
         )
     heat = tool.heat_map(_opened(file), width=width, height=height, page=page)
     try:

@@ -1,7 +1,7 @@
 """Perfetto: the calls and the system calls of a trace, as slices on a track for each thread.
 
-The file opens in https://ui.perfetto.dev and in Perfetto's trace processor. Its format is a sequence
-of protobuf messages of which a few fields are needed; the numbers below are those of
+The file opens in https://ui.perfetto.dev and in Perfetto's trace processor. Its format is a
+sequence of protobuf messages of which a few fields are needed; the numbers below are those of
 ``perfetto/trace/trace_packet.proto`` and its neighbours. Names are written once and referred to.
 """
 
@@ -91,8 +91,8 @@ class _Writer:
             self.slices += 1
             if one.name not in self.names:
                 self.names[one.name] = len(self.names) + 1
-                name = _integer(_ID, self.names[one.name]) + _text(_NAME, one.name)
-                interned = _bytes(_INTERNED, _bytes(_EVENT_NAMES, name))
+                entry = _integer(_ID, self.names[one.name]) + _text(_NAME, one.name)
+                interned = _bytes(_INTERNED, _bytes(_EVENT_NAMES, entry))
             event += _integer(_NAME_ID, self.names[one.name]) + _text(_CATEGORY, one.category)
         for name, value, is_address in one.annotations:
             kind = _ANNOTATION_POINTER if is_address else _ANNOTATION_INTEGER

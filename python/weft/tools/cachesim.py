@@ -165,9 +165,7 @@ def _bytes(column: pyarrow.Array) -> bytes:
     return data
 
 
-def _missing(
-    batch: pyarrow.RecordBatch, lines: pyarrow.Array
-) -> tuple[pyarrow.RecordBatch, int]:
+def _missing(batch: pyarrow.RecordBatch, lines: pyarrow.Array) -> tuple[pyarrow.RecordBatch, int]:
     """The accesses that have to be looked for further on, and how many lines they are."""
     import pyarrow.compute as compute
 

@@ -28,10 +28,11 @@ def ask(trace: Trace, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
     connection = duckdb.connect(":memory:")
     try:
         # Only what is asked for: names are looked up in files, which takes its time.
-        for name in (*VIEWS, "code"):
-            if re.search(rf"\b{name}\b", sql, re.IGNORECASE):
-                table = _code(trace) if name == "code" else trace.table(name)
-                connection.register(name, table)
+        for view in VIEWS:
+            if _names(sql, view):
+                connection.register(view, trace.table(view))
+        if _names(sql, "code"):
+            connection.register("code", _code(trace))
         answer = connection.execute(sql)
         columns = [column[0] for column in answer.description or ()]
         return columns, answer.fetchall()
@@ -39,6 +40,10 @@ def ask(trace: Trace, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
         raise InvalidArgument("DuckDB cannot answer that", str(error)) from error
     finally:
         connection.close()
+
+
+def _names(sql: str, table: str) -> bool:
+    return re.search(rf"\b{table}\b", sql, re.IGNORECASE) is not None
 
 
 def _code(trace: Trace) -> pyarrow.Table:

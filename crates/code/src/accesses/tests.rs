@@ -71,7 +71,8 @@ fn the_stack_is_followed() {
     assert_eq!(captures(&plan), [(0, "rsp")]);
     let all = touched(&plan, &[0x1000]);
     assert_eq!(all, ["0 Store ff8 8", "3 Store ff4 4", "4 Load ff8 8", "5 Load 1000 8"]);
-    let (_, stack) = plan.ends.iter().find(|(register, _)| *register == Register::RSP).expect("rsp");
+    let (_, stack) =
+        plan.ends.iter().find(|(register, _)| *register == Register::RSP).expect("rsp");
     let mut sources = [0; 17];
     sources[16] = 0x1000;
     assert_eq!(stack.expect("known").value(&sources), 0x1010);

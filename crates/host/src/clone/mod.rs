@@ -22,11 +22,11 @@ use crate::{Error, ErrorKind, Result, checks};
 pub(crate) use attend::Family;
 pub use flow::{EdgeCount, EdgeKind, Flow, FlowBlock, FlowModule, Located};
 pub(crate) use inject::is_control;
-pub use trace::Tracer;
 use std::path::PathBuf;
 use std::process::Child;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, Mutex};
+pub use trace::Tracer;
 use weft_abi::{CloneRegisters, CloneStats, turn};
 
 /// How a program is cloned.

@@ -36,7 +36,8 @@ impl Tracer {
     ) -> Result<Self> {
         let shown = path.display().to_string();
         let failed = move |error: weft_trace::Error| {
-            Error::new(ErrorKind::BadFile, format!("cannot write the trace {shown}")).why(error.what)
+            Error::new(ErrorKind::BadFile, format!("cannot write the trace {shown}"))
+                .why(error.what)
         };
         let mut writer = Writer::create(path).map_err(&failed)?;
         for (key, value) in notes {
@@ -53,7 +54,11 @@ impl Tracer {
             }
             drain.all(&family, true);
             let lost = drain.lost(&family);
-            drain.failure.map_or(Ok(()), Err).and_then(|()| drain.writer.finish()).map_err(&failed)?;
+            drain
+                .failure
+                .map_or(Ok(()), Err)
+                .and_then(|()| drain.writer.finish())
+                .map_err(&failed)?;
             Ok(lost)
         };
         let thread = std::thread::Builder::new().name("weft-trace".into()).spawn(work);

@@ -138,7 +138,8 @@ impl<'a> Stepped<'a> {
         let Some(mut thread) = self.threads.remove(&id) else { return };
         if let (Some((number, done)), Some(before)) = (thread.block.take(), thread.before) {
             // It has ended in the middle of a block, in a system call for instance.
-            let count = self.writer.blocks().get(number).map_or(0, |b| b.plan.instructions as usize);
+            let count =
+                self.writer.blocks().get(number).map_or(0, |b| b.plan.instructions as usize);
             if done < count {
                 interrupted(&mut thread.words, &before);
             }
@@ -208,7 +209,9 @@ impl<'a> Stepped<'a> {
         let round = plain(id, instruction, before, &mut self.factory);
         match thread.repeated {
             Some((address, first, _)) if address == before.rip => {
-                for (whole, part) in self.plain[first..].iter_mut().filter(|a| a.thread == id as u32).zip(&round) {
+                for (whole, part) in
+                    self.plain[first..].iter_mut().filter(|a| a.thread == id as u32).zip(&round)
+                {
                     whole.size += part.size;
                     whole.address = whole.address.min(part.address);
                 }
@@ -297,7 +300,6 @@ impl<'a> Stepped<'a> {
         self.writer.block(number, address, &bytes).expect("a new number");
         number
     }
-
 }
 
 /// Notes which files are mapped as code.
@@ -367,7 +369,8 @@ fn plain(
             Mnemonic::Bt | Mnemonic::Bts | Mnemonic::Btr | Mnemonic::Btc
         ) && instruction.op0_kind() == OpKind::Memory
             && instruction.op1_kind() == OpKind::Register;
-        let is_unknown = is_by_bits || memory.index().is_vector_register() || memory.index() == Name::AL;
+        let is_unknown =
+            is_by_bits || memory.index().is_vector_register() || memory.index() == Name::AL;
         let address = memory.virtual_address(0, |name, _, _| Some(value(name, now)));
         found.push(Plain {
             thread: thread as u32,
