@@ -16,7 +16,7 @@ from __future__ import annotations
 import bisect
 import os
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -112,9 +112,14 @@ _LOST = {
 
 
 def record(
-    command: Sequence[str | os.PathLike[str]], path: str | os.PathLike[str]
+    command: Sequence[str | os.PathLike[str]],
+    path: str | os.PathLike[str],
+    *,
+    on_start: Callable[[int], None] = lambda pid: None,
 ) -> tuple[int, list[str]]:
     """Run a program to its end, and write all that it executes to a file.
+
+    ``on_start`` is told its process id.
 
     Returns its exit code (as a shell has it, if a signal ended it) and what is missing from the
     trace. What it forks is part of the trace; other programs that it starts run natively and are
@@ -122,8 +127,14 @@ def record(
     """
     from weft import clone
 
+    try:
+        # Whether it can be written must be known before anything runs.
+        Path(path).touch()
+    except OSError as error:
+        raise BadFile(f"cannot write {path}", error.strerror or str(error)) from error
     program = clone.launch(command, follows=False, records="trace")
     writing = program.trace_to(Path(path))
+    on_start(program.pid)
     with program:
         code = program.wait()
         lost = writing.finish()

@@ -271,6 +271,19 @@ def test_commands(traced: Path, tmp_path: Path) -> None:
     assert "by_lines" in simulated.stdout
 
 
+def test_what_cannot_be_recorded_is_said_first(tmp_path: Path) -> None:
+    file = tmp_path / "no" / "such" / "folder"
+    done = weft_command("trace", "record", "-o", file, "--", "touch", tmp_path / "ran")
+    assert done.returncode == 4
+    assert "cannot write" in done.stderr
+    assert not (tmp_path / "ran").exists()
+    missing = weft_command("trace", "record", "-o", tmp_path / "t", "--", "/no/such/program")
+    assert missing.returncode == 3
+    ended = weft_command("trace", "record", "-o", tmp_path / "t", "--", "sh", "-c", "kill -9 $$")
+    assert ended.returncode == 137
+    assert weft.trace.open(tmp_path / "t").threads
+
+
 def test_what_is_no_trace_is_refused(traced: Path, tmp_path: Path) -> None:
     with pytest.raises(BadFile, match="No such file"):
         weft.trace.open(tmp_path / "nothing")

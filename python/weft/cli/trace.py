@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from weft.cli.output import console, format_option, print_json
+from weft.cli.output import console, format_option, forward_signals, print_json
 from weft.errors import BadFile, InvalidArgument
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def record(ctx: click.Context, output: Path, program: tuple[str, ...]) -> None:
     """
     from weft import trace
 
-    code, lost = trace.record(program, output)
+    code, lost = trace.record(program, output, on_start=forward_signals)
     for text in lost:
         click.echo(f"note: {text}", err=True)
     ctx.exit(code)
