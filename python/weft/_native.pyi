@@ -193,6 +193,8 @@ class Cloned:
         """The files in which the engine has said what went wrong in it."""
     def cycles(self) -> int:
         """The processor's counter of cycles, now."""
+    def trace_to(self, path: Path, notes: list[tuple[str, str]]) -> Tracer:
+        """Write what it executes to a file from now on."""
     def leave(self) -> None:
         """Answer its processes no more."""
 
@@ -405,3 +407,59 @@ class ModuleSymbols:
         """Functions as JSON objects separated by commas; ``lines`` fills in their ``source``."""
 
 # --- end of symbols -------------------------------------------------------------------------------
+
+# --- Traces ------------------------------------------------------------------------------------
+
+TraceColumn: TypeAlias = tuple[str, Literal["u8", "u32", "u64", "i64"], bytes, bytes | None]
+"""A column: its name, the type of its values, the values, and a bit for each that is known (nothing
+if all are)."""
+
+@final
+class Trace:
+    """A trace that was written to a file."""
+
+    @staticmethod
+    def open(path: Path) -> Trace:
+        """Read all but what was executed."""
+    @property
+    def is_cut(self) -> bool:
+        """Whether its end is missing."""
+    @property
+    def notes(self) -> list[tuple[str, str]]:
+        """What was noted: keys and values."""
+    @property
+    def modules(self) -> list[tuple[int, int, int, int, str]]:
+        """The files that were mapped: time, start, end, offset, path."""
+    def totals(self) -> list[tuple[int, int, int, int]]:
+        """For each thread its blocks and events, its accesses, and its bytes in the file."""
+    def blocks(self) -> list[tuple[int, int, int, int]]:
+        """The blocks: number, address, bytes, instructions."""
+    def code(self, number: int) -> bytes | None:
+        """The instructions of a block."""
+    def table(self, view: str, threads: list[int]) -> TraceTable:
+        """A table, of these threads or of all, from its beginning."""
+
+@final
+class Tracer:
+    """A file that a trace is being written to."""
+
+    def finish(self) -> int:
+        """Take what is left, and end the file. Bits of what was lost."""
+
+@final
+class TraceTable:
+    """A table of a trace, as it is gone through."""
+
+    def next(self, rows: int) -> tuple[int, list[TraceColumn]]:
+        """About so many rows more: how many there are, and their columns."""
+
+@final
+class Cache:
+    """A cache of ``sets`` times ``ways`` lines that forgets what was used longest ago."""
+
+    def __init__(self, sets: int, ways: int, line: int) -> None: ...
+    def touch(self, addresses: bytes, sizes: bytes) -> bytes:
+        """Touch memory, 8 bytes for each address and 4 for each size.
+
+        Returns how many lines were not there, 4 bytes each.
+        """

@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 
 __all__ = ["CloneStats", "Cloned", "Records", "attach", "launch"]
 
-Records = Literal["nothing", "hits", "counts", "every block"]
+Records = Literal["nothing", "hits", "counts", "every block", "trace"]
 """What to record of what a program executes: nothing; which blocks and edges, each the first time;
-how often, exactly; the same by a counter in every block, to hold that against."""
+how often, exactly; the same by a counter in every block, to hold that against; all of it, in order:
+see :mod:`weft.trace`."""
 
 _LOST = [
     "the log was full: code that came later is missing",
@@ -197,6 +198,13 @@ class Cloned:
         # What a cycle takes is known from how many have passed.
         passed = max(1, self._target.cycles() - self._cycles)
         return CloneStats(seconds=seconds, agent_seconds=cycles * seconds / passed, **counts)
+
+    def trace_to(self, path: Path) -> _native.Tracer:
+        """Write all that it executes to a file: see :func:`weft.trace.record`.
+
+        It needs ``records="trace"`` when the program is started, or taken over.
+        """
+        return self._target.trace_to(path, [("command", " ".join(self._command))])
 
     def flow(self) -> Flow:
         """Return what has been executed so far, at any time: nothing stands still for it.

@@ -10,7 +10,7 @@ from typing import Final
 
 from weft.errors import InvalidArgument
 
-__all__ = ["NUMBERS", "matching"]
+__all__ = ["NUMBERS", "matching", "name_of"]
 
 _FROM_0 = """
     read write open close stat fstat lstat poll lseek mmap mprotect munmap brk rt_sigaction
@@ -70,6 +70,8 @@ NUMBERS: Final[dict[str, int]] = {
 }
 """The number of each system call."""
 
+_NAMES = {number: name for name, number in NUMBERS.items()}
+
 
 def matching(pattern: str) -> dict[str, int]:
     """Return the system calls that a name, or a pattern with ``*`` and ``?``, stands for."""
@@ -80,3 +82,8 @@ def matching(pattern: str) -> dict[str, int]:
             advice="names are those of the kernel, such as openat or exit_group; * stands for all",
         )
     return found
+
+
+def name_of(number: int) -> str:
+    """Return the name of a system call; its number, if it is none that is known."""
+    return _NAMES.get(number, str(number))

@@ -4,7 +4,7 @@
 //! It begins with a [`RecordingHead`]. Behind that is the log: what code there is, and which counters belong to
 //! it. Behind the log are the counters, a stripe for each thread, so that nobody waits for anybody.
 
-use core::sync::atomic::AtomicU64;
+use core::sync::atomic::{AtomicU32, AtomicU64};
 
 /// The name that the memory carries in the target's `/proc/PID/maps`.
 pub const RECORDING_NAME: &str = "weft-recording";
@@ -34,6 +34,8 @@ pub mod mode {
     pub const COUNTS: u64 = 2;
     /// How often, by a counter in every block: to hold the others against.
     pub const EVERY_BLOCK: u64 = 3;
+    /// All of it, in order, with what addresses depend on: see [`TraceHead`](super::TraceHead).
+    pub const TRACE: u64 = 4;
 }
 
 /// The front of it.
@@ -48,6 +50,44 @@ pub struct RecordingHead {
     pub stripes: AtomicU64,
     /// Bits of [`lost`].
     pub lost: AtomicU64,
+    /// Counts up while weft takes traces out of the stripes.
+    pub beat: AtomicU64,
+}
+
+/// How many buffers for a trace a stripe has.
+pub const TRACE_BUFFERS: usize = 4;
+/// How far they are apart. The first one is that far behind the head, too.
+pub const TRACE_BUFFER_SIZE: u64 = 1 << 20;
+/// How much at the end of each may not be touched: whoever comes there has filled it.
+pub const TRACE_GUARD: u64 = 4096;
+
+/// The front of a stripe that a trace is written to.
+#[repr(C)]
+#[derive(Debug)]
+pub struct TraceHead {
+    /// Where in the program's memory the next record goes.
+    pub cursor: AtomicU64,
+    /// Where in the program's memory the stripe is.
+    pub base: AtomicU64,
+    /// How many buffers were filled, and how many of them weft has taken, both so far.
+    pub filled: AtomicU32,
+    /// See there.
+    pub drained: AtomicU32,
+    /// How many bytes were written to each buffer when it was last filled.
+    pub lengths: [AtomicU64; TRACE_BUFFERS],
+}
+
+/// Where a buffer is in a stripe, counted from the first that was used.
+pub const fn trace_buffer(number: u32) -> u64 {
+    (number as u64 % TRACE_BUFFERS as u64 + 1) * TRACE_BUFFER_SIZE
+}
+
+/// What tells an event of a trace from a block.
+pub const EVENT: u64 = 1 << 63;
+
+/// The first word of an event of a trace.
+pub const fn event_word(kind: u32, words: usize) -> u64 {
+    EVENT | (kind as u64) << 32 | words as u64
 }
 
 /// What could not be kept.
@@ -107,4 +147,28 @@ pub mod ending {
     pub const CALL: u8 = 3;
     /// With something of which nobody knows where it leads.
     pub const OTHER: u8 = 4;
+}
+
+/// Kinds of events of a trace, and the words that follow.
+pub mod event {
+    /// A thread begins, or is taken over: its id, the bases of `fs` and `gs`, the time.
+    pub const THREAD: u32 = 1;
+    /// The block before was left in its middle: the address of the instruction that was next (or under way, if it
+    /// repeats itself), 1 if what is captured before that instruction was captured (0 if not), and the sixteen
+    /// registers there.
+    pub const INTERRUPTED: u32 = 2;
+    /// A system call begins: its number, six arguments, the time.
+    pub const SYSTEM_CALL: u32 = 3;
+    /// It is back: its result, the time.
+    pub const RESULT: u32 = 4;
+    /// The time.
+    pub const TIME: u32 = 5;
+    /// The bases of `fs` and `gs` are others: both.
+    pub const BASES: u32 = 6;
+    /// Blocks were executed that are not in the trace: how many, as far as that is known.
+    pub const LOST: u32 = 7;
+    /// The thread has ended: the time.
+    pub const END: u32 = 8;
+    /// A signal is about to be handled: its number, the time.
+    pub const SIGNAL: u32 = 9;
 }

@@ -167,7 +167,7 @@ fn may_shift_by_nothing(instruction: &Instruction) -> bool {
 }
 
 /// Whether an instruction may look at the whole state, or hands it to somebody who may.
-fn is_opaque(instruction: &Instruction) -> bool {
+pub(crate) fn is_opaque(instruction: &Instruction) -> bool {
     match instruction.flow_control() {
         FlowControl::Interrupt | FlowControl::Exception => true,
         // The decoder counts entries into the kernel and the like as calls.

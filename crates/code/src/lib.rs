@@ -2,11 +2,12 @@
 //!
 //! [`sweep()`] finds every direct branch of a text section, fast. [`graph()`] follows the control flow of one function,
 //! [`Liveness`] says what is free to use at each of its instructions, [`Relocator`] copies instructions elsewhere
-//! without changing what they mean.
+//! without changing what they mean. [`accesses::plan`] says which memory a run of instructions touches.
 #![no_std]
 
 extern crate alloc;
 
+pub mod accesses;
 mod effects;
 mod graph;
 mod liveness;

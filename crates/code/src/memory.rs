@@ -156,7 +156,7 @@ pub fn is_system_call(instruction: &Instruction) -> bool {
 }
 
 /// Whether an instruction names memory only to say something about caches.
-fn is_hint(mnemonic: Mnemonic) -> bool {
+pub(crate) fn is_hint(mnemonic: Mnemonic) -> bool {
     matches!(
         mnemonic,
         Mnemonic::Prefetch

@@ -3,6 +3,7 @@
 use crate::child::Waited;
 use crate::errors::to_python;
 use crate::target::{Environment, Target, launch_of};
+use crate::trace::Tracer;
 use pyo3::prelude::*;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -119,6 +120,11 @@ impl Cloned {
         (modules.collect(), blocks.collect(), edges.collect(), flow.counted, flow.lost)
     }
 
+    fn trace_to(&self, path: PathBuf, notes: Vec<(String, String)>) -> PyResult<Tracer> {
+        let tracer = self.host.trace_to(&path, &notes).map_err(to_python)?;
+        Ok(Tracer::new(tracer))
+    }
+
     fn leave(&self) {
         self.host.leave();
     }
@@ -144,6 +150,7 @@ pub(crate) fn options(
         "hits" => Records::Hits,
         "counts" => Records::Counts,
         "every block" => Records::EveryBlock,
+        "trace" => Records::Trace,
         other => {
             return Err(to_python(Error::new(
                 ErrorKind::InvalidArgument,

@@ -12,6 +12,7 @@ mod process;
 mod sampler;
 mod symbols;
 mod target;
+mod trace;
 
 /// `weft._native`: see `_native.pyi` for its documentation.
 #[pymodule]
@@ -28,5 +29,9 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(code::disassemble, m)?)?;
     checks::register(m)?;
     m.add_class::<symbols::ModuleSymbols>()?;
+    m.add_class::<trace::Trace>()?;
+    m.add_class::<trace::TraceTable>()?;
+    m.add_class::<trace::Tracer>()?;
+    m.add_class::<trace::Cache>()?;
     Ok(())
 }

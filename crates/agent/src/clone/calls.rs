@@ -36,12 +36,15 @@ pub const LENGTH: u64 = 2;
 /// Makes the system call that the program's registers ask for; `pc` is behind it already.
 pub fn system_call(thread: &mut Thread) {
     let next = thread.pc;
+    let number = thread.general[RAX] as usize;
+    thread.trace_call();
     let result = match call_points::are_any() {
         true => call_points::around(thread, perform),
         false => perform(thread),
     };
     match result {
         Some(result) => {
+            thread.trace_result(number, result);
             thread.general[RAX] = result as u64;
             thread.general[RCX] = next;
             thread.general[R11] = thread.flags;

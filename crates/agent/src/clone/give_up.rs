@@ -165,7 +165,7 @@ fn ask_host(thread: &Thread) {
 }
 
 /// Whether nobody is there who would tell the user.
-fn is_host_gone() -> bool {
+pub fn is_host_gone() -> bool {
     report::control().is_none_or(|control| control.is_host_gone.load(Relaxed) != 0)
 }
 

@@ -30,6 +30,7 @@ mod switch;
 mod system;
 mod tables;
 mod thread;
+mod tracing;
 mod translate;
 mod vectors;
 mod weaving;

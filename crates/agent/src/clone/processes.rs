@@ -36,6 +36,7 @@ pub extern "C" fn join(thread: &mut Thread) {
         }
         engine.learn_from(thread);
     }
+    thread.trace_begin();
     go_on(thread);
 }
 
@@ -163,6 +164,8 @@ fn become_process(thread: &mut Thread) {
     }
     thread.slabs = Thread::NO_SLABS;
     engine.be_process(thread);
+    drop(engine);
+    thread.trace_begin();
 }
 
 /// The first thing that a new thread does, on its own stack in the agent.
@@ -174,6 +177,7 @@ pub extern "C" fn begin_thread(thread: &mut Thread) {
         thread.is_used.store(1, Relaxed);
     } else {
         engine().weaving.equip(thread);
+        thread.trace_begin();
     }
     if thread.is_cleared != 0 {
         let _engine = engine();
@@ -192,6 +196,7 @@ fn go_on(thread: &mut Thread) {
 pub fn exit(thread: &mut Thread) -> ! {
     let status = thread.general[7] as usize;
     signals::block_all();
+    thread.trace_end();
     if thread.is_vforked != 0 {
         // Its parent gives the memory back.
         // SAFETY: ends the thread.

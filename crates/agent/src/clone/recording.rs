@@ -81,6 +81,8 @@ pub struct Recorder {
     /// what follows.
     choices: BTreeMap<u32, bool>,
     pid: u64,
+    /// Where in the clone blocks begin that are traced.
+    pub(super) leads: BTreeSet<u64>,
 }
 
 impl Recorder {
@@ -92,6 +94,7 @@ impl Recorder {
             known: BTreeSet::new(),
             choices: BTreeMap::new(),
             pid: system::pid() as u64,
+            leads: BTreeSet::new(),
         })
     }
 
@@ -108,6 +111,11 @@ impl Recorder {
     /// Whether ways are counted.
     pub fn is_for_counts(&self) -> bool {
         self.mode == mode::COUNTS
+    }
+
+    /// Whether all of it is written down, in order.
+    pub fn is_for_trace(&self) -> bool {
+        self.mode == mode::TRACE
     }
 
     /// Learns that this is another process, and tells of it.
@@ -135,7 +143,7 @@ impl Recorder {
     pub fn own_counter(&mut self, address: u64) -> u32 {
         let is_new = self.known.insert(address);
         match self.mode {
-            mode::EVERY_BLOCK => self.counter(),
+            mode::EVERY_BLOCK | mode::TRACE => self.counter(),
             mode::COUNTS if !is_new => self.counter(),
             _ => 0,
         }
@@ -166,6 +174,9 @@ impl Recorder {
             fail("no memory for counters");
         }
         thread.has_stripe = 1;
+        if self.is_for_trace() {
+            thread.prepare_trace();
+        }
         self.log(entry::STRIPE, &[stripe], &[]);
     }
 
@@ -349,7 +360,9 @@ impl Engine {
 
     /// A thread comes to an address of the program, not by a direct branch.
     pub fn entered(&mut self, thread: &Thread, key: u64) {
-        let Some(recorder) = &self.recorder else { return };
+        let Some(recorder) = self.recorder.as_ref().filter(|it| !it.is_for_trace()) else {
+            return;
+        };
         let Some(place) = self.map.get_mut(key) else { return };
         if place.counter == 0 {
             place.counter = recorder.entries_counter(translate::real(key));

@@ -12,7 +12,7 @@ use super::translate::inner;
 use super::vectors::{VectorState, start_afresh, vector_size, xmm};
 use super::{
     Engine, Guard, calls, engine, give_up, image, locked, out_of_clone, pages, program, sound,
-    switch,
+    switch, tracing,
 };
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering::{Relaxed, Release};
@@ -430,6 +430,13 @@ pub fn block_all() -> u64 {
 pub extern "C" fn handler(signal: usize, info: &mut [u64; 16], context: &mut Context) {
     let thread = Thread::current();
     let pc = context.rip;
+    if signal == SIGSEGV && info[1] as i32 > 0 && thread.has_filled_buffer(info[2]) {
+        // A record of a trace did not fit: it goes to the next buffer.
+        let mut general = context.general();
+        general[tracing::base_of(pc)] = thread.turn_buffer();
+        context.set_general(&general);
+        return;
+    }
     let is_step = signal == SIGTRAP && info[1] as i32 == TRAP_TRACE;
     let (signal, is_step) = match thread.stepping {
         stepping::NO => (signal, is_step),
@@ -487,6 +494,7 @@ pub extern "C" fn handler(signal: usize, info: &mut [u64; 16], context: &mut Con
     state::restore(&mut engine, thread, &mut state);
     let is_inner = engine.is_inner(pc, state.pc);
     engine.cut(pc, state.pc);
+    engine.trace_cut(thread, pc, (state.pc, &state.general));
     if is_broken {
         thread.general = state.general;
         (thread.pc, thread.flags) = (state.pc, context.rflags);
@@ -563,6 +571,7 @@ unsafe fn pass_on(
                 return unsafe { pass_on(engine, thread, &FAULT_OF_THE_KERNEL, context) };
             }
             engine.control.stats.signals.fetch_add(1, Relaxed);
+            thread.trace_signal(signal);
             return Ok(true);
         }
     }
@@ -640,6 +649,7 @@ fn written(
     // the writer, and then anew.
     if is_in_clone && ends.contains(&state.pc) {
         engine.cut(context.rip, state.pc);
+        engine.trace_cut(thread, context.rip, (state.pc, &state.general));
         let mut engine = out_of_clone(engine, thread);
         context.set_general(&state.general);
         context.rip = engine.single(thread, state.pc);
@@ -708,6 +718,7 @@ pub extern "C" fn deliver_pending(thread: &mut Thread) {
     {
         let mut engine = engine();
         engine.cut(thread.target, thread.pc);
+        engine.trace_cut(thread, thread.target, (thread.pc, &thread.general));
         // SAFETY: the vector state was just saved.
         match unsafe { pass_on(&mut engine, thread, &info, &mut context) } {
             Ok(true) => {

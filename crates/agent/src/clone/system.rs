@@ -31,6 +31,7 @@ pub const PRCTL: usize = 157;
 pub const ARCH_PRCTL: usize = 158;
 pub const GETTID: usize = 186;
 pub const FUTEX: usize = 202;
+pub const CLOCK_GETTIME: usize = 228;
 pub const EXIT_GROUP: usize = 231;
 pub const TGKILL: usize = 234;
 pub const OPENAT: usize = 257;
@@ -92,6 +93,15 @@ pub unsafe fn call6(number: usize, args: [usize; 6]) -> isize {
 pub unsafe fn call3(number: usize, a: usize, b: usize, c: usize) -> isize {
     // SAFETY: the caller's business.
     unsafe { call6(number, [a, b, c, 0, 0, 0]) }
+}
+
+/// The time, in nanoseconds since the machine has started.
+pub fn now() -> u64 {
+    const MONOTONIC: usize = 1;
+    let mut time = [0u64; 2];
+    // SAFETY: the kernel writes two words.
+    unsafe { call3(CLOCK_GETTIME, MONOTONIC, time.as_mut_ptr() as usize, 0) };
+    time[0] * 1_000_000_000 + time[1]
 }
 
 /// Maps private memory, to be read and written; nothing if there is none.

@@ -71,6 +71,8 @@ pub struct Thread {
     length: u64,
     /// Whether it has counters that no other thread has.
     pub has_stripe: u32,
+    /// Whether what it executes is written there.
+    pub is_traced: u32,
     /// One of [`left`].
     pub left: u32,
     /// Whether a signal waits to be passed on.

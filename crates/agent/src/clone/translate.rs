@@ -7,6 +7,7 @@
 mod runs;
 mod segment;
 mod sequence;
+mod traced;
 
 use super::arena::Arena;
 use super::coprocessor::is_saving;
@@ -28,6 +29,7 @@ use weft_snippet::Compiled;
 
 use segment::{names_gs_base, names_gs_silently, uses_gs};
 use sequence::lead;
+use traced::Traced;
 
 /// The most instructions of a block.
 const LONGEST: usize = 96;
@@ -221,6 +223,8 @@ struct Translator<'a> {
     recorder: Option<&'a mut Recorder>,
     /// The run of instructions that is being translated, if that is recorded.
     run: Option<Run>,
+    /// What is traced of it, if it is.
+    traced: Option<Traced>,
     /// What the stub of the next branch is marked with.
     mark: u64,
     out: Out,
@@ -318,6 +322,7 @@ pub fn translate(
         weaving: inserts.weaving,
         recorder: inserts.recorder.filter(|_| is_recorded),
         run: None,
+        traced: None,
         mark: 0,
         out,
         block: Block { start: source.address, code, ..Block::default() },
@@ -360,7 +365,9 @@ impl Translator<'_> {
         loop {
             // What is known as code of its own must not be a jump to itself.
             let is_start = self.is_start();
-            if number >= most && (single || !is_start) {
+            // What is traced is written down as a whole.
+            let may_end = self.traced.is_none();
+            if number >= most && (single || !is_start) && may_end {
                 break;
             }
             if self.is_beyond(address, number) {
@@ -370,7 +377,7 @@ impl Translator<'_> {
                 && !is_start
                 && !self.is_in_sequences(address)
                 && (self.ties && self.known.map.get(address).is_some()
-                    || self.out.length > MOST - MOST_WOVEN)
+                    || self.out.length > MOST - MOST_WOVEN && may_end)
             {
                 break;
             }
@@ -421,6 +428,7 @@ impl Translator<'_> {
             }
             let displacement = decoder.get_constant_offsets(&instruction).displacement_offset();
             let rest = &source.bytes[offset..];
+            self.trace_before(rest, address);
             self.weave(weaving::BEFORE, rest, number == 0 && is_inner);
             self.arm_all(address);
             let is_keeping = self.keep_registers(&instruction);

@@ -5,10 +5,11 @@
 //! and lets it go. One that cannot go on in the clone rings as well; weft gives its process back to the
 //! program's own code.
 
-use super::CloneOptions;
 use super::flow::{Flow, Sum};
 use super::inject::{Presence, bring_in};
+use super::recording::Recording;
 use super::release;
+use super::{CloneOptions, Records};
 use crate::Result;
 use crate::launch::leave_exec;
 use crate::proc::{self, Tid};
@@ -72,8 +73,7 @@ impl Family {
         let past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
         let mut sum = past.clone();
         for (_, presence) in self.members().iter() {
-            let recording = presence.recording.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(recording) = &*recording {
+            if let Some(recording) = &*presence.recording() {
                 sum.add(recording);
             }
         }
@@ -84,8 +84,9 @@ impl Family {
     /// Nobody adds to what a program has executed any more: its memory can go.
     fn settle(&self, presence: &Presence) {
         let mut past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut recording = presence.recording.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(recording) = recording.take() {
+        // What is traced is for others to take.
+        let is_sum = |recording: &mut Arc<Recording>| recording.records() != Records::Trace;
+        if let Some(recording) = presence.recording().take_if(is_sum) {
             past.add(&recording);
         }
     }

@@ -9,6 +9,7 @@ mod flow;
 mod inject;
 mod recording;
 mod release;
+mod trace;
 mod visit;
 mod weave;
 
@@ -25,6 +26,7 @@ use std::path::PathBuf;
 use std::process::Child;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, Mutex};
+pub use trace::Tracer;
 use weft_abi::{CloneRegisters, CloneStats, turn};
 
 /// How a program is cloned.
@@ -54,6 +56,8 @@ pub enum Records {
     Counts,
     /// How often each block is executed, by a counter in each: to hold the others against.
     EveryBlock,
+    /// All of it, in order, with what addresses depend on: see [`Cloned::trace_to`].
+    Trace,
 }
 
 /// Where a program is that waits after each block.
@@ -126,6 +130,11 @@ impl Cloned {
     /// What has been executed so far, as far as that is recorded. Nothing stands still for it.
     pub fn flow(&self) -> Flow {
         self.family.flow()
+    }
+
+    /// Writes what the program executes to a file from now on, if that is recorded.
+    pub fn trace_to(&self, path: &std::path::Path, notes: &[(String, String)]) -> Result<Tracer> {
+        Tracer::begin(self.family.clone(), path, notes)
     }
 
     /// What holds the program, for who lets it go.

@@ -4,22 +4,23 @@ use super::Records;
 use super::flow::{Entry, Log, Mapped};
 use crate::agent::{self, Fetch, away_trip, check_outcomes, making_shared, permitted_traveller};
 use crate::modules::{Module, modules};
-use crate::proc;
+use crate::proc::{self, Mapping};
 use crate::room::Room;
 use crate::stopped::Stopped;
 use crate::target::open_pidfd;
-use crate::{Result, TargetAddr, place};
+use crate::{Error, ErrorKind, Result, TargetAddr};
 use memmap2::MmapMut;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use weft_abi::recording::{
     COUNTERS, LOG_OFFSET, LOG_SIZE, RECORDING_NAME, RECORDING_SIZE, RecordingHead, STRIPE_COUNT,
-    STRIPE_SIZE, STRIPES_OFFSET, mode,
+    STRIPE_SIZE, STRIPES_OFFSET, TraceHead, mode,
 };
 
-/// Where it goes: far from everything that a program maps.
-const PLACE: TargetAddr = TargetAddr(1 << 44);
+/// Where it may go: far from what a program maps, so that neither its memory nor the clone is in want of room.
+const PLACES: std::ops::Range<u64> = 0x10..0x70;
+const PLACES_SHIFT: u32 = 40;
 
 /// What an engine tells of what its program executes.
 #[derive(Debug)]
@@ -29,6 +30,8 @@ pub struct Recording {
     records: Records,
     /// What was mapped when it began.
     modules: Vec<Module>,
+    /// Where code of files was mapped then.
+    code: Vec<Mapping>,
 }
 
 impl Records {
@@ -39,8 +42,18 @@ impl Records {
             Self::Hits => mode::HITS,
             Self::Counts => mode::COUNTS,
             Self::EveryBlock => mode::EVERY_BLOCK,
+            Self::Trace => mode::TRACE,
         }
     }
+}
+
+fn room_for(maps: &[Mapping]) -> Result<TargetAddr> {
+    let is_free = |&at: &TargetAddr| {
+        maps.iter().all(|mapping| mapping.end <= at || at + RECORDING_SIZE <= mapping.start)
+    };
+    PLACES.map(|place| TargetAddr(place << PLACES_SHIFT)).find(is_free).ok_or_else(|| {
+        Error::new(ErrorKind::UnsupportedTarget, "the target has no room for what is recorded")
+    })
 }
 
 impl Recording {
@@ -50,7 +63,8 @@ impl Recording {
             return Ok(None);
         }
         let pid = stopped.pid();
-        let at = place::find_near(&proc::maps(pid)?, PLACE, RECORDING_SIZE)?;
+        let maps = proc::maps(pid)?;
+        let at = room_for(&maps)?;
         let read_write = libc::PROT_READ | libc::PROT_WRITE;
         let map = agent::map_shared(at, RECORDING_SIZE, read_write, 0);
         let steps = making_shared(RECORDING_NAME, RECORDING_SIZE, vec![map]);
@@ -60,7 +74,8 @@ impl Recording {
         let before = |number: i64, done: &[_]| fetch.before(number, done);
         let outcomes = away_trip(stopped, &traveller, room, &steps, before)?;
         check_outcomes(pid, &outcomes)?;
-        let recording = Self { memory: fetch.memory()?, at, records, modules: modules(pid)? };
+        let code = maps.into_iter().filter(|map| map.execute && map.inode != 0).collect();
+        let recording = Self { memory: fetch.memory()?, at, records, modules: modules(pid)?, code };
         // Number 0 is none.
         recording.head().counters.store(1, Relaxed);
         Ok(Some(recording))
@@ -71,13 +86,39 @@ impl Recording {
         self.at
     }
 
-    fn head(&self) -> &RecordingHead {
+    /// Where code of files was mapped when it began.
+    pub fn code(&self) -> &[Mapping] {
+        &self.code
+    }
+
+    /// What it records.
+    pub fn records(&self) -> Records {
+        self.records
+    }
+
+    pub(super) fn head(&self) -> &RecordingHead {
         // SAFETY: it is at least that large, and all of it is atomic.
         unsafe { &*self.memory.as_ptr().cast() }
     }
 
+    /// Some of it, which nobody writes to at the moment.
+    pub(super) fn words(&self, offset: u64, bytes: u64) -> &[u64] {
+        let offset = (offset as usize).min(self.memory.len());
+        let rest = &self.memory[offset..];
+        let count = rest.len().min(bytes as usize) / 8;
+        // SAFETY: within the memory, and aligned as all of it is.
+        unsafe { std::slice::from_raw_parts(rest.as_ptr().cast(), count) }
+    }
+
+    /// The front of a stripe that a trace is written to.
+    pub(super) fn trace_head(&self, stripe: u64) -> &TraceHead {
+        let offset = STRIPES_OFFSET + stripe.min(STRIPE_COUNT - 1) * STRIPE_SIZE;
+        // SAFETY: within the memory, aligned to a page, and all of it is atomic.
+        unsafe { &*self.memory.as_ptr().add(offset as usize).cast() }
+    }
+
     /// A word, which may just be written.
-    fn word(&self, offset: u64) -> &AtomicU64 {
+    pub(super) fn word(&self, offset: u64) -> &AtomicU64 {
         debug_assert!(offset + 8 <= RECORDING_SIZE);
         // SAFETY: within the memory, and aligned.
         unsafe { &*self.memory.as_ptr().add(offset as usize).cast() }

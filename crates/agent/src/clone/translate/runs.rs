@@ -33,7 +33,11 @@ impl Translator<'_> {
         }
         if own != 0 {
             let rest = &source.bytes[(address - source.address) as usize..];
-            self.count_here(own, are_flags_free(rest, address));
+            if self.is_tracing() {
+                self.begin_trace(rest, own);
+            } else {
+                self.count_here(own, are_flags_free(rest, address));
+            }
         }
     }
 
@@ -41,6 +45,9 @@ impl Translator<'_> {
     pub fn end_run_with(&mut self, source: &Source<'_>, instruction: &Instruction) {
         use FlowControl::{Exception, Interrupt, Next, XbeginXabortXend};
         if matches!(instruction.flow_control(), Next | Interrupt | Exception | XbeginXabortXend) {
+            if self.is_trace_over(instruction.next_ip()) {
+                self.end_run(source, instruction.next_ip());
+            }
             return;
         }
         let Some(run) = &mut self.run else { return };
@@ -77,11 +84,15 @@ impl Translator<'_> {
             self.mark = fall.into();
             self.run = Some(Run { fall, ..run });
         }
+        if self.run.is_some() {
+            self.trace_before(&source.bytes[(end - source.address) as usize..], end);
+        }
         self.tell(source, end);
     }
 
     fn tell(&mut self, source: &Source<'_>, end: u64) {
         let Some(run) = self.run.take() else { return };
+        self.traced = None;
         let bytes = (run.start - source.address) as usize..(end - source.address) as usize;
         if let Some(recorder) = &self.recorder {
             recorder.tell_run(&run, self.block.code, &source.bytes[bytes]);

@@ -1,0 +1,182 @@
+//! Traces: what the program executes, all of it and in order, for weft to keep.
+//!
+//! Each thread writes to buffers in a stripe of its own, which weft takes when they are full and gives back. The
+//! clone writes a record for each run of instructions (`translate/traced.rs`), the agent writes events: what else a
+//! thread has done, and where a run was left in its middle. A page behind each buffer may not be touched, so that
+//! nothing has to be compared: who comes there turns to the next one, and waits if weft has not taken it yet.
+
+use super::state::{self, Kind};
+use super::system;
+use super::thread::Thread;
+use super::{Engine, give_up};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use weft_abi::recording::{
+    TRACE_BUFFER_SIZE, TRACE_BUFFERS, TRACE_GUARD, TraceHead, event, event_word, trace_buffer,
+};
+
+/// How long to wait for weft at a time, and how often, before it is taken for gone.
+const PATIENCE: u64 = 100;
+const ROUNDS: u32 = 100;
+
+/// The register that an instruction of a trace's stores by: `mov [base + place], ...`, as they are written.
+pub fn base_of(pc: u64) -> usize {
+    // SAFETY: an instruction of the clone, which was just executed.
+    let [prefix, _, modes] = unsafe { *(pc as *const [u8; 3]) };
+    usize::from(modes & 7 | (prefix & 1) << 3)
+}
+
+impl Thread {
+    fn trace_head(&self) -> &'static TraceHead {
+        // SAFETY: the front of its stripe, which it has as long as it is traced.
+        unsafe { &*(self.counters() as *const TraceHead) }
+    }
+
+    fn buffer(&self, number: u32) -> u64 {
+        self.counters() + trace_buffer(number)
+    }
+
+    /// Prepares a new stripe.
+    pub fn prepare_trace(&mut self) {
+        let head = self.trace_head();
+        head.base.store(self.counters(), Relaxed);
+        head.cursor.store(self.buffer(0), Relaxed);
+        for number in 0..TRACE_BUFFERS as u32 {
+            let guard = self.buffer(number) + TRACE_BUFFER_SIZE - TRACE_GUARD;
+            // SAFETY: a page that nobody uses.
+            unsafe {
+                system::call3(system::MPROTECT, guard as usize, TRACE_GUARD as usize, 0);
+            }
+        }
+        self.is_traced = 1;
+    }
+
+    /// Whether an address is in the page behind a buffer of this thread's.
+    pub fn has_filled_buffer(&self, address: u64) -> bool {
+        let offset = address.wrapping_sub(self.counters());
+        let last = trace_buffer(TRACE_BUFFERS as u32 - 1) + TRACE_BUFFER_SIZE;
+        self.is_traced != 0
+            && (TRACE_BUFFER_SIZE..last).contains(&offset)
+            && offset % TRACE_BUFFER_SIZE >= TRACE_BUFFER_SIZE - TRACE_GUARD
+    }
+
+    /// Gives a buffer away, and says where the next one is, when it is free.
+    pub fn turn_buffer(&self) -> u64 {
+        let head = self.trace_head();
+        let number = head.filled.load(Relaxed);
+        let length = head.cursor.load(Relaxed) - self.buffer(number);
+        head.lengths[number as usize % TRACE_BUFFERS].store(length, Relaxed);
+        let filled = number.wrapping_add(1);
+        head.filled.store(filled, Release);
+        let mut rounds = 0;
+        loop {
+            let drained = head.drained.load(Acquire);
+            if filled.wrapping_sub(drained) < TRACE_BUFFERS as u32 {
+                break;
+            }
+            if rounds == ROUNDS || give_up::is_host_gone() {
+                // Nobody reads it any more.
+                head.drained.store(filled, Relaxed);
+                break;
+            }
+            system::futex_wait_for(&head.drained, drained, PATIENCE);
+            rounds += 1;
+        }
+        let next = self.buffer(filled);
+        head.cursor.store(next, Relaxed);
+        next
+    }
+
+    /// Writes an event. Never while the thread is in the middle of a record.
+    fn trace(&self, kind: u32, words: &[u64]) {
+        if self.is_traced == 0 {
+            return;
+        }
+        let head = self.trace_head();
+        let size = 8 * (1 + words.len() as u64);
+        let mut at = head.cursor.load(Relaxed);
+        if self.has_filled_buffer(at + size - 8) {
+            at = self.turn_buffer();
+        }
+        // SAFETY: room in a buffer of its own.
+        unsafe {
+            *(at as *mut u64) = event_word(kind, words.len());
+            core::ptr::copy_nonoverlapping(words.as_ptr(), (at + 8) as *mut u64, words.len());
+        }
+        head.cursor.store(at + size, Relaxed);
+    }
+
+    fn bases(&self) -> [u64; 2] {
+        let mut fs = 0u64;
+        // SAFETY: the kernel writes one word.
+        unsafe {
+            let to = &raw mut fs as usize;
+            system::call3(system::ARCH_PRCTL, system::ARCH_GET_FS, to, 0);
+        }
+        [fs, self.gs_base]
+    }
+
+    /// The thread begins.
+    pub fn trace_begin(&self) {
+        if self.is_traced != 0 {
+            let [fs, gs] = self.bases();
+            self.trace(event::THREAD, &[self.tid.into(), fs, gs, system::now()]);
+        }
+    }
+
+    /// It ends.
+    pub fn trace_end(&self) {
+        if self.is_traced != 0 {
+            self.trace(event::END, &[system::now()]);
+        }
+    }
+
+    /// It makes a system call.
+    pub fn trace_call(&self) {
+        if self.is_traced == 0 {
+            return;
+        }
+        let [number, _, rdx, _, _, _, rsi, rdi, r8, r9, r10, ..] = self.general;
+        let words = [number, rdi, rsi, rdx, r10, r8, r9, system::now()];
+        self.trace(event::SYSTEM_CALL, &words);
+    }
+
+    /// It is back from one.
+    pub fn trace_result(&self, number: usize, result: isize) {
+        if self.is_traced == 0 {
+            return;
+        }
+        self.trace(event::RESULT, &[result as u64, system::now()]);
+        if number == system::ARCH_PRCTL {
+            self.trace(event::BASES, &self.bases());
+        }
+    }
+
+    /// It is about to handle a signal.
+    pub fn trace_signal(&self, signal: usize) {
+        if self.is_traced != 0 {
+            self.trace(event::SIGNAL, &[signal as u64, system::now()]);
+        }
+    }
+}
+
+impl Engine {
+    /// A thread is about to go on elsewhere than at its place in the clone, where the program is at `pc` with these
+    /// registers: if that is in the middle of a run, the run was left.
+    pub fn trace_cut(&self, thread: &Thread, place: u64, (pc, general): (u64, &[u64; 16])) {
+        let Some(recorder) = self.recorder.as_ref().filter(|it| it.is_for_trace()) else { return };
+        // On its way to a run, or before its beginning.
+        if recorder.leads.contains(&place) || state::piece_at(self, place).is_some() {
+            return;
+        }
+        let Some(block) = state::block_at(self, place) else { return };
+        let is_captured = match state::kinds_around(block, place) {
+            _ if place == block.code => return,
+            (_, Kind::Entry | Kind::Onward) => return,
+            (_, kind) => kind != Kind::Snippet,
+        };
+        let mut words = [0; 18];
+        (words[0], words[1]) = (pc, u64::from(is_captured));
+        words[2..].copy_from_slice(general);
+        thread.trace(event::INTERRUPTED, &words);
+    }
+}

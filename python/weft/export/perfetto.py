@@ -1,0 +1,184 @@
+"""Perfetto: the calls and the system calls of a trace, as slices on a track for each thread.
+
+The file opens in https://ui.perfetto.dev and in Perfetto's trace processor. Its format is a
+sequence of protobuf messages of which a few fields are needed; the numbers below are those of
+``perfetto/trace/trace_packet.proto`` and its neighbours. Names are written once and referred to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from weft.system_calls import name_of
+
+if TYPE_CHECKING:
+    from weft.trace import Trace
+
+__all__ = ["write"]
+
+# Trace and TracePacket
+_PACKET, _TIMESTAMP, _SEQUENCE, _EVENT, _INTERNED, _FLAGS, _TRACK = 1, 8, 10, 11, 12, 13, 60
+# TrackDescriptor, ThreadDescriptor, ProcessDescriptor
+_UUID, _PROCESS, _THREAD, _PARENT = 1, 3, 4, 5
+_THREAD_PID, _THREAD_TID, _PROCESS_PID, _PROCESS_NAME = 1, 2, 1, 6
+# TrackEvent, DebugAnnotation, InternedData, EventName
+_ANNOTATION, _TYPE, _NAME_ID, _TRACK_UUID, _CATEGORY = 4, 9, 10, 11, 22
+_ANNOTATION_INTEGER, _ANNOTATION_POINTER, _ANNOTATION_NAME = 4, 7, 10
+_EVENT_NAMES, _ID, _NAME = 2, 1, 2
+
+_BEGIN, _END = 1, 2
+_STATE_CLEARED, _STATE_NEEDED = 1, 2
+_LONGEST_CALL = 15
+"""The most bytes of an instruction."""
+
+
+def _number(value: int) -> bytes:
+    value &= (1 << 64) - 1
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _integer(number: int, value: int) -> bytes:
+    return _number(number << 3) + _number(value)
+
+
+def _bytes(number: int, value: bytes) -> bytes:
+    return _number(number << 3 | 2) + _number(len(value)) + value
+
+
+def _text(number: int, value: str) -> bytes:
+    return _bytes(number, value.encode(errors="replace"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Slice:
+    """Something that begins or ends on a thread's track."""
+
+    time: int
+    thread: int
+    name: str | None
+    """What begins; nothing if something ends."""
+    category: str = ""
+    annotations: tuple[tuple[str, int, bool], ...] = ()
+    """Names, values, and whether they are addresses."""
+
+
+@dataclass
+class _Writer:
+    file: BinaryIO
+    names: dict[str, int] = field(default_factory=dict)
+    slices: int = 0
+
+    def packet(self, content: bytes, flags: int = _STATE_NEEDED) -> None:
+        whole = content + _integer(_SEQUENCE, 1) + _integer(_FLAGS, flags)
+        self.file.write(_bytes(_PACKET, whole))
+
+    def track(self, uuid: int, content: bytes) -> None:
+        self.packet(_bytes(_TRACK, _integer(_UUID, uuid) + content), _STATE_CLEARED)
+
+    def slice(self, one: _Slice) -> None:
+        event = _integer(_TYPE, _END if one.name is None else _BEGIN)
+        event += _integer(_TRACK_UUID, one.thread)
+        interned = b""
+        if one.name is not None:
+            self.slices += 1
+            if one.name not in self.names:
+                self.names[one.name] = len(self.names) + 1
+                entry = _integer(_ID, self.names[one.name]) + _text(_NAME, one.name)
+                interned = _bytes(_INTERNED, _bytes(_EVENT_NAMES, entry))
+            event += _integer(_NAME_ID, self.names[one.name]) + _text(_CATEGORY, one.category)
+        for name, value, is_address in one.annotations:
+            kind = _ANNOTATION_POINTER if is_address else _ANNOTATION_INTEGER
+            content = _text(_ANNOTATION_NAME, name) + _integer(kind, value)
+            event += _bytes(_ANNOTATION, content)
+        self.packet(_integer(_TIMESTAMP, one.time) + _bytes(_EVENT, event) + interned)
+
+
+def write(trace: Trace, path: Path) -> int:
+    """Write the calls and system calls of a trace; returns how many slices there are.
+
+    Times within a thread are exact for system calls and reckoned for what is between them. A
+    function that is left otherwise than by a return (``longjmp``, an exception) ends when the one
+    that goes on does something.
+    """
+    with path.open("wb") as file:
+        writer = _Writer(file)
+        pid = trace.threads[0].thread if trace.threads else 0
+        command = trace.notes.get("command", "")
+        process = _integer(_PROCESS_PID, pid) + _text(_PROCESS_NAME, command.split(" ")[0])
+        # Tracks have numbers of their own: a thread's is its id, and no thread has this one.
+        everybody = 1 << 32
+        writer.track(everybody, _bytes(_PROCESS, process))
+        for total in trace.threads:
+            ids = _integer(_THREAD_PID, pid) + _integer(_THREAD_TID, total.thread)
+            writer.track(total.thread, _integer(_PARENT, everybody) + _bytes(_THREAD, ids))
+        for total in trace.threads:
+            for one in _merged(trace, total.thread):
+                writer.slice(one)
+        return writer.slices
+
+
+def _merged(trace: Trace, thread: int) -> Iterator[_Slice]:
+    """The slices of a thread in the order of their times: system calls are within functions."""
+    system_calls = _system_calls(trace, thread)
+    following = next(system_calls, None)
+    depth = latest = 0
+    for one in _calls(trace, thread):
+        # A system call is two slices: it begins, it ends.
+        while following is not None and following[0].time <= one.time:
+            yield from following
+            latest = following[1].time
+            following = next(system_calls, None)
+        latest = max(latest, one.time)
+        depth += -1 if one.name is None else 1
+        yield _Slice(latest, one.thread, one.name, one.category, one.annotations)
+    while following is not None:
+        yield from following
+        latest = max(latest, following[1].time)
+        following = next(system_calls, None)
+    for _ in range(depth):
+        yield _Slice(latest, thread, None)
+
+
+def _calls(trace: Trace, thread: int) -> Iterator[_Slice]:
+    stack: list[int] = []
+    names: dict[int, str] = {}
+    for batch in trace.calls([thread]):
+        columns = (batch.column(name).to_pylist() for name in ("ip", "kind", "target", "time"))
+        for ip, kind, target, time in zip(*columns, strict=True):
+            if target is None:
+                continue
+            if kind != "return":
+                if target not in names:
+                    names[target] = trace.place(target)[1] or f"{target:#x}"
+                stack.append(ip)
+                yield _Slice(time, thread, names[target], "call", (("address", target, True),))
+                continue
+            # Whoever called from right before there goes on; a return that leads to nobody's call
+            # is a jump.
+            depth = len(stack)
+            while depth and not 0 < target - stack[depth - 1] <= _LONGEST_CALL:
+                depth -= 1
+            if depth:
+                for _ in range(len(stack) - depth + 1):
+                    yield _Slice(time, thread, None)
+                del stack[depth - 1 :]
+
+
+def _system_calls(trace: Trace, thread: int) -> Iterator[tuple[_Slice, _Slice]]:
+    for batch in trace.system_calls([thread]):
+        for row in batch.to_pylist():
+            end = row["end"] if row["end"] is not None else row["start"]
+            notes = [(f"a{index}", row[f"a{index}"], True) for index in range(6)]
+            if row["result"] is not None:
+                notes.append(("result", row["result"], False))
+            name = name_of(row["number"])
+            begin = _Slice(row["start"], thread, name, "system call", tuple(notes))
+            yield begin, _Slice(end, thread, None)

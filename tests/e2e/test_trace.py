@@ -1,0 +1,302 @@
+"""Traces of real programs, through the tools that read them."""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+import subprocess
+import sys
+import zlib
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import weft.trace
+from tests.e2e.harness import need
+from weft.errors import BadFile, InvalidArgument
+from weft.export import perfetto, trace_parquet
+from weft.tools.cachesim import Level, simulate
+from weft.tools.heatmap import heat_map, to_html, to_png
+from weft.tools.query import ask
+
+SOURCE = r"""
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#define N 64
+double a[N][N], b[N][N], c[N][N];
+char big[1 << 20];
+__attribute__((noinline)) void by_rows(void) {
+    for (int i = 0; i < N; i++) for (int j = 0; j < N; j++) c[i][j] = a[i][j] + b[i][j];
+}
+__attribute__((noinline)) void by_lines(void) {
+    for (int i = 0; i < 1 << 20; i += 64) big[i] = 1;
+}
+int main(void) {
+    by_rows();
+    by_lines();
+    return write(1, "x", 1) != 1;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    need("cc")
+    folder = tmp_path_factory.mktemp("traced")
+    source = folder / "memory.c"
+    source.write_text(SOURCE)
+    built = folder / "memory"
+    options = ["-O1", "-g", "-static-pie", "-fno-tree-vectorize"]
+    subprocess.run(["cc", *options, "-o", built, source], check=True)
+    return built
+
+
+@pytest.fixture(scope="module")
+def traced(program: Path) -> Path:
+    """A trace of it."""
+    file = program.with_suffix(".weft-trace")
+    done = weft_command("trace", "record", "-o", file, "--", program)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "x", "")
+    return file
+
+
+def weft_command(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "weft", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_every_access_of_a_known_loop_is_there(traced: Path) -> None:
+    trace = weft.trace.open(traced)
+    columns, rows = ask(
+        trace,
+        """SELECT kind, count(*), count(DISTINCT address), max(size), min(size) FROM accesses
+        JOIN code USING (block) WHERE function = 'by_rows' GROUP BY kind ORDER BY kind""",
+    )
+    assert columns[0] == "kind"
+    loads, stores = (next(row for row in rows if row[0] == kind) for kind in ("load", "store"))
+    # The return address, too, is loaded; the call that stores it is the caller's.
+    assert loads == ("load", 2 * 64 * 64 + 1, 2 * 64 * 64 + 1, 8, 8)
+    assert stores == ("store", 64 * 64, 64 * 64, 8, 8)
+    _, rows = ask(
+        trace,
+        """SELECT min(address), max(address), count(*) FROM accesses JOIN code USING (block)
+        WHERE function = 'by_lines' AND kind = 'store'""",
+    )
+    ((first, last, count),) = rows
+    assert (last - first, count) == ((1 << 20) - 64, 1 << 14)
+
+
+def test_a_table_can_be_read_again_and_by_thread(traced: Path) -> None:
+    trace = weft.trace.open(traced)
+    (total,) = trace.threads
+    table = trace.accesses()
+    first = [batch.num_rows for batch in table.batches(10_000)]
+    assert len(first) > 3
+    assert sum(first) == sum(batch.num_rows for batch in table) <= total.accesses
+    assert sum(batch.num_rows for batch in trace.accesses([total.thread])) == sum(first)
+    assert not list(trace.accesses([1]))
+    assert trace.accesses([1]).reader().read_all().num_rows == 0
+    assert table.schema.names == ["thread", "block", "ip", "kind", "size", "address"]
+
+
+def test_branches_calls_and_system_calls(traced: Path) -> None:
+    trace = weft.trace.open(traced)
+    _, rows = ask(
+        trace,
+        """SELECT sum(taken::int), count(*) FROM branches JOIN code USING (block)
+        WHERE function = 'by_lines' AND kind = 'conditional'""",
+    )
+    ((taken, count),) = rows
+    assert (taken, count) == ((1 << 14) - 1, 1 << 14)
+    calls = [row for batch in trace.calls() for row in batch.to_pylist()]
+    called = [trace.place(row["target"])[1] for row in calls if row["kind"] == "call"]
+    assert [name for name in called if name.startswith("by_")] == ["by_rows", "by_lines"]
+    assert all(a["time"] <= b["time"] for a, b in pairwise(calls))
+    system_calls = [row for batch in trace.system_calls() for row in batch.to_pylist()]
+    (written,) = [row for row in system_calls if row["number"] == 1]
+    assert (written["a0"], written["a2"], written["result"]) == (1, 1, 1)
+    assert system_calls[-1]["number"] == 231
+    assert system_calls[-1]["result"] is None
+    kinds = [row["kind"] for batch in trace.events() for row in batch.to_pylist()]
+    assert kinds[0] == "thread"
+    assert kinds[-1] == "end"
+
+
+def test_caches_miss_what_they_must(traced: Path) -> None:
+    trace = weft.trace.open(traced)
+    found = simulate(trace, [Level.parse("32K,8"), Level.parse("4M,16")])
+    by_name = {row.function: row for row in found.functions}
+    # Each of its lines once, and the few that are on the stack.
+    lines = by_name["by_lines"]
+    assert lines.missed[0] in range(1 << 14, (1 << 14) + 3)
+    assert lines.missed[1] in range(1 << 14, (1 << 14) + 3)
+    rows = by_name["by_rows"]
+    assert rows.missed[0] in range(3 * 512, 3 * 512 + 6)
+    assert found.levels[0].missed == found.levels[1].asked
+    assert found.levels[1].missed <= found.levels[1].asked
+    tiny = simulate(trace, [Level(64, 1)])
+    assert tiny.levels[0].missed > found.levels[0].missed
+    with pytest.raises(InvalidArgument, match="multiple"):
+        simulate(trace, [Level(100, 3)])
+    with pytest.raises(InvalidArgument, match="no cache"):
+        Level.parse("big")
+
+
+def pixels(picture: bytes) -> tuple[int, int, bytes]:
+    assert picture[:8] == b"\x89PNG\r\n\x1a\n"
+    at, data, size = 8, b"", (0, 0)
+    while at < len(picture):
+        (length,) = struct.unpack_from(">I", picture, at)
+        kind = picture[at + 4 : at + 8]
+        content = picture[at + 8 : at + 8 + length]
+        (check,) = struct.unpack_from(">I", picture, at + 8 + length)
+        assert check == zlib.crc32(kind + content)
+        if kind == b"IHDR":
+            size = struct.unpack_from(">II", content)
+        elif kind == b"IDAT":
+            data += content
+        at += length + 12
+    return *size, zlib.decompress(data)
+
+
+def test_a_heat_map_shows_the_sweep_over_memory(traced: Path) -> None:
+    heat = heat_map(weft.trace.open(traced), width=100, height=1000)
+    # The array's pages are touched 64 times each, one after the other.
+    swept = [row for row in heat.counts if sum(row) == 64]
+    assert len(swept) >= 250
+    firsts = [next(at for at, count in enumerate(row) if count) for row in swept[-200:]]
+    assert firsts == sorted(firsts)
+    assert sum(map(sum, heat.counts)) == heat.accesses
+    width, height, data = pixels(to_png(heat))
+    assert (width, height) == (100, len(heat.rows))
+    assert len(data) == height * (width * 3 + 1)
+    page = to_html(heat, "what <it> touches")
+    assert "what &lt;it&gt; touches" in page
+    assert f"{heat.rows[0][0]}" in page
+
+
+def test_parquet_has_all_rows(traced: Path, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    trace = weft.trace.open(traced)
+    file = tmp_path / "accesses.parquet"
+    count = trace_parquet.write(trace, "accesses", file)
+    table = parquet.read_table(file)
+    assert table.num_rows == count == sum(batch.num_rows for batch in trace.accesses())
+    about = json.loads(table.schema.metadata[b"weft"])
+    assert about["notes"]["command"] == trace.notes["command"]
+
+
+def fields(message: bytes) -> list[tuple[int, Any]]:
+    """A protobuf message, read without any library."""
+    at = 0
+    found: list[tuple[int, Any]] = []
+
+    def number() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = message[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+
+    while at < len(message):
+        key = number()
+        if key & 7 == 0:
+            found.append((key >> 3, number()))
+        else:
+            assert key & 7 == 2
+            length = number()
+            found.append((key >> 3, message[at : at + length]))
+            at += length
+    return found
+
+
+def test_perfetto_has_balanced_slices(traced: Path, tmp_path: Path) -> None:
+    trace = weft.trace.open(traced)
+    file = tmp_path / "timeline.perfetto"
+    count = perfetto.write(trace, file)
+    names: dict[int, str] = {}
+    stack: list[str] = []
+    seen: list[tuple[str, tuple[str, ...]]] = []
+    last = begun = 0
+    for number, packet in fields(file.read_bytes()):
+        assert number == 1
+        assert isinstance(packet, bytes)
+        parts = dict(fields(packet))
+        if 12 in parts:
+            ((_, name),) = fields(parts[12])
+            entry = dict(fields(name))
+            names[entry[1]] = entry[2].decode()
+        if 11 in parts:
+            event = dict(fields(parts[11]))
+            assert parts[8] >= last
+            last = parts[8]
+            if event[9] == 1:
+                begun += 1
+                seen.append((names[event[10]], tuple(stack)))
+                stack.append(names[event[10]])
+            else:
+                stack.pop()
+    assert not stack
+    assert begun == count
+    ((_, around),) = [row for row in seen if row[0] == "by_rows"]
+    assert around[-1] == "main"
+    # The system call, in the function of the same name.
+    assert any(name == "write" and "main" in around[:-1] for name, around in seen)
+
+
+def test_commands(traced: Path, tmp_path: Path) -> None:
+    info = json.loads(weft_command("trace", "info", traced, "--format", "json").stdout)
+    assert info["threads"][0]["accesses"] > 40_000
+    assert "for each access" in weft_command("trace", "info", traced).stdout
+    asked = weft_command("trace", "query", traced, "SELECT count(*) AS n FROM blocks")
+    assert re.search(r"n\n\d+\n", asked.stdout.replace(" ", ""))
+    wrong = weft_command("trace", "query", traced, "SELECT nothing FROM accesses")
+    assert wrong.returncode == 2
+    assert "DuckDB cannot answer that" in wrong.stderr
+    for name in ("heat.png", "heat.html"):
+        drawn = weft_command("trace", "heatmap", traced, "-o", tmp_path / name)
+        assert drawn.returncode == 0, drawn.stderr
+        assert (tmp_path / name).stat().st_size > 500
+    exported = weft_command("trace", "export", traced, "-o", tmp_path / "t.perfetto")
+    assert "slices" in exported.stderr
+    simulated = weft_command("cachesim", traced, "--cache", "32K,8", "--top", "3")
+    assert "by_lines" in simulated.stdout
+
+
+def test_what_cannot_be_recorded_is_said_first(tmp_path: Path) -> None:
+    file = tmp_path / "no" / "such" / "folder"
+    done = weft_command("trace", "record", "-o", file, "--", "touch", tmp_path / "ran")
+    assert done.returncode == 4
+    assert "cannot write" in done.stderr
+    assert not (tmp_path / "ran").exists()
+    missing = weft_command("trace", "record", "-o", tmp_path / "t", "--", "/no/such/program")
+    assert missing.returncode == 3
+    ended = weft_command("trace", "record", "-o", tmp_path / "t", "--", "sh", "-c", "kill -9 $$")
+    assert ended.returncode == 137
+    assert weft.trace.open(tmp_path / "t").threads
+
+
+def test_what_is_no_trace_is_refused(traced: Path, tmp_path: Path) -> None:
+    with pytest.raises(BadFile, match="No such file"):
+        weft.trace.open(tmp_path / "nothing")
+    wrong = tmp_path / "wrong"
+    wrong.write_bytes(b"not a trace, whatever it is")
+    with pytest.raises(BadFile, match="does not begin"):
+        weft.trace.open(wrong)
+    whole = traced.read_bytes()
+    wrong.write_bytes(whole[:8] + b"\x63\0\0\0" + whole[12:])
+    with pytest.raises(BadFile, match="version 99"):
+        weft.trace.open(wrong)
+    wrong.write_bytes(whole[:-1])
+    assert weft.trace.open(wrong).is_cut
+    said = weft_command("trace", "info", wrong)
+    assert "the end" in said.stderr
+    assert said.returncode == 0
