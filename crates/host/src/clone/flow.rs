@@ -643,6 +643,9 @@ impl Sum {
                 let key = (module, offset, (next - from) as u32);
                 let block = self.blocks.entry(key).or_insert((instructions, 0));
                 block.1 += count;
+                if next < run.end() {
+                    self.add_edge(space.locate(last), space.locate(next), EdgeKind::Fall, count);
+                }
             }
             (from, instructions) = (next, 0);
         }
@@ -657,9 +660,12 @@ impl Sum {
             [(branch, run.target, solved.taken), (Some(EdgeKind::Fall), run.end(), solved.fall)];
         for (kind, target, count) in ways {
             if let Some(kind) = kind.filter(|_| count > 0) {
-                let edge = self.edges.entry((source, space.locate(target), kind)).or_default();
-                *edge += count as u64;
+                self.add_edge(source, space.locate(target), kind, count as u64);
             }
         }
+    }
+
+    fn add_edge(&mut self, source: Located, target: Located, kind: EdgeKind, count: u64) {
+        *self.edges.entry((source, target, kind)).or_default() += count;
     }
 }

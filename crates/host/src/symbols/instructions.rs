@@ -1,11 +1,10 @@
 //! The instructions of a module, from its file: where they are, what they do to the flow of control,
 //! and how they read.
 
-use iced_x86::{
-    Decoder, DecoderOptions, FlowControl, Formatter, Instruction, NasmFormatter, OpKind,
-};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, OpKind};
 
 use super::elf::Elf;
+use crate::listing::Writer;
 
 /// Instructions, in columns.
 #[derive(Debug, Default)]
@@ -97,17 +96,10 @@ pub(super) fn read(elf: &Elf, pieces: &[(u64, u64)]) -> Instructions {
 
 /// Writes the instructions of pieces of code for people: of each piece, the offsets and the texts.
 pub(super) fn disassemble(elf: &Elf, pieces: &[(u64, u64)]) -> Vec<Vec<(u64, String)>> {
-    let mut formatter = NasmFormatter::new();
-    formatter.options_mut().set_hex_prefix("0x");
-    formatter.options_mut().set_hex_suffix("");
-    formatter.options_mut().set_uppercase_hex(false);
-    formatter.options_mut().set_branch_leading_zeros(false);
-    formatter.options_mut().set_space_after_operand_separator(true);
+    let mut writer = Writer::default();
     let mut all = vec![Vec::new(); pieces.len()];
     each(elf, pieces, |index, instruction| {
-        let mut text = String::new();
-        formatter.format(instruction, &mut text);
-        all[index].push((instruction.ip(), text));
+        all[index].push((instruction.ip(), writer.text(instruction)));
     });
     all
 }
