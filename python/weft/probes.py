@@ -26,9 +26,22 @@ __all__ = [
     "Timer",
 ]
 
-PointKind: TypeAlias = Literal["entry", "exit", "call", "after", "block", "edge", "insn"]
+PointKind: TypeAlias = Literal[
+    "entry",
+    "exit",
+    "call",
+    "after",
+    "block",
+    "edge",
+    "insn",
+    "load",
+    "store",
+    "syscall",
+    "sysreturn",
+]
 """Where a function is entered; each way out of it; before and after each call that it makes; the
-start of a basic block; a way from one block to another; any instruction."""
+start of a basic block; a way from one block to another; any instruction; each read of memory, and
+each write to it, before it happens; a system call before it is made, and when it comes back."""
 
 PointSelection: TypeAlias = Literal[
     PointKind, "loads", "stores", "syscalls", "loops", "taken", "returns"
@@ -48,8 +61,9 @@ _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 class Point:
     """A place in the code of the target: a kind, an address, and whose code it is.
 
-    ``target`` is where an edge leads, and 0 for all other kinds. Points can be compared, hashed and
-    kept, but addresses mean nothing in another process.
+    ``target`` is where an edge leads; of a load or a store, which one of its instruction's it is,
+    counted from 0; and 0 for all other kinds. The address of a system call is its number. Points
+    can be compared, hashed and kept, but addresses mean nothing in another process.
     """
 
     kind: PointKind
@@ -59,8 +73,15 @@ class Point:
     target: int = 0
 
     def __str__(self) -> str:
+        if is_of_kernel(self.kind):
+            return f"/Syscall/{self.function} {self.kind}"
         place = f"/Code/{self.module}/{self.function}"
         return f"{place} {self.kind} {self.address:#x}"
+
+
+def is_of_kernel(kind: PointSelection) -> bool:
+    """Return whether points of a kind are system calls, and not places in the code."""
+    return kind == "syscall" or kind == "sysreturn"
 
 
 def kind_of(selection: PointSelection) -> PointKind:

@@ -17,8 +17,9 @@ from weft._live_modules import live_modules
 from weft.clone import Cloned
 from weft.errors import BadFile, InvalidArgument, TargetGone
 from weft.model import Function, Mapping, Module, Pause, Pong, Process, Processor, Registers, Thread
-from weft.probes import Point, PointSelection, Probe, kind_of
+from weft.probes import Point, PointSelection, Probe, is_of_kernel, kind_of
 from weft.resources import ResourceTree
+from weft.system_calls import matching
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 _WORD = (1 << 64) - 1
 #: Results below zero and above this are errors.
 _LARGEST_ERRNO = 4095
+
+#: What paths of system calls begin with.
+_SYSTEM_CALLS = "/Syscall/"
 
 #: What ``subprocess.DEVNULL`` is; importing that module takes longer than starting a program.
 _DEVNULL = -3
@@ -283,10 +287,12 @@ class Session:
         return [name, Path(started_as).name]
 
     def points(self, where: str | Iterable[str], kind: PointSelection = "entry") -> list[Point]:
-        """Return the points of one kind that functions have.
+        """Return the points of one kind that functions, or system calls, have.
 
         ``where`` is a path of the resource tree, or several: ``/Code/libc.so.6/malloc``,
-        ``/Code/redis-server/*``. A module alone stands for all of its functions. ``kind`` may also
+        ``/Code/redis-server/*``. A module alone stands for all of its functions. System calls are
+        ``/Syscall/openat``, ``/Syscall/*``, and have points of the kinds ``syscall`` and
+        ``sysreturn``, which can be woven where the program runs from a clone. ``kind`` may also
         name some of the points of a kind: ``loads``, ``stores`` and ``syscalls`` are instructions,
         ``loops`` are the blocks that loops begin with, ``taken`` the edges that jumps take, and
         ``returns`` the exits that lead to the caller, by no detour. Functions may have more points
@@ -306,8 +312,15 @@ class Session:
     def _points(
         self, where: str | Iterable[str], selection: PointSelection
     ) -> tuple[list[Point], list[Point]]:
+        paths = [where] if isinstance(where, str) else list(where)
+        of_kernel = [path for path in paths if path.startswith(_SYSTEM_CALLS)]
+        if is_of_kernel(selection):
+            names = [path.removeprefix(_SYSTEM_CALLS) for path in of_kernel]
+            calls = {call: number for name in names for call, number in matching(name).items()}
+            kind = kind_of(selection)
+            return [Point(kind, number, name, "") for name, number in calls.items()], []
         with self._unless_gone():
-            functions = self._functions([where] if isinstance(where, str) else where)
+            functions = self._functions([path for path in paths if path not in of_kernel])
             return self._points_of(functions, selection)
 
     def _points_of(
@@ -334,7 +347,8 @@ class Session:
 
         ``where`` is a path of the resource tree or points from :meth:`points`, or several of
         them. For a path, the snippet says at which points: those of its ``at`` sections, or where
-        the functions are entered. All points are woven in one stop of a few milliseconds.
+        the functions are entered, or the system calls made. All points are woven in one stop of a
+        few milliseconds.
 
         ```python
         calls = session.insert("/Code/libc.so.6/malloc", "counter calls; calls += 1")
@@ -349,7 +363,7 @@ class Session:
         points = [place for place in places if isinstance(place, Point)]
         uncertain: dict[Point, None] = {}
         if paths:
-            for kind in _native.snippet_points(snippet) or ["entry"]:
+            for kind in _kinds(snippet, paths):
                 found, unknown = self._points(paths, kind)
                 points.extend(found)
                 uncertain.update(dict.fromkeys(unknown))
@@ -370,6 +384,33 @@ class Session:
                 order == "prepend",
             )
 
+    def replace(self, where: str | Iterable[str], value: int | str) -> Probe:
+        """Have functions, or system calls, give a value at once, in place of doing anything.
+
+        ``value`` is a number, or an expression of the snippet language, which may name the
+        arguments. It is what the caller finds as an integer or a pointer. What calls them does not
+        matter, pointers and the program's own static functions included. Remove the probe, and
+        they are what they were.
+
+        ```python
+        probe = session.replace("/Code/server/is_licensed", 1)
+        probe = session.replace("/Syscall/getuid", 1000)
+        ```
+
+        What is to be done in between, or only sometimes, is said by a snippet: ``return``,
+        ``arg(0) = ...`` and ``result = ...`` in the reference of the snippet language.
+        """
+        paths = [where] if isinstance(where, str) else list(where)
+        are_calls = {path.startswith(_SYSTEM_CALLS) for path in paths}
+        if len(are_calls) != 1:
+            raise InvalidArgument(
+                "there is nothing to replace, or functions and system calls are mixed",
+                f"{where!r}",
+                advice="replace them one after the other",
+            )
+        kind = "syscall" if are_calls.pop() else "entry"
+        return self.insert(paths, f"at {kind} {{ return {value} }}")
+
     def refresh(self) -> list[Point]:
         """Weave probes into code that has come since they were inserted, and return the new points.
 
@@ -389,7 +430,7 @@ class Session:
             followed.known -= {point for point in followed.known if point.module in names}
             found: list[Point] = []
             uncertain: dict[Point, None] = {}
-            for kind in _native.snippet_points(followed.snippet) or ["entry"]:
+            for kind in _kinds(followed.snippet, followed.paths):
                 for path in followed.paths:
                     with suppress(InvalidArgument):
                         points, unknown = self._points(path, kind)
@@ -575,6 +616,13 @@ class Session:
     def __repr__(self) -> str:
         state = "detached" if self._detached else "attached"
         return f"<weft.Session pid={self.pid} {state}>"
+
+
+def _kinds(snippet: str, paths: Iterable[str]) -> Sequence[PointSelection]:
+    """The kinds of points that a snippet is for; where it has no sections, where things begin."""
+    are_calls = all(path.startswith(_SYSTEM_CALLS) for path in paths)
+    begins: PointSelection = "syscall" if are_calls else "entry"
+    return _native.snippet_points(snippet) or [begins]
 
 
 def _descriptor(stream: Stream, opened: ExitStack) -> int | None:

@@ -191,6 +191,27 @@ def test_a_program_is_measured_from_its_entry_to_its_end(program: list[str]) -> 
     assert by_patch and measured("--weaver", "clone") == by_patch
 
 
+@pytest.mark.parametrize("kind", ["block", "edge", "insn", "load", "store"])
+def test_counters_everywhere_change_nothing(kind: weft.PointKind, tmp_path: Path) -> None:
+    text = tmp_path / "text"
+    text.write_bytes(random.Random(1).randbytes(5000) * 4)
+    natively = subprocess.run(["bzip2", "-c", text], capture_output=True, check=True).stdout
+    packed = tmp_path / "packed"
+    with (
+        packed.open("wb") as out,
+        weft.run(["bzip2", "-c", text], weaver="clone", is_held=True, stdout=out) as program,
+    ):
+        session = program.session
+        points = session.points("/Code/libbz2.so*/*", kind)
+        # Two of them: they are compiled together.
+        probes = [session.insert(points, "counter hits\nhits += 1") for _ in range(2)]
+        session.resume()
+        assert program.wait(10) == 0
+    assert packed.read_bytes() == natively
+    first, second = (probe.values() for probe in probes)
+    assert first == second and sum(first.values()) > 100_000
+
+
 def test_what_is_asked_for_wrongly_is_not_run() -> None:
     command = [sys.executable, "-m", "weft", "run", "--weaver", "clone", "-m", "nonsense"]
     run = subprocess.run([*command, "--", "echo", "hello"], capture_output=True, text=True)

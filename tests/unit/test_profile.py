@@ -14,6 +14,7 @@ from types import ModuleType
 
 import pytest
 from click.testing import CliRunner, Result
+from rich.console import Console
 
 from tests.e2e.harness import need
 from tests.profiles import COMPARE, HASH, LOOK_UP, MAIN, MALLOC, PRINT, PRINT_SIDE, STUB, words
@@ -127,6 +128,19 @@ def test_the_text_says_what_is_exact() -> None:
     text = file.getvalue().decode()
     assert "self counts and calls are exact; inclusive counts are attributed" in text
     assert "note: libx.so: gone" in text
+
+
+def test_on_a_narrow_screen_names_are_shortened_and_numbers_are_not() -> None:
+    profile = words()
+    long = replace(profile.functions[HASH], demangled="a_very_long_name_" * 5)
+    functions = (*profile.functions[:HASH], long, *profile.functions[HASH + 1 :])
+    screen = Console(width=80, color_system=None, file=io.StringIO())
+    with screen.capture() as shown:
+        screen.print(profile_text.summary(replace(profile, functions=functions), 5, 80))
+    [row] = [line for line in shown.get().splitlines() if " 100,000  a_very" in line]
+    assert row.startswith("2,700,000  36.1%")
+    assert "…" in row
+    assert row.rstrip().endswith("words")
 
 
 def test_of_a_long_block_both_ends_are_shown() -> None:

@@ -79,10 +79,11 @@ pub mod weaving {
     pub const MEMORY: u64 = 1;
     /// How many that are.
     pub const FIELDS: usize = 6;
-    /// A probe: its number, its memory, whether it comes before others, the length of its text in bytes, how
-    /// many points it has, and the text, filled up to whole words. Then for each point the instruction that
-    /// it belongs to, its address, its kind, its convention and its way, a byte each, the end of its function,
-    /// and for each datum its place: state in the lower, sums in the upper half.
+    /// A probe: its number, its memory, the length of its text in bytes, how many points it has, and the text,
+    /// filled up to whole words. Then for each point the instruction that it belongs to, or the number of its system
+    /// call, its address, its kind, its convention, its way, which access of the instruction's it is and whether it
+    /// comes before other probes, a byte each, the end of its function, and for each datum its place: state in the
+    /// lower, sums in the upper half.
     pub const INSERT: u64 = 2;
     /// A probe is to go: its number.
     pub const REMOVE: u64 = 3;

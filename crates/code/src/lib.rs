@@ -2,12 +2,12 @@
 //!
 //! [`sweep()`] finds every direct branch of a text section, fast. [`graph()`] follows the control flow of one function,
 //! [`Liveness`] says what is free to use at each of its instructions, [`Relocator`] copies instructions elsewhere
-//! without changing what they mean. [`plan`] says which memory a run of instructions touches.
+//! without changing what they mean. [`accesses::plan`] says which memory a run of instructions touches.
 #![no_std]
 
 extern crate alloc;
 
-mod accesses;
+pub mod accesses;
 mod effects;
 mod graph;
 mod liveness;
@@ -17,9 +17,6 @@ mod relocate;
 mod state;
 mod sweep;
 
-pub use accesses::{
-    Access, AccessKind, Address, Base, Capture, Form, Plan, REGISTERS, Segment, plan,
-};
 pub use graph::{
     Block, Call, Edge, EdgeKind, Exit, ExitKind, Gap, Graph, JumpTable, Loop, TableForm, Unknown,
     Why, graph,
@@ -27,7 +24,7 @@ pub use graph::{
 /// The decoder's own types, so that users of a graph need not name a second version of it.
 pub use iced_x86;
 pub use liveness::{Live, Liveness, live_at_entry};
-pub use memory::{MemoryUse, is_system_call};
+pub use memory::{Access, Direction, MemoryUse, Segment, is_system_call};
 pub use program::{Callee, Function, Program};
 pub use relocate::{Aim, Immovable, Label, Moved, Reason, Relocated, Relocator, relocate};
 pub use state::{Convention, FlagSet, Register, RegisterSet};

@@ -346,18 +346,32 @@ impl<'a> Liveness<'a> {
     }
 }
 
-/// What is needed at a function's entry, as far as a short look at the code there tells: it follows both sides of each
-/// branch for `limit` instructions in all, and takes for needed what it has not seen overwritten by then. `bytes` begin
-/// at `address`.
-pub fn live_at_entry(bytes: &[u8], address: u64, convention: Convention, limit: usize) -> Live {
+/// What is needed at a function's entry, or before any instruction if the convention is not known, as far as a short look
+/// at the code there tells: it follows both sides of each branch for `limit` instructions in all, and takes for needed
+/// what it has not seen overwritten by then. `bytes` begin at `start`.
+pub fn live_at_entry(
+    (bytes, start): (&[u8], u64),
+    address: u64,
+    convention: Convention,
+    limit: usize,
+) -> Live {
     let mut live = Live::NONE;
     let mut factory = InstructionInfoFactory::new();
     // Where to go on, with what has been overwritten on the way there.
     let mut pending = vec![(address, Live::NONE)];
+    // Where it has been, likewise.
+    let mut seen: Vec<(u64, Live)> = Vec::new();
     let mut left = limit;
     while let Some((mut at, mut written)) = pending.pop() {
         loop {
-            let offset = usize::try_from(at.wrapping_sub(address)).unwrap_or(usize::MAX);
+            let is_known =
+                |(place, less): &(u64, Live)| *place == at && less.without(written) == Live::NONE;
+            if seen.iter().any(is_known) {
+                // With less overwritten, so nothing more is needed there.
+                break;
+            }
+            seen.push((at, written));
+            let offset = usize::try_from(at.wrapping_sub(start)).unwrap_or(usize::MAX);
             let rest = bytes.get(offset..).unwrap_or_default();
             let instruction = Decoder::with_ip(64, rest, at, DecoderOptions::NONE).decode();
             if left == 0 || instruction.is_invalid() {

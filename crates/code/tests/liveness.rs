@@ -208,7 +208,8 @@ fn try_functions(layout: Layout, pool: &[Vec<u8>], convention: Convention) -> St
             assert_eq!(needed.registers & promised(convention), promised(convention));
             let boundaries: Vec<u64> = graph.instruction_boundaries().collect();
             // Last, the entry again with what a short look at it says.
-            let mut glance = live_at_entry(&code[..body.len()], layout.code, convention, 24);
+            let mut glance =
+                live_at_entry((&code[..body.len()], layout.code), layout.code, convention, 24);
             // Random code may read flags that no caller of a real function passes.
             glance.flags = glance.flags | liveness.before(layout.code).flags;
             let looks = boundaries.iter().map(|&point| (point, liveness.before(point)));

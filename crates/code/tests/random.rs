@@ -92,7 +92,7 @@ proptest! {
             );
         }
         for convention in [Convention::SystemV, Convention::Go, Convention::Unknown] {
-            live_at_entry(program.bytes(BASE), BASE, convention, 24);
+            live_at_entry((program.bytes(BASE), BASE), BASE, convention, 24);
             let liveness = Liveness::of(&graph, convention);
             for index in 0..graph.blocks.len() {
                 let all = liveness.of_block(index);

@@ -117,6 +117,7 @@ impl Point {
             red_zone: true,
             address: self.address,
             stack_shift: 0,
+            access: None,
         };
         let general = general_of(registers).map(|register| *register);
         let mut world = Program { pid, general, slab: [0; 128] };

@@ -484,6 +484,10 @@ impl Asm {
         self.modrm(0xf3, true, &[0x0f, 0xae], 0, dst.into(), false);
     }
 
+    pub(crate) fn rdgsbase(&mut self, dst: Register) {
+        self.modrm(0xf3, true, &[0x0f, 0xae], 1, dst.into(), false);
+    }
+
     /// `mov dst, fs:[0]`.
     pub(crate) fn thread_pointer(&mut self, dst: Register) {
         let modrm = 0x04 | (dst.0 & 7) << 3;
@@ -550,6 +554,11 @@ impl Asm {
     pub(crate) fn jmp(&mut self, label: Label) {
         self.bytes(&[0xe9]);
         self.refer(Target::Label(label));
+    }
+
+    pub(crate) fn jmp_to(&mut self, address: u64) {
+        self.bytes(&[0xe9]);
+        self.refer(Target::Address(address));
     }
 
     pub(crate) fn jcc(&mut self, cond: Cond, label: Label) {

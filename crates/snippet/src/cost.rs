@@ -226,6 +226,9 @@ impl Model<'_> {
                 self.get(Operation::Step) + self.block(then).max(self.block(otherwise))
             }
             Statement::Call(_) => self.get(Operation::Call),
+            Statement::SetArg { .. } | Statement::SetResult(_) | Statement::Return(_) => {
+                self.get(Operation::Step)
+            }
         }
     }
 
@@ -233,7 +236,7 @@ impl Model<'_> {
     fn expr(&self, expr: &Expr) -> f64 {
         match expr {
             Expr::Int(_) | Expr::Address | Expr::Let(_) | Expr::Register(_) => 0.0,
-            Expr::Arg(_) | Expr::Result => 0.0,
+            Expr::Arg(_) | Expr::Result | Expr::AccessSize | Expr::CallNumber => 0.0,
             Expr::Ticks => self.get(Operation::Ticks),
             Expr::Now => self.get(Operation::Ticks) + self.get(Operation::Convert),
             Expr::Since(_) => {

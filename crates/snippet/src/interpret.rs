@@ -13,12 +13,24 @@ use crate::layout::{
 use crate::site::{Clock, Site};
 use crate::verify;
 use alloc::vec::Vec;
-use weft_code::Register;
+use weft_code::{Access, Register, Segment};
 
 /// The world that a body is interpreted in.
 pub trait World {
     /// A register's value at the site.
     fn register(&self, register: Register) -> u64;
+    /// Changes a register; nothing where none can be changed.
+    fn set_register(&mut self, _: Register, _: u64) {}
+    /// Changes 8 bytes of the stack, likewise.
+    fn write(&mut self, _: u64, _: u64) {}
+    /// The number of the system call, at points of the kernel.
+    fn call_number(&self) -> u64 {
+        0
+    }
+    /// Where a segment begins.
+    fn segment_base(&self, _: Segment) -> u64 {
+        0
+    }
     /// Up to 8 bytes of memory, without a sign; `None` if they cannot be read.
     fn read(&self, address: u64, bytes: usize) -> Option<u64>;
     /// The time stamp counter.
@@ -31,7 +43,8 @@ pub trait World {
     fn slab(&mut self) -> &mut [u8];
 }
 
-/// Does what a body says. A full blocking ring is taken to have a reader that is gone.
+/// Does what a body says; gives what it returns, if it does. A full blocking ring is taken to have a reader that is
+/// gone.
 pub fn interpret(
     data: &[Datum],
     body: &[Statement],
@@ -39,8 +52,11 @@ pub fn interpret(
     clock: &Clock,
     places: &[Place],
     world: &mut dyn World,
-) {
-    Interpreter { data, site, clock, places, world, lets: Vec::new() }.block(body);
+) -> Option<i64> {
+    let mut interpreter =
+        Interpreter { data, site, clock, places, world, lets: Vec::new(), returned: None };
+    interpreter.block(body);
+    interpreter.returned
 }
 
 #[derive(Clone, Copy)]
@@ -56,6 +72,8 @@ struct Interpreter<'a> {
     places: &'a [Place],
     world: &'a mut dyn World,
     lets: Vec<(LetId, Value)>,
+    /// What it has returned.
+    returned: Option<i64>,
 }
 
 impl Interpreter<'_> {
@@ -63,6 +81,9 @@ impl Interpreter<'_> {
         let visible = self.lets.len();
         for statement in body {
             self.statement(statement);
+            if self.returned.is_some() {
+                break;
+            }
         }
         self.lets.truncate(visible);
     }
@@ -133,6 +154,22 @@ impl Interpreter<'_> {
             Statement::Stamp(mark) => self.stamp(*mark),
             Statement::Call(call) => {
                 self.call(call);
+            }
+            Statement::SetArg { number, value } => {
+                let value = self.int(value) as u64;
+                match verify::argument(self.site.kind, self.site.convention, *number) {
+                    Some(register) => self.world.set_register(register, value),
+                    None => self.world.write(self.stacked(*number), value),
+                }
+            }
+            Statement::SetResult(value) => {
+                let value = self.int(value) as u64;
+                self.world.set_register(Register::RAX, value);
+            }
+            Statement::Return(value) => {
+                let value = self.int(value);
+                self.world.set_register(Register::RAX, value as u64);
+                self.returned = Some(value);
             }
         }
     }
@@ -282,6 +319,42 @@ impl Interpreter<'_> {
         }
     }
 
+    fn access(&self) -> Access {
+        // Verified bodies ask for it where there is one.
+        self.site.access.unwrap_or_default()
+    }
+
+    fn access_address(&self) -> u64 {
+        let access = self.access();
+        let index = access.index.map_or(0, |(register, shift)| {
+            let value = self.world.register(register);
+            (if access.is_byte_index { value & 0xff } else { value }) << shift
+        });
+        let base = access.base.map_or(0, |register| self.world.register(register));
+        let sum = base.wrapping_add(index).wrapping_add(access.displacement as u64);
+        let sum = if access.is_narrow { sum & 0xffff_ffff } else { sum };
+        let segment = access.segment.map_or(0, |segment| self.world.segment_base(segment));
+        sum.wrapping_add(segment)
+    }
+
+    fn access_size(&self) -> u64 {
+        let access = self.access();
+        let count = match (access.is_repeated, access.is_narrow) {
+            (false, _) => 1,
+            (true, false) => self.world.register(Register::RCX),
+            (true, true) => self.world.register(Register::RCX) & 0xffff_ffff,
+        };
+        count.wrapping_mul(access.size.into())
+    }
+
+    /// Where an argument is on the stack.
+    fn stacked(&self, number: u8) -> u64 {
+        let before = self.site.kind == PointKind::CallBefore;
+        let shift = if before { 0 } else { self.site.stack_shift };
+        let at = shift + verify::stack_argument(self.site.kind, number);
+        self.world.register(Register::RSP).wrapping_add(at as u64)
+    }
+
     fn stack(&self, at: u64) -> i64 {
         self.world.read(at, 8).unwrap_or(0) as i64
     }
@@ -295,21 +368,21 @@ impl Interpreter<'_> {
                 return found.map_or(Value::Int(0), |(_, value)| *value);
             }
             Expr::Local(local) => self.get(self.word_of(*local)) as i64,
-            Expr::Arg(number) => match verify::argument(self.site.convention, *number) {
-                Some(register) => self.world.register(register) as i64,
-                None => {
-                    let before = self.site.kind == PointKind::CallBefore;
-                    let shift = if before { 0 } else { self.site.stack_shift };
-                    let at = shift + verify::stack_argument(self.site.kind, *number);
-                    self.stack(self.world.register(Register::RSP).wrapping_add(at as u64))
+            Expr::Arg(number) => {
+                match verify::argument(self.site.kind, self.site.convention, *number) {
+                    Some(register) => self.world.register(register) as i64,
+                    None => self.stack(self.stacked(*number)),
                 }
-            },
+            }
             Expr::Result => self.world.register(Register::RAX) as i64,
             Expr::Register(register) => self.world.register(*register) as i64,
             Expr::Caller => self.stack(self.frame()),
             Expr::Thread => self.get(header::TID) as u32 as i64,
             Expr::Address => self.site.address as i64,
             Expr::Frame => self.frame() as i64,
+            Expr::AccessAddress => self.access_address() as i64,
+            Expr::AccessSize => self.access_size() as i64,
+            Expr::CallNumber => self.world.call_number() as i64,
             Expr::Now => {
                 let ticks = self.world.ticks();
                 self.clock.nanoseconds(ticks).wrapping_add(self.clock.offset) as i64

@@ -4,7 +4,7 @@ use crate::verify::{registers_read, walk, walk_expressions};
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
-use weft_code::{Convention, Register, RegisterSet};
+use weft_code::{Access, Convention, Register, RegisterSet};
 
 /// Data and what is done with them at points.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -42,9 +42,28 @@ impl Weave {
     }
 
     /// Registers of the program that it reads at points of one kind, where arguments are given by a
-    /// convention.
-    pub fn registers_read(&self, kind: PointKind, convention: Convention) -> RegisterSet {
-        registers_read(self.body(kind).unwrap_or_default(), convention)
+    /// convention, and the access to memory is known if the point is one.
+    pub fn registers_read(
+        &self,
+        kind: PointKind,
+        convention: Convention,
+        access: Option<&Access>,
+    ) -> RegisterSet {
+        registers_read(self.body(kind).unwrap_or_default(), kind, convention, access)
+    }
+
+    /// Whether anything in it changes what the program computes, at points of one kind.
+    pub fn changes_program(&self, kind: PointKind) -> bool {
+        let mut changes = false;
+        for statement in self.body(kind).unwrap_or_default() {
+            walk(statement, &mut |statement| {
+                changes |= matches!(
+                    statement,
+                    Statement::SetArg { .. } | Statement::SetResult(_) | Statement::Return(_)
+                );
+            });
+        }
+        changes
     }
 
     /// Whether anything in it calls a function of the program.
@@ -174,7 +193,7 @@ pub struct Section {
 }
 
 /// The kind of a point.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PointKind {
     /// A function's first instruction.
     Entry,
@@ -190,11 +209,19 @@ pub enum PointKind {
     Edge,
     /// An instruction.
     Insn,
+    /// A read of memory, before it.
+    Load,
+    /// A write to memory, before it.
+    Store,
+    /// A system call, before it is made.
+    SystemCall,
+    /// A system call that comes back.
+    SystemReturn,
 }
 
 impl PointKind {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 11] = [
         Self::Entry,
         Self::Exit,
         Self::CallBefore,
@@ -202,6 +229,10 @@ impl PointKind {
         Self::Block,
         Self::Edge,
         Self::Insn,
+        Self::Load,
+        Self::Store,
+        Self::SystemCall,
+        Self::SystemReturn,
     ];
 
     /// The word for it in text.
@@ -214,7 +245,16 @@ impl PointKind {
             Self::Block => "block",
             Self::Edge => "edge",
             Self::Insn => "insn",
+            Self::Load => "load",
+            Self::Store => "store",
+            Self::SystemCall => "syscall",
+            Self::SystemReturn => "sysreturn",
         }
+    }
+
+    /// Whether it is about the kernel, and not a place in the code.
+    pub const fn is_of_kernel(self) -> bool {
+        matches!(self, Self::SystemCall | Self::SystemReturn)
     }
 }
 
@@ -284,6 +324,17 @@ pub enum Statement {
     Stamp(DatumId),
     /// `call ADDRESS(e, ...)`.
     Call(Call),
+    /// `arg(n) = e`: the function that is entered, or the kernel, finds another argument.
+    SetArg {
+        /// Which one, counted from 0.
+        number: u8,
+        /// What it finds.
+        value: Expr,
+    },
+    /// `result = e`: the caller, or the program, finds another result.
+    SetResult(Expr),
+    /// `return e`: the function, or the system call, is over before it has begun, and this is its result.
+    Return(Expr),
 }
 
 /// The number of a `let` in its body, counted from the start in the order of the text.
@@ -324,6 +375,12 @@ pub enum Expr {
     Address,
     /// The address of the return address: the same from entry to exit.
     Frame,
+    /// Where memory is read or written.
+    AccessAddress,
+    /// How many bytes of it.
+    AccessSize,
+    /// Which system call.
+    CallNumber,
     /// Nanoseconds, by the time stamp counter.
     Now,
     /// The time stamp counter.

@@ -28,17 +28,18 @@
 //! | `local NAME`                               | a variable of each thread                       |
 //! | `mark NAME`                                | time stamps of each thread, by frame            |
 //!
-//! Statements, alone or in `at entry|exit|call|after|block|edge|insn { ... }`:
+//! Statements, alone or in `at entry|exit|call|after|block|edge|insn|load|store|syscall|sysreturn { ... }`:
 //! `x += e`, `x -= e`, `m[k] += e`, `m[k1, k2] += e`, `h << e`, `start t`, `stop t`,
 //! `emit r(e, ...)`, `let v = e`, `local = e`, `stamp m`, `call ADDRESS(e, ...)`,
-//! `if e { ... } else if e { ... } else { ... }`.
+//! `if e { ... } else if e { ... } else { ... }`; and what changes the program: `arg(n) = e`, `result = e`,
+//! `return e`.
 //!
 //! Values are 64-bit integers that wrap, or doubles. Operators bind as in C: `|| && | ^ &`,
 //! `== !=`, `< <= > >=`, `<< >>`, `+ -`, `* / %`, `- ! ~`. Division by 0 gives 0; shifts count
 //! modulo 64. Functions: `min max udiv urem shr ult ule ugt uge`, `float int bits frombits`,
 //! `load8` to `load64` and `loads8` to `loads32` (which give 0 where nothing can be read),
 //! `since(mark)`, `arg(n)`, `reg(rax)`, `call ADDRESS(e, ...)`. Words: `result caller thread
-//! address frame now ticks cpu`.
+//! address frame access.address access.size syscall.number now ticks cpu`.
 //!
 //! # From text to code
 //!
@@ -64,7 +65,7 @@ mod runtime;
 mod site;
 mod verify;
 
-pub use compile::{Compiled, Refusal, compile};
+pub use compile::{Compiled, Part, Refusal, compile, compile_all};
 pub use cost::{Costs, Operation, cost, dearest};
 pub use interpret::{World, interpret};
 pub use ir::{
@@ -74,5 +75,5 @@ pub use ir::{
 pub use parse::Diagnostic;
 pub use retire::renew;
 pub use runtime::{CALL_OF_PROGRAM, Runtime, runtime};
-pub use site::{Clock, Env, Routines, Site, Source};
+pub use site::{Clock, Engine, Env, Routines, Site, Source};
 pub use verify::{At, MAX_OPERATIONS, Problem, permit, verify};

@@ -116,8 +116,9 @@ fn lex(text: &str) -> Result<Vec<Placed>, Diagnostic> {
             } else if first.is_ascii_digit() {
                 number(rest, (line, column))?
             } else if first.is_ascii_alphabetic() || first == '_' {
+                // Some words have two parts, with a dot between them.
                 let length = rest
-                    .find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+                    .find(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '_' | '.'))
                     .unwrap_or(rest.len());
                 (Token::Word(rest[..length].to_string()), length)
             } else if let Some(sign) = SIGNS.iter().find(|sign| rest.starts_with(**sign)) {
@@ -264,6 +265,9 @@ impl Parser {
     fn new_name(&mut self) -> Result<String, Diagnostic> {
         let place = self.place();
         let name = self.word("a name")?;
+        if name.contains('.') {
+            return error(place, format!("`{name}` is not a name"), "use letters, digits and `_`");
+        }
         if is_reserved(&name) {
             return error(place, format!("`{name}` is a word of the language"), "use another name");
         }
@@ -309,7 +313,8 @@ impl Parser {
                 let place = self.place();
                 let name = self.word("a kind of point")?;
                 let Some(kind) = PointKind::ALL.into_iter().find(|kind| kind.name() == name) else {
-                    let hint = "use entry, exit, call, after, block, edge or insn";
+                    let names: Vec<&str> = PointKind::ALL.map(PointKind::name).into();
+                    let hint = format!("use {}", names.join(", "));
                     return error(place, format!("`{name}` is not a kind of point"), hint);
                 };
                 self.next_let = 0;
@@ -473,6 +478,18 @@ impl Parser {
             }
             "call" => Ok(Statement::Call(self.call()?)),
             "if" => self.conditional(),
+            "arg" => {
+                self.expect("(")?;
+                let number = self.number("the number of an argument")?;
+                self.expect(")")?;
+                self.expect("=")?;
+                Ok(Statement::SetArg { number, value: self.expr(0)? })
+            }
+            "result" => {
+                self.expect("=")?;
+                Ok(Statement::SetResult(self.expr(0)?))
+            }
+            "return" => Ok(Statement::Return(self.expr(0)?)),
             "let" => {
                 let name = self.new_name()?;
                 self.expect("=")?;
@@ -732,7 +749,7 @@ fn negated(expr: Expr) -> Expr {
 }
 
 fn is_reserved(name: &str) -> bool {
-    const OTHERS: [&str; 20] = [
+    const OTHERS: [&str; 21] = [
         "at",
         "if",
         "else",
@@ -742,6 +759,7 @@ fn is_reserved(name: &str) -> bool {
         "stamp",
         "emit",
         "call",
+        "return",
         "arg",
         "reg",
         "since",

@@ -68,12 +68,15 @@ pub(crate) const LOADS: [(&str, Width, bool); 7] = [
     ("loads32", Width::Double, true),
 ];
 
-pub(crate) const WORDS: [(&str, Expr); 8] = [
+pub(crate) const WORDS: [(&str, Expr); 11] = [
     ("result", Expr::Result),
     ("caller", Expr::Caller),
     ("thread", Expr::Thread),
     ("address", Expr::Address),
     ("frame", Expr::Frame),
+    ("access.address", Expr::AccessAddress),
+    ("access.size", Expr::AccessSize),
+    ("syscall.number", Expr::CallNumber),
     ("now", Expr::Now),
     ("ticks", Expr::Ticks),
     ("cpu", Expr::Cpu),
@@ -200,6 +203,18 @@ impl<'a> Printer<'a> {
                 }
             }
             Statement::Call(call) => self.call(call, f),
+            Statement::SetArg { number, value } => {
+                write!(f, "arg({number}) = ")?;
+                self.expr(value, 0, f)
+            }
+            Statement::SetResult(value) => {
+                f.write_str("result = ")?;
+                self.expr(value, 0, f)
+            }
+            Statement::Return(value) => {
+                f.write_str("return ")?;
+                self.expr(value, 0, f)
+            }
         }
     }
 

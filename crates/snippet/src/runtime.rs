@@ -54,7 +54,7 @@ pub struct Runtime {
 /// The routines, for an address. `env.routines` is not looked at.
 pub fn runtime(env: &Env, at: u64) -> Runtime {
     let mut asm = Asm::new();
-    let claim = if env.engine_slab.is_none() { claim(&mut asm, env) } else { asm.here() };
+    let claim = if env.engine.is_none() { claim(&mut asm, env) } else { asm.here() };
     let load = [1, 2, 4, 8].map(|bytes| load(&mut asm, bytes));
     let cpu = cpu(&mut asm, env);
     let map1 = map1(&mut asm);

@@ -2,7 +2,7 @@
 
 use crate::ir::PointKind;
 use crate::layout::Region;
-use weft_code::{Convention, FlagSet, RegisterSet};
+use weft_code::{Access, Convention, FlagSet, RegisterSet};
 
 /// What is known about the point that a snippet is compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub struct Site {
     pub address: u64,
     /// How many bytes the return address is above the stack pointer: 0 at entry and at a return.
     pub stack_shift: i64,
+    /// What is read or written, at a point that is about that.
+    pub access: Option<Access>,
 }
 
 /// Where time comes from.
@@ -75,6 +77,17 @@ pub struct Routines {
     pub call: u64,
 }
 
+/// What the clone engine has for snippets: words of the thread's, seen from `gs`, which it has for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Engine {
+    /// The address of the thread's slab.
+    pub slab: u32,
+    /// The `gs` base that the program would have.
+    pub gs_base: u32,
+    /// Where code is, nearby, that returns to whom the return address is for that the stack pointer points to.
+    pub returns: u64,
+}
+
 /// What is the same for all sites of a process. Code, words and routines must be within 2 GiB of
 /// each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,10 +105,9 @@ pub struct Env {
     /// before a program has set up its first thread there is nothing at `fs:0` at all: only for
     /// processes that are past their start.
     pub thread_pointer: bool,
-    /// Where a word is, seen from `gs`, that holds the address of the thread's slab: where the clone engine
-    /// runs the program, which has `gs` for itself. Then nothing is claimed, and the words above are not
+    /// What the clone engine has, if it runs the program. Then nothing is claimed, and the words above are not
     /// looked at.
-    pub engine_slab: Option<u32>,
+    pub engine: Option<Engine>,
     /// Whether the processor has BMI2 (and so LZCNT).
     pub bmi2: bool,
     /// Time.

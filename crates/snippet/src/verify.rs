@@ -8,7 +8,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
-use weft_code::{Convention, Register, RegisterSet};
+use weft_code::{Access, Convention, Register, RegisterSet};
 
 /// How many operations a body may have: a snippet must not become a program.
 pub const MAX_OPERATIONS: usize = 1024;
@@ -266,7 +266,44 @@ impl Checker<'_> {
                 self.block(otherwise, depth)
             }
             Statement::Call(call) => self.call(&call.arguments, depth),
+            Statement::SetArg { number, value } => {
+                self.at("argument to change", &[PointKind::Entry, PointKind::SystemCall])?;
+                self.argument(*number)?;
+                self.integer(value, depth)
+            }
+            Statement::SetResult(value) => {
+                self.at("result to change", &[PointKind::Exit, PointKind::SystemReturn])?;
+                self.knows_convention("results")?;
+                self.integer(value, depth)
+            }
+            Statement::Return(value) => {
+                self.at("way to return", &[PointKind::Entry, PointKind::SystemCall])?;
+                self.knows_convention("results")?;
+                self.integer(value, depth)
+            }
         }
+    }
+
+    /// What depends on where functions expect it.
+    fn knows_convention(&self, what: &str) -> Result<(), Problem> {
+        if self.site.is_some_and(|(kind, by)| by == Convention::Unknown && !kind.is_of_kernel()) {
+            return problem(format!("how {what} are passed here is unknown"), "use `reg(...)`");
+        }
+        Ok(())
+    }
+
+    /// Whether there is such an argument.
+    fn argument(&self, number: u8) -> Result<(), Problem> {
+        self.knows_convention("arguments")?;
+        let last = match self.site {
+            Some((kind, _)) if kind.is_of_kernel() => 5,
+            Some((_, Convention::Go)) => 8,
+            _ => 31,
+        };
+        if number > last {
+            return problem(format!("argument {number} is out of reach"), "use `load64`");
+        }
+        Ok(())
     }
 
     fn call(&mut self, arguments: &[Expr], depth: usize) -> Result<(), Problem> {
@@ -291,7 +328,9 @@ impl Checker<'_> {
     }
 
     fn needs_frame(&self, what: &str) -> Result<(), Problem> {
-        self.at(&format!("frame for {what}"), &[PointKind::Entry, PointKind::Exit])
+        const THERE: [PointKind; 4] =
+            [PointKind::Entry, PointKind::Exit, PointKind::SystemCall, PointKind::SystemReturn];
+        self.at(&format!("frame for {what}"), &THERE)
     }
 
     fn expr(&mut self, expr: &Expr, depth: usize) -> Result<Type, Problem> {
@@ -315,18 +354,20 @@ impl Checker<'_> {
                 Ok(Type::Int)
             }
             Expr::Arg(number) => {
-                self.at("argument", &[PointKind::Entry, PointKind::CallBefore])?;
-                let convention = self.site.map(|site| site.1);
-                if convention == Some(Convention::Unknown) {
-                    return problem("how arguments are passed here is unknown", "use `reg(...)`");
-                }
-                if convention == Some(Convention::Go) && *number > 8 || *number > 31 {
-                    return problem(format!("argument {number} is out of reach"), "use `load64`");
-                }
+                const THERE: [PointKind; 4] = [
+                    PointKind::Entry,
+                    PointKind::CallBefore,
+                    PointKind::SystemCall,
+                    PointKind::SystemReturn,
+                ];
+                self.at("argument", &THERE)?;
+                self.argument(*number)?;
                 Ok(Type::Int)
             }
             Expr::Result => {
-                self.at("result", &[PointKind::Exit, PointKind::CallAfter])?;
+                const THERE: [PointKind; 3] =
+                    [PointKind::Exit, PointKind::CallAfter, PointKind::SystemReturn];
+                self.at("result", &THERE)?;
                 Ok(Type::Int)
             }
             Expr::Caller => {
@@ -335,6 +376,14 @@ impl Checker<'_> {
             }
             Expr::Frame => {
                 self.needs_frame("`frame`")?;
+                Ok(Type::Int)
+            }
+            Expr::AccessAddress | Expr::AccessSize => {
+                self.at("access to memory", &[PointKind::Load, PointKind::Store])?;
+                Ok(Type::Int)
+            }
+            Expr::CallNumber => {
+                self.at("system call", &[PointKind::SystemCall, PointKind::SystemReturn])?;
                 Ok(Type::Int)
             }
             Expr::Since(mark) => {
@@ -391,7 +440,9 @@ impl Checker<'_> {
 }
 
 /// The register that an argument is in; `None` if it is on the stack.
-pub(crate) fn argument(convention: Convention, number: u8) -> Option<Register> {
+pub(crate) fn argument(kind: PointKind, convention: Convention, number: u8) -> Option<Register> {
+    const KERNEL: [Register; 6] =
+        [Register::RDI, Register::RSI, Register::RDX, Register::R10, Register::R8, Register::R9];
     const SYSTEM_V: [Register; 6] =
         [Register::RDI, Register::RSI, Register::RDX, Register::RCX, Register::R8, Register::R9];
     const GO: [Register; 9] = [
@@ -405,7 +456,11 @@ pub(crate) fn argument(convention: Convention, number: u8) -> Option<Register> {
         Register::R10,
         Register::R11,
     ];
-    let registers: &[Register] = if convention == Convention::Go { &GO } else { &SYSTEM_V };
+    let registers: &[Register] = match convention {
+        _ if kind.is_of_kernel() => &KERNEL,
+        Convention::Go => &GO,
+        _ => &SYSTEM_V,
+    };
     registers.get(usize::from(number)).copied()
 }
 
@@ -443,18 +498,33 @@ pub(crate) fn walk_expressions(statement: &Statement, visit: &mut dyn FnMut(&Exp
     });
 }
 
-/// The registers of the program that statements read, where arguments are given by a convention.
-pub(crate) fn registers_read(body: &[Statement], convention: Convention) -> RegisterSet {
+/// The registers of the program that statements read or change, where arguments are given by a convention.
+pub(crate) fn registers_read(
+    body: &[Statement],
+    kind: PointKind,
+    convention: Convention,
+    access: Option<&Access>,
+) -> RegisterSet {
+    let argument = |number| {
+        argument(kind, convention, number).into_iter().fold(RegisterSet::NONE, RegisterSet::with)
+    };
     let mut read = RegisterSet::NONE;
     for statement in body {
+        walk(statement, &mut |statement| match statement {
+            Statement::SetArg { number, .. } => read = read | argument(*number),
+            Statement::SetResult(_) | Statement::Return(_) => read = read.with(Register::RAX),
+            _ => {}
+        });
         walk_expressions(statement, &mut |expr| {
-            let register = match expr {
-                Expr::Register(register) => Some(*register),
-                Expr::Result => Some(Register::RAX),
-                Expr::Arg(number) => argument(convention, *number),
-                _ => None,
+            let registers = match expr {
+                Expr::Register(register) => RegisterSet::of(&[*register]),
+                Expr::Result => RegisterSet::of(&[Register::RAX]),
+                Expr::Arg(number) => argument(*number),
+                Expr::AccessAddress => access.map_or(RegisterSet::NONE, Access::address_registers),
+                Expr::AccessSize => access.map_or(RegisterSet::NONE, Access::size_registers),
+                _ => return,
             };
-            read = register.map_or(read, |register| read.with(register));
+            read = read | registers;
         });
     }
     read
@@ -466,7 +536,10 @@ pub(crate) fn direct_expressions(statement: &Statement, visit: &mut dyn FnMut(&E
         Statement::Add { value, .. }
         | Statement::Set { value, .. }
         | Statement::Observe { value, .. }
-        | Statement::Let { value, .. } => visit(value),
+        | Statement::Let { value, .. }
+        | Statement::SetArg { value, .. }
+        | Statement::SetResult(value)
+        | Statement::Return(value) => visit(value),
         Statement::AddAt { keys, value, .. } => {
             keys.iter().for_each(&mut *visit);
             visit(value);
@@ -496,7 +569,10 @@ pub(crate) fn walk_expr(expr: &Expr, visit: &mut dyn FnMut(&Expr)) {
 /// Whether a statement, or any inside it, needs the slab.
 pub(crate) fn needs_slab(statement: &Statement) -> bool {
     match statement {
-        Statement::Let { value, .. } => expr_needs_slab(value),
+        Statement::Let { value, .. }
+        | Statement::SetArg { value, .. }
+        | Statement::SetResult(value)
+        | Statement::Return(value) => expr_needs_slab(value),
         Statement::If { condition, then, otherwise } => {
             expr_needs_slab(condition) || then.iter().chain(otherwise).any(needs_slab)
         }

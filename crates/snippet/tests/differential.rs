@@ -5,12 +5,12 @@
 mod common;
 
 use common::arbitrary::{Goals, Maker, choices, data};
-use common::{ARITHMETIC, Machine, STACK_SIZE, State, map, places, region};
+use common::{ARITHMETIC, EXIT, Machine, STACK_SIZE, State, map, places, region};
 use proptest::prop_assert_eq;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use std::cell::Cell;
 use std::ops::Range;
-use weft_code::Register;
+use weft_code::{Register, RegisterSet, Segment};
 use weft_snippet::layout::RING_STALLED;
 use weft_snippet::{
     Datum, PointKind, Section, Site, Source, Statement, Weave, World, compile, interpret,
@@ -45,8 +45,10 @@ fn read_memory(address: u64, bytes: usize) -> Option<u64> {
     (read == bytes as isize).then_some(value)
 }
 
-struct Oracle<'a> {
-    state: &'a State,
+struct Oracle {
+    state: State,
+    /// What was written to the stack: where, and what.
+    written: Vec<(u64, u64)>,
     clock: u64,
     slab: Vec<u8>,
     /// Memory that the code itself writes: who reads it may see anything.
@@ -54,14 +56,39 @@ struct Oracle<'a> {
     unsure: Cell<bool>,
 }
 
-impl World for Oracle<'_> {
+impl World for Oracle {
     fn register(&self, register: Register) -> u64 {
         self.state.registers[register.0 as usize]
+    }
+    fn set_register(&mut self, register: Register, value: u64) {
+        self.state.registers[register.0 as usize] = value;
+    }
+    fn write(&mut self, address: u64, value: u64) {
+        self.written.push((address, value));
+    }
+    fn segment_base(&self, segment: Segment) -> u64 {
+        let base: u64;
+        // SAFETY: only a register is written.
+        unsafe {
+            match segment {
+                Segment::Fs => core::arch::asm!("rdfsbase {}", out(reg) base),
+                Segment::Gs => core::arch::asm!("rdgsbase {}", out(reg) base),
+            }
+        }
+        base
     }
     fn read(&self, address: u64, bytes: usize) -> Option<u64> {
         let end = address.saturating_add(bytes as u64);
         let moves = |range: &Range<u64>| address < range.end && end > range.start;
         self.unsure.set(self.unsure.get() || self.moving.iter().any(moves));
+        for (at, value) in self.written.iter().rev() {
+            if (*at, 8) == (address, bytes) {
+                return Some(*value);
+            }
+            if moves(&(*at..at + 8)) {
+                self.unsure.set(true);
+            }
+        }
         read_memory(address, bytes)
     }
     fn ticks(&mut self) -> u64 {
@@ -162,7 +189,12 @@ fn check(
         state.mxcsr = run.mxcsr;
         state.xmm = run.xmm;
         machine.set_clock(run.clock.into());
-        let before = stack.to_vec();
+        if site.kind == PointKind::Entry {
+            // What a function returns to.
+            let top = (state.registers[4] - machine.stack) as usize;
+            stack[top..top + 8].copy_from_slice(&(machine.code + EXIT).to_le_bytes());
+        }
+        let mut before = stack.to_vec();
 
         let mut ready = slab.to_vec();
         if slab[..8] == [0; 8] {
@@ -171,7 +203,8 @@ fn check(
         let zone = if site.red_zone { 128 } else { 0 };
         let kept = (state.registers[4] - machine.stack) as usize - zone;
         let mut oracle = Oracle {
-            state: &state,
+            state: state.clone(),
+            written: Vec::new(),
             clock: run.clock.into(),
             slab: ready.clone(),
             moving: [
@@ -181,12 +214,24 @@ fn check(
             ],
             unsure: Cell::new(false),
         };
-        interpret(data, body, site, &machine.env.clock, &places, &mut oracle);
+        let returned = interpret(data, body, site, &machine.env.clock, &places, &mut oracle);
         if oracle.unsure.get() {
             return Ok(());
         }
         let expected = oracle.slab;
+        let mut wanted = oracle.state;
+        for (at, value) in oracle.written {
+            let at = (at - machine.stack) as usize;
+            before[at..at + 8].copy_from_slice(&value.to_le_bytes());
+        }
+        if returned.is_some() {
+            wanted.registers[4] += 8;
+        }
 
+        let changed = wanted.registers.iter().zip(&state.registers).enumerate();
+        let changed = changed.filter(|(_, (a, b))| a != b);
+        let changed = changed.map(|(index, _)| Register(index as u8));
+        let changed = changed.fold(RegisterSet::NONE, RegisterSet::with);
         let after = machine.run(&state);
         if slab[..8] == [0; 8] {
             // Looked up only where it is needed: then nothing may have changed.
@@ -195,9 +240,10 @@ fn check(
             prop_assert_eq!(first_difference(&expected, slab), None, "slab");
         }
         for index in 0..16 {
-            if !site.dead.contains(Register(index)) {
+            let is_changed = changed.contains(Register(index));
+            if !site.dead.contains(Register(index)) || is_changed {
                 let index = index as usize;
-                prop_assert_eq!(after.registers[index], state.registers[index], "r{}", index);
+                prop_assert_eq!(after.registers[index], wanted.registers[index], "r{}", index);
             }
         }
         let live = u64::from(site.live_flags.0) & ARITHMETIC | 1 << 10;

@@ -1,7 +1,7 @@
 //! The blocks of a trace: their bytes, and what follows from those.
 
+use weft_code::accesses::{Plan, REGISTERS, plan};
 use weft_code::iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction};
-use weft_code::{Plan, REGISTERS, plan};
 
 use crate::predict::Model;
 

@@ -6,7 +6,7 @@ use crate::chunk::{Chunk, Start};
 use crate::predict::Predictor;
 use crate::record::{Item, LONGEST_EVENT, event, take};
 use crate::{Error, Result};
-use weft_code::Segment;
+use weft_code::accesses::Segment;
 
 /// How many items a chunk has before it is ended: enough for what is foreseen to pay.
 const CHUNK: u64 = 1 << 20;

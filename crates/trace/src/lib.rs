@@ -1,7 +1,7 @@
 //! Traces of programs: what cannot be computed again is kept, compressed; the rest is computed again when it is read.
 //!
 //! A program that is traced appends one [record] for each block of instructions that it executes: the block's number
-//! and the registers that its addresses depend on (`weft_code::plan`). An [`Encoder`] foresees both from what came before
+//! and the registers that its addresses depend on (`weft_code::accesses::plan`). An [`Encoder`] foresees both from what came before
 //! and keeps what it did not foresee; a [`Writer`] puts that into a [file]; a [`Trace`] reads it; a [`Replay`] computes
 //! every access, branch, call and system call of it.
 

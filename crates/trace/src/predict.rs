@@ -1,7 +1,7 @@
 //! What comes next, as far as it can be told from what came before. Writer and reader ask the same, so that only what
 //! is not foreseen has to be kept.
 
-use weft_code::{Form, Plan, REGISTERS};
+use weft_code::accesses::{Form, Plan, REGISTERS};
 
 use crate::blocks::{Block, Blocks};
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use weft_code::accesses::{REGISTERS, Segment};
 use weft_code::iced_x86::FlowControl;
-use weft_code::{REGISTERS, Segment};
 
 use crate::blocks::Block;
 use crate::decode::decode;

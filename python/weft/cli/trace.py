@@ -50,8 +50,8 @@ def record(ctx: click.Context, output: Path, program: tuple[str, ...]) -> None:
     """Run a program, and write all that it executes and touches to a file.
 
     It takes many times as long as alone, and the file has well under a byte for each access. What
-    the program forks is part of the trace; other programs that it starts are not.
-    The exit code is the program's.
+    the program forks is part of the trace; other programs that it starts are not. The exit code is
+    the program's.
 
     \b
     Examples:

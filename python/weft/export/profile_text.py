@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 from rich.console import Console, Group, RenderableType
@@ -16,7 +16,9 @@ from weft.ui.draw import bar
 from weft.ui.numbers import percent, printable, shortened
 
 _BAR = 12
-_NAME = 60
+_GAP = 2
+_NARROW = 12
+_NAME = 40
 _LONG, _HEAD, _TAIL = 20, 12, 4
 """Of a block with more instructions than the first, so many are shown of its beginning and end."""
 NOTE = (
@@ -76,24 +78,21 @@ def comparison(changes: list[Change], top: int, width: int | None = None) -> Ren
     ]
     if not differing:
         return Group(heading, Text(), Text("no function has changed"))
-    table = _table()
-    for title in ("CHANGE", "", "BEFORE", "AFTER", "CALLS", "INCLUSIVE"):
-        table.add_column(title, no_wrap=True, justify="right")
-    table.add_column("FUNCTION", no_wrap=True)
-    table.add_column("MODULE", no_wrap=True, style="cyan")
-    for one in differing[:top]:
-        change = one.after - one.before
-        table.add_row(
-            Text(f"{change:+,}", style="red" if change > 0 else "green"),
+    rows = [
+        (
+            f"{one.after - one.before:+,}",
             _growth(one.before, one.after),
             f"{one.before:,}",
             f"{one.after:,}",
             f"{one.calls_after - one.calls_before:+,}",
             f"{one.inclusive_after - one.inclusive_before:+,}",
-            Text(_fitting(one.name, width)),
-            Text(printable(one.module)),
+            one.name,
+            one.module,
         )
-    return Group(heading, Text(), table, Text(NOTE, style="dim"))
+        for one in differing[:top]
+    ]
+    titles = ("CHANGE", "", "BEFORE", "AFTER", "CALLS", "INCLUSIVE", "FUNCTION", "MODULE")
+    return Group(heading, Text(), _table(titles, rows, width), Text(NOTE, style="dim"))
 
 
 def _growth(before: int, after: int) -> str:
@@ -118,38 +117,48 @@ def _many(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
-def _table() -> Table:
-    return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-
-
-def _fitting(name: str, width: int | None) -> str:
-    return printable(name) if width is None else shortened(name, max(12, width - _NAME))
+def _table(titles: Sequence[str], rows: Sequence[Sequence[str]], width: int | None) -> Table:
+    """A table whose function names are shortened if it is to fit a width; numbers never are."""
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
+    for title in titles:
+        if title in ("FUNCTION", "SOURCE"):
+            table.add_column(title, no_wrap=True)
+        elif title == "MODULE":
+            table.add_column(title, no_wrap=True, style="cyan")
+        elif title == "BAR":
+            table.add_column("", no_wrap=True, style="green", min_width=_BAR)
+        else:
+            table.add_column(title, no_wrap=True, justify="right")
+    name = titles.index("FUNCTION")
+    if width is not None:
+        widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
+        others = sum(widths) - widths[name] + _GAP * len(titles)
+        room = max(_NARROW, width - others)
+        rows = [[*row[:name], shortened(row[name], room), *row[name + 1 :]] for row in rows]
+    for row in rows:
+        table.add_row(*(Text(printable(cell)) for cell in row))
+    return table
 
 
 def _functions(profile: Profile, top: int, width: int | None) -> Table:
-    table = _table()
-    table.add_column("SELF", no_wrap=True, justify="right")
-    table.add_column("", no_wrap=True, justify="right")
-    table.add_column("", no_wrap=True, style="green", min_width=_BAR)
-    for title in ("INCLUSIVE", "CALLS"):
-        table.add_column(title, no_wrap=True, justify="right")
-    table.add_column("FUNCTION", no_wrap=True)
-    table.add_column("MODULE", no_wrap=True, style="cyan")
     highest = max(profile.self_counts)
+    rows = []
     for place in profile.hottest_functions()[:top]:
         function, own = profile.functions[place], profile.self_counts[place]
         cycle = profile.graph.cycle_number(place)
-        mark = f" <cycle {cycle + 1}>" if cycle is not None else ""
-        table.add_row(
-            f"{own:,}",
-            percent(own / profile.total),
-            bar(own / highest, _BAR),
-            percent(profile.inclusive_counts[place] / profile.total),
-            f"{profile.calls[place]:,}",
-            Text(_fitting(function.display_name, width) + mark),
-            Text(printable(profile.modules[function.module].name)),
+        rows.append(
+            (
+                f"{own:,}",
+                percent(own / profile.total),
+                bar(own / highest, _BAR),
+                percent(profile.inclusive_counts[place] / profile.total),
+                f"{profile.calls[place]:,}",
+                function.display_name + (f" <cycle {cycle + 1}>" if cycle is not None else ""),
+                profile.modules[function.module].name,
+            )
         )
-    return table
+    titles = ("SELF", "", "BAR", "INCLUSIVE", "CALLS", "FUNCTION", "MODULE")
+    return _table(titles, rows, width)
 
 
 def _cycles(profile: Profile, top: int) -> list[Text]:
@@ -162,7 +171,7 @@ def _cycles(profile: Profile, top: int) -> list[Text]:
         members = profile.graph.cycles[number]
         own = profile.self_counts
         names = [
-            printable(profile.functions[member].display_name)
+            shortened(profile.functions[member].display_name, _NAME)
             for member in sorted(members, key=lambda member: -own[member])
         ]
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
@@ -173,25 +182,20 @@ def _cycles(profile: Profile, top: int) -> list[Text]:
 
 
 def _lines(profile: Profile, top: int, width: int | None) -> Table:
-    table = _table()
-    for title in ("LINES", ""):
-        table.add_column(title, no_wrap=True, justify="right")
-    table.add_column("", no_wrap=True, style="green", min_width=_BAR)
-    table.add_column("SOURCE", no_wrap=True)
-    table.add_column("FUNCTION", no_wrap=True)
     known = {place: count for place, count in profile.line_counts.items() if place[2]}
     highest = max(known.values())
     ranked = sorted(known.items(), key=lambda entry: (-entry[1], entry[0]))
-    for (function, file, line), count in ranked[:top]:
-        name = file.rpartition("/")[2] if width is not None else file
-        table.add_row(
+    rows = [
+        (
             f"{count:,}",
             percent(count / profile.total),
             bar(count / highest, _BAR),
-            Text(f"{printable(name)}:{line}"),
-            Text(_fitting(profile.functions[function].display_name, width)),
+            f"{file.rpartition('/')[2] if width is not None else file}:{line}",
+            profile.functions[function].display_name,
         )
-    return table
+        for (function, file, line), count in ranked[:top]
+    ]
+    return _table(("LINES", "", "BAR", "SOURCE", "FUNCTION"), rows, width)
 
 
 def _ways(profile: Profile) -> dict[tuple[int, int], list[Edge]]:

@@ -5,7 +5,7 @@ use super::regions::{Region, Regions};
 use super::state::{RAX, RCX};
 use super::system::{self, EFAULT, ENOSYS, PAGE};
 use super::thread::Thread;
-use super::{engine, maps, pages, processes, program, sequences, signals, switch};
+use super::{call_points, engine, maps, pages, processes, program, sequences, signals, switch};
 
 const R11: usize = 11;
 const MAP_TYPE: usize = 0xf;
@@ -35,10 +35,29 @@ pub const LENGTH: u64 = 2;
 
 /// Makes the system call that the program's registers ask for; `pc` is behind it already.
 pub fn system_call(thread: &mut Thread) {
-    let number = thread.general[RAX] as usize;
     let next = thread.pc;
+    let number = thread.general[RAX] as usize;
     thread.trace_call();
-    let result = match number {
+    let result = match call_points::are_any() {
+        true => call_points::around(thread, perform),
+        false => perform(thread),
+    };
+    match result {
+        Some(result) => {
+            thread.trace_result(number, result);
+            thread.general[RAX] = result as u64;
+            thread.general[RCX] = next;
+            thread.general[R11] = thread.flags;
+            thread.way_out = next;
+        }
+        None => thread.pc = next - LENGTH,
+    }
+}
+
+/// Makes or answers a system call; nothing if a signal came first.
+fn perform(thread: &mut Thread) -> Option<isize> {
+    let number = thread.general[RAX] as usize;
+    match number {
         system::RT_SIGRETURN => Some(signals::return_from_handler(thread)),
         system::RT_SIGACTION => signals::action(thread),
         system::SIGALTSTACK => Some(signals::alternate_stack(thread)),
@@ -84,16 +103,6 @@ pub fn system_call(thread: &mut Thread) {
         system::RSEQ if engine().is_in_step() => Some(ENOSYS),
         system::RSEQ => sequences::register(thread),
         _ => pass(thread),
-    };
-    match result {
-        Some(result) => {
-            thread.trace_result(number, result);
-            thread.general[RAX] = result as u64;
-            thread.general[RCX] = next;
-            thread.general[R11] = thread.flags;
-            thread.way_out = next;
-        }
-        None => thread.pc = next - LENGTH,
     }
 }
 

@@ -148,6 +148,9 @@ pub fn ret(out: &mut Out, table: u32, popped: u16) {
     }
 }
 
+/// How long [`ret`] is that pops nothing.
+pub const RETURN: usize = 38;
+
 /// What indirect branches enter a block by: makes sure that it is the right one, and gives `rax` and
 /// `rcx` back.
 pub fn entry(out: &mut Out, address: u64, wrong: u64) {

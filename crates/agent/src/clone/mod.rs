@@ -6,6 +6,7 @@
 //! it would be: [`calls`], [`processes`], [`signals`], [`pages`].
 
 mod arena;
+mod call_points;
 mod calls;
 mod coprocessor;
 mod emit;
@@ -588,6 +589,13 @@ impl Engine {
         extent: Extent,
     ) -> Option<translate::Block> {
         let ties = !self.is_in_step();
+        // The page that it begins in can be read. What may change is not looked at beyond what is translated.
+        let may_change = |region: &regions::Region| region.is_writable() || region.is_shared;
+        let begins = match self.regions.at(source.address).is_none_or(may_change) {
+            true => source.address,
+            false => source.address & !(system::PAGE - 1),
+        };
+        self.weaving.seen = begins..source.address + source.bytes.len() as u64;
         let table = self.tables.first();
         let known = Known { map: &self.map, sequences: &self.sequences, table };
         let place = (arena, &mut self.arenas[arena]);

@@ -262,7 +262,7 @@ impl Recorder {
 
 /// Whether code may count at a place by an instruction that changes flags: none is needed there.
 pub fn are_flags_free(bytes: &[u8], address: u64) -> bool {
-    live_at_entry(bytes, address, Convention::Unknown, LOOK_AHEAD).flags & !FlagSet::DF
+    live_at_entry((bytes, address), address, Convention::Unknown, LOOK_AHEAD).flags & !FlagSet::DF
         == FlagSet::NONE
 }
 

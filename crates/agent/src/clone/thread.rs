@@ -1,6 +1,6 @@
 //! What the engine keeps of a thread. The clone reaches it through `gs`.
 
-use super::{sequences, signals, system};
+use super::{call_points, sequences, signals, system};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 use weft_abi::CloneThread;
 use weft_abi::recording::STRIPE_SIZE;
@@ -124,6 +124,8 @@ pub struct Thread {
     pub stepping: u32,
     /// Whether the program steps through itself, and what leads it out of a snippet must not end that: the flag.
     pub pending_trap: u64,
+    /// A system call that is still to be made.
+    pub announced: call_points::Announced,
     /// Where its probes measure, in each memory that there is for that.
     pub slabs: [u64; MEMORIES],
 }

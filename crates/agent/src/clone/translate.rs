@@ -480,9 +480,9 @@ impl Translator<'_> {
             return;
         }
         let mut before = self.out.here();
-        let place = (self.number, &mut *self.arena);
-        // What is not known of its registers is needed, so it does not matter whose bytes they are.
-        let code = self.weaving.code((self.address, way), (self.address, rest), is_inner, place);
+        let place = (self.number, &mut *self.arena, self.known.table);
+        let follows = if way == weaving::AFTER { self.block.end } else { self.address };
+        let code = self.weaving.code((self.address, way), (follows, rest), is_inner, place);
         write_snippets(&code, self.arena, &mut self.out);
         while before < self.out.here() {
             let length = (self.out.here() - before).min(u8::MAX.into());
@@ -666,7 +666,7 @@ impl Translator<'_> {
             self.branch_unaligned(opcode, target);
             return;
         }
-        let place = (self.number, &mut *self.arena);
+        let place = (self.number, &mut *self.arena, self.known.table);
         let way = (self.address, weaving::TAKEN);
         let code = self.weaving.code(way, (real(target), &[]), false, place);
         let length: usize = code.iter().map(Compiled::main_len).sum();

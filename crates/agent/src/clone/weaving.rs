@@ -9,18 +9,24 @@ use super::leave::is_in_call;
 use super::state::{Progress, RAX, RSP};
 use super::thread::{MEMORIES, Thread, at, stepping};
 use super::translate::Cold;
-use super::{CloneThread, CloneVisit, Engine, free, give_up, image, state, system, visitors};
+use super::{
+    CloneThread, CloneVisit, Engine, call_points, calls, emit, free, give_up, image, state, system,
+    visitors,
+};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory};
 use weft_abi::option;
 use weft_abi::weaving::{self, FIELDS};
-use weft_code::{Convention, RegisterSet, live_at_entry};
+use weft_code::{Access, Convention, Direction, FlagSet, RegisterSet, live_at_entry};
 use weft_snippet::layout::{Place, Region, header, salt};
-use weft_snippet::{Clock, Compiled, Env, PointKind, Site, Source, Weave, compile, runtime};
+use weft_snippet::{
+    Clock, Compiled, Env, Part, PointKind, Site, Source, Weave, compile_all, interpret, runtime,
+};
 
 /// How many instructions are looked at for registers that are free.
 const LOOK_AHEAD: usize = 24;
@@ -40,10 +46,12 @@ struct Probe {
 
 /// A probe at a point.
 #[derive(Debug)]
-struct Strand {
+pub struct Strand {
     probe: u64,
     kind: PointKind,
     convention: Convention,
+    /// Which of the instruction's loads or stores it is.
+    access: u8,
     /// What the snippet is told of where it is.
     address: u64,
     /// Where the function ends that it is the entry of.
@@ -60,8 +68,12 @@ pub struct Weaving {
     probes: BTreeMap<u64, Probe>,
     /// By the instruction that they belong to, and [where](weaving::BEFORE) that is.
     strands: BTreeMap<(u64, u8), Vec<Strand>>,
+    /// What is done at system calls, by their number, before and after.
+    calls: BTreeMap<(u64, PointKind), Vec<Strand>>,
     /// Registers that snippets read by their names.
     named: RegisterSet,
+    /// The code around what is being translated, as far as it can be looked at.
+    pub seen: Range<u64>,
     /// The routines of snippets, by arena and memory. They are thrown away with everything else.
     routines: BTreeMap<(usize, usize), Env>,
 }
@@ -84,6 +96,39 @@ impl Weaving {
         strands.flat_map(|(&(at, _), all)| all.iter().map(move |strand| strand.concerns(at)))
     }
 
+    /// Whether anything is done at system calls.
+    fn has_calls(&self) -> bool {
+        !self.calls.is_empty()
+    }
+
+    /// Does what is to be done at a system call; gives what is to be its result if it is not to be made.
+    pub fn at_call(&self, thread: &mut Thread, number: u64, kind: PointKind) -> Option<i64> {
+        for strand in self.calls.get(&(number, kind)).into_iter().flatten() {
+            let Some(probe) = self.probes.get(&strand.probe) else { continue };
+            let Memory { env, .. } = &self.memories[probe.memory];
+            let slab = (thread.slabs[probe.memory], env.region.stride());
+            let site = Site {
+                kind,
+                convention: Convention::Unknown,
+                dead: RegisterSet::NONE,
+                live_flags: FlagSet::ALL,
+                red_zone: true,
+                address: thread.pc - calls::LENGTH,
+                stack_shift: 0,
+                access: None,
+            };
+            let body = probe.weave.body(kind).unwrap_or_default();
+            let mut world = call_points::Calling { thread, number, slab };
+            let places = &strand.places;
+            let data = &probe.weave.data;
+            let returned = interpret(data, body, &site, &env.clock, places, &mut world);
+            if returned.is_some() {
+                return returned;
+            }
+        }
+        None
+    }
+
     /// Forgets what was written to the clone.
     pub fn flush(&mut self) {
         self.routines.clear();
@@ -96,26 +141,31 @@ impl Weaving {
         (address, way): (u64, u8),
         bytes: (u64, &[u8]),
         is_inner: bool,
-        (number, arena): (usize, &mut Arena),
+        (number, arena, table): (usize, &mut Arena, u32),
     ) -> Vec<Compiled> {
-        let Self { memories, probes, strands, routines, named, .. } = self;
+        let Self { memories, probes, strands, routines, named, seen, .. } = self;
         let strands = strands.get(&(address, way)).map(Vec::as_slice).unwrap_or_default();
         // What another snippet reads has to be what the program has, whether the program needs it or not.
         let read = strands.iter().filter_map(|strand| {
-            Some(probes.get(&strand.probe)?.weave.registers_read(strand.kind, strand.convention))
+            let weave = &probes.get(&strand.probe)?.weave;
+            let access = strand.access(bytes);
+            Some(weave.registers_read(strand.kind, strand.convention, access.as_ref()))
         });
         let read = read.fold(*named, |all, some| all | some);
+        let strands = strands.iter().filter(|s| !(is_inner && s.kind == PointKind::Entry));
+        let strands = strands.filter_map(|strand| Some((strand, probes.get(&strand.probe)?)));
+        let strands: Vec<(&Strand, &Probe)> = strands.collect();
         let mut code = Vec::new();
-        for strand in strands {
-            let Some(probe) = probes.get(&strand.probe) else { continue };
-            if is_inner && strand.kind == PointKind::Entry {
-                continue;
-            }
+        // What is the same for several is done once.
+        for alike in strands.chunk_by(|one, other| is_alike(*one, *other)) {
+            let (strand, Probe { memory, .. }) = alike[0];
             let env = routines
-                .entry((number, probe.memory))
-                .or_insert_with(|| write_routines(arena, memories[probe.memory].env));
-            // The host has verified it for points of this kind: it cannot fail.
-            code.extend(strand.compile(probe, bytes, env, read));
+                .entry((number, *memory))
+                .or_insert_with(|| write_routines(arena, memories[*memory].env, table));
+            let site = strand.site(bytes, code_at(seen), read);
+            let parts: Vec<Part<'_>> = alike.iter().map(|(strand, p)| strand.part(p)).collect();
+            // The host has verified them for points of this kind: it cannot fail.
+            code.extend(compile_all(&parts, &site, env));
         }
         code
     }
@@ -162,7 +212,11 @@ impl Weaving {
             region,
             routines: weft_snippet::Routines::default(),
             thread_pointer: false,
-            engine_slab: Some((at!(slabs) + index * 8) as u32),
+            engine: Some(weft_snippet::Engine {
+                slab: (at!(slabs) + index * 8) as u32,
+                gs_base: at!(gs_base) as u32,
+                returns: 0,
+            }),
             bmi2: bmi2 != 0,
             clock: Clock { source: Source::Processor, multiplier, shift: shift as u8, offset },
             // Snippets that call the program are not woven here.
@@ -175,14 +229,14 @@ impl Weaving {
     }
 
     fn insert(&mut self, message: &mut Words<'_>, changed: &mut Vec<Range<u64>>) -> Option<()> {
-        let &[id, memory, is_first, length, points] = message.take(5)? else { return None };
+        let &[id, memory, length, points] = message.take(4)? else { return None };
         let text = message.take((length as usize).div_ceil(8))?;
         // SAFETY: as many bytes of words that were just taken.
         let text = unsafe { core::slice::from_raw_parts(text.as_ptr().cast(), length as usize) };
         let weave = Weave::parse(core::str::from_utf8(text).ok()?).ok()?;
         for _ in 0..points {
             let &[at, address, how, end] = message.take(4)? else { return None };
-            let [kind, convention, way, ..] = how.to_le_bytes();
+            let [kind, convention, way, access, is_first, ..] = how.to_le_bytes();
             let places = message.take(weave.data.len())?.iter();
             let places = places.map(|&p| Place { state: p as u32, sums: (p >> 32) as u32 });
             let strand = Strand {
@@ -193,13 +247,20 @@ impl Weaving {
                     weaving::GO => Convention::Go,
                     _ => Convention::Unknown,
                 },
+                access,
                 address,
                 end,
                 places: places.collect(),
             };
-            changed.push(strand.concerns(at));
-            let strands = self.strands.entry((at, way)).or_default();
-            let index = if is_first != 0 { 0 } else { strands.len() };
+            let strands = if strand.kind.is_of_kernel() {
+                self.calls.entry((at, strand.kind)).or_default()
+            } else {
+                changed.push(strand.concerns(at));
+                self.strands.entry((at, way)).or_default()
+            };
+            // Those of one probe stay in their order.
+            let own = strands.iter().take_while(|strand| strand.probe == id).count();
+            let index = if is_first != 0 { own } else { strands.len() };
             strands.insert(index, strand);
         }
         if !(weave.named_registers() & !self.named).is_empty() {
@@ -213,6 +274,10 @@ impl Weaving {
 
     fn remove(&mut self, id: u64, changed: &mut Vec<Range<u64>>) {
         self.probes.remove(&id);
+        self.calls.retain(|_, strands| {
+            strands.retain(|strand| strand.probe != id);
+            !strands.is_empty()
+        });
         self.strands.retain(|&(address, _), strands| {
             let gone = strands.extract_if(.., |strand| strand.probe == id);
             changed.extend(gone.map(|strand| strand.concerns(address)));
@@ -233,19 +298,32 @@ impl Strand {
         at..if self.kind == PointKind::Entry { self.end.max(at + 1) } else { at + 1 }
     }
 
-    fn compile(
-        &self,
-        probe: &Probe,
-        (at, bytes): (u64, &[u8]),
-        env: &Env,
-        read: RegisterSet,
-    ) -> Option<Compiled> {
+    /// What is read or written where it is, if it is about that. `bytes` begin with the instruction.
+    fn access(&self, (at, bytes): (u64, &[u8])) -> Option<Access> {
+        let direction = match self.kind {
+            PointKind::Load => Direction::Load,
+            PointKind::Store => Direction::Store,
+            _ => return None,
+        };
+        let instruction = Decoder::with_ip(64, bytes, at, DecoderOptions::NONE).decode();
+        let all = Access::all(&instruction, direction, &mut InstructionInfoFactory::new());
+        all.into_iter().nth(self.access.into()).flatten()
+    }
+
+    /// What it is to be compiled from.
+    fn part<'a>(&'a self, probe: &'a Probe) -> Part<'a> {
+        let body = probe.weave.body(self.kind).unwrap_or_default();
+        Part { data: &probe.weave.data, body, places: &self.places }
+    }
+
+    /// What it finds where it is, as far as the code that is seen tells; `read` are registers that others read.
+    fn site(&self, (at, bytes): (u64, &[u8]), seen: (&[u8], u64), read: RegisterSet) -> Site {
         let is_entry = self.kind == PointKind::Entry;
         // What is known at a function's entry by its convention is not so elsewhere.
         let convention = if is_entry { self.convention } else { Convention::Unknown };
-        let live = live_at_entry(bytes, at, convention, LOOK_AHEAD);
+        let live = live_at_entry(seen, at, convention, LOOK_AHEAD);
         let is_at_edge = matches!(self.kind, PointKind::Entry | PointKind::Exit);
-        let site = Site {
+        Site {
             kind: self.kind,
             convention: self.convention,
             dead: !live.registers & !read,
@@ -253,14 +331,32 @@ impl Strand {
             red_zone: !is_at_edge && self.convention != Convention::Go,
             address: self.address,
             stack_shift: 0,
-        };
-        let body = probe.weave.body(self.kind).unwrap_or_default();
-        compile(&probe.weave.data, body, &site, env, &self.places).ok()
+            access: self.access((at, bytes)),
+        }
     }
 }
 
+/// Code of the program's, and where it begins.
+fn code_at(seen: &Range<u64>) -> (&[u8], u64) {
+    let length = (seen.end - seen.start) as usize;
+    // SAFETY: what can be executed and read, as long as the engine is held.
+    let bytes = unsafe { core::slice::from_raw_parts(seen.start as *const u8, length) };
+    (bytes, seen.start)
+}
+
+/// Whether two snippets find the same and measure into the same memory.
+fn is_alike((one, probe): (&Strand, &Probe), (other, others): (&Strand, &Probe)) -> bool {
+    let found = |strand: &Strand| (strand.kind, strand.convention, strand.access, strand.address);
+    probe.memory == others.memory && found(one) == found(other)
+}
+
 /// Writes the routines of snippets to an arena.
-fn write_routines(arena: &mut Arena, mut env: Env) -> Env {
+fn write_routines(arena: &mut Arena, mut env: Env, table: u32) -> Env {
+    let mut returns = arena.cold(emit::RETURN, Cold::Snippet);
+    emit::ret(&mut returns, table, 0);
+    if let Some(engine) = &mut env.engine {
+        engine.returns = returns.rx;
+    }
     let length = runtime(&env, arena.rx).code.len();
     let mut out = arena.cold(length, Cold::Snippet);
     let runtime = runtime(&env, out.rx);
@@ -348,6 +444,7 @@ fn weave_all(visit: &mut CloneVisit) {
         }
         engine.forget_at(&changed);
     }
+    call_points::are_there(engine.weaving.has_calls());
     let mut is_anyone_busy = false;
     for visitor in visitors(visit) {
         visitor.is_busy = u64::from(engine.may_be_in_old_code(visitor));
@@ -414,5 +511,6 @@ impl Engine {
         let places: Vec<Range<u64>> = self.weaving.woven().collect();
         self.forget_at(&places);
         self.weaving.strands.clear();
+        self.weaving.calls.clear();
     }
 }

@@ -82,12 +82,12 @@ fn a_shift_by_a_register_keeps_flags_alive() {
 fn a_glance_at_the_entry() {
     // mov eax, edi; test esi, esi; je +5; mov ecx, eax; ret; xor ecx, ecx; xor r11d, r11d; ret
     let code = &[0x89, 0xf8, 0x85, 0xf6, 0x74, 3, 0x89, 0xc1, 0xc3, 0x31, 0xc9, 0xc3];
-    let live = live_at_entry(code, BASE, Convention::SystemV, 24);
+    let live = live_at_entry((code, BASE), BASE, Convention::SystemV, 24);
     assert!(!live.registers.contains(Register::RAX));
     assert!(!live.registers.contains(Register::RCX));
     assert!(live.registers.contains(Register::RDI));
     assert_eq!(live.flags, FlagSet::DF);
-    let unknown = live_at_entry(code, BASE, Convention::Unknown, 24);
+    let unknown = live_at_entry((code, BASE), BASE, Convention::Unknown, 24);
     assert_eq!(unknown.flags, FlagSet::DF, "written before anything reads them");
-    assert_eq!(live_at_entry(code, BASE, Convention::Unknown, 0), Live::ALL);
+    assert_eq!(live_at_entry((code, BASE), BASE, Convention::Unknown, 0), Live::ALL);
 }

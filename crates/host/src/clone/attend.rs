@@ -5,9 +5,11 @@
 //! and lets it go. One that cannot go on in the clone rings as well; weft gives its process back to the
 //! program's own code.
 
-use super::CloneOptions;
+use super::flow::{Flow, Sum};
 use super::inject::{Presence, bring_in};
+use super::recording::Recording;
 use super::release;
+use super::{CloneOptions, Records};
 use crate::Result;
 use crate::launch::leave_exec;
 use crate::proc::{self, Tid};
@@ -36,6 +38,8 @@ pub struct Family {
     /// Each program, with the process that it began in.
     members: Mutex<Vec<(Tid, Arc<Presence>)>>,
     is_left: AtomicBool,
+    /// What programs have executed of which nothing is left.
+    past: Mutex<Sum>,
     /// Where the engine puts its reports: where weft was when it began.
     folder: PathBuf,
 }
@@ -43,7 +47,13 @@ pub struct Family {
 impl Family {
     pub fn new(options: CloneOptions) -> Self {
         let folder = std::env::current_dir().unwrap_or_default();
-        Self { options, members: Mutex::default(), is_left: AtomicBool::new(false), folder }
+        Self {
+            options,
+            members: Mutex::default(),
+            is_left: AtomicBool::new(false),
+            past: Mutex::default(),
+            folder,
+        }
     }
 
     /// Brings the engine into a process that is stopped; see [`bring_in`].
@@ -55,6 +65,30 @@ impl Family {
         let family = Arc::downgrade(self);
         thread::spawn(move || attend(&family, &presence, pid));
         Ok(())
+    }
+
+    /// What all programs have executed, as far as that is recorded.
+    pub fn flow(&self) -> Flow {
+        // Nothing becomes the past meanwhile.
+        let past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sum = past.clone();
+        for (_, presence) in self.members().iter() {
+            if let Some(recording) = &*presence.recording() {
+                sum.add(recording);
+            }
+        }
+        drop(past);
+        sum.flow()
+    }
+
+    /// Nobody adds to what a program has executed any more: its memory can go.
+    fn settle(&self, presence: &Presence) {
+        let mut past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
+        // What is traced is for others to take.
+        let is_sum = |recording: &mut Arc<Recording>| recording.records() != Records::Trace;
+        if let Some(recording) = presence.recording().take_if(is_sum) {
+            past.add(&recording);
+        }
     }
 
     fn members(&self) -> MutexGuard<'_, Vec<(Tid, Arc<Presence>)>> {
@@ -146,7 +180,13 @@ fn attend(family: &Weak<Family>, control: &Arc<Presence>, pid: Tid) {
         }
         let is_left = family.upgrade().is_none_or(|family| family.is_left.load(Relaxed));
         let is_alone = shared.processes.load(Relaxed) <= 1;
-        if is_left || (is_alone && proc::stat(pid).is_err()) {
+        if is_alone && proc::stat(pid).is_err() {
+            if let Some(family) = family.upgrade() {
+                family.settle(control);
+            }
+            return;
+        }
+        if is_left {
             return;
         }
         wait_for(&shared.doorbell, rung);

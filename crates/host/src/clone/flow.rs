@@ -459,12 +459,15 @@ impl<'a> Solver<'a> {
 pub type Located = (u32, u64);
 
 /// Puts together what several programs have told.
-#[derive(Default)]
-struct Builder {
+#[derive(Clone, Debug)]
+pub struct Sum {
     modules: Vec<FlowModule>,
     by_path: HashMap<(String, Option<Vec<u8>>), u32>,
     blocks: BTreeMap<(u32, u64, u32), (u32, u64)>,
     edges: BTreeMap<(Located, Located, EdgeKind), u64>,
+    counted: u64,
+    lost: u64,
+    is_hits: bool,
 }
 
 /// Where files were mapped, at some time.
@@ -503,7 +506,57 @@ impl Space {
     }
 }
 
-impl Builder {
+impl Default for Sum {
+    fn default() -> Self {
+        Self {
+            // What no file has comes first.
+            modules: vec![FlowModule::default()],
+            by_path: HashMap::new(),
+            blocks: BTreeMap::new(),
+            edges: BTreeMap::new(),
+            counted: 0,
+            lost: 0,
+            is_hits: false,
+        }
+    }
+}
+
+impl Sum {
+    /// Adds what a program has told so far.
+    pub fn add(&mut self, recording: &Recording) {
+        let log = recording.log();
+        self.lost |= recording.lost();
+        self.is_hits |= log.records == Records::Hits;
+        let processes = log.processes();
+        for (index, process) in processes.iter().enumerate() {
+            let counts = recording.counts(&process.stripes);
+            self.counted += counts.iter().sum::<u64>();
+            let places = log.visible(&processes, index);
+            self.add_process(&log, process, &places, &counts);
+        }
+    }
+
+    /// All of it.
+    pub fn flow(self) -> Flow {
+        let once = |count: u64| if self.is_hits { count.min(1) } else { count };
+        let blocks = self.blocks.iter().map(|(&(module, offset, size), &(instructions, count))| {
+            FlowBlock { module, offset, size, instructions, count: once(count) }
+        });
+        let edges = self.edges.iter().map(|(&(source, target, kind), &count)| EdgeCount {
+            source,
+            target,
+            kind,
+            count: once(count),
+        });
+        Flow {
+            blocks: blocks.collect(),
+            edges: edges.collect(),
+            modules: self.modules,
+            counted: self.counted,
+            lost: self.lost,
+        }
+    }
+
     fn module(&mut self, module: FlowModule) -> u32 {
         let key = (module.path.clone(), module.build_id.clone());
         *self.by_path.entry(key).or_insert_with(|| {
@@ -519,7 +572,7 @@ impl Builder {
         space.insert(mapped, index, bias);
     }
 
-    fn add(&mut self, log: &Log, process: &Process, places: &[usize], counts: &[u64]) {
+    fn add_process(&mut self, log: &Log, process: &Process, places: &[usize], counts: &[u64]) {
         let solved = Solver::new(log, process, places, counts).solve();
         // Where blocks begin: all that overlap are divided there.
         let mut starts: BTreeSet<u64> = BTreeSet::new();
@@ -608,42 +661,5 @@ impl Builder {
                 *edge += count as u64;
             }
         }
-    }
-}
-
-/// What several programs have executed.
-pub fn flow(recordings: &[&Recording]) -> Flow {
-    let mut builder = Builder::default();
-    // What no file has comes first.
-    builder.modules.push(FlowModule::default());
-    let (mut counted, mut lost, mut is_hits) = (0, 0, false);
-    for recording in recordings {
-        let log = recording.log();
-        lost |= recording.lost();
-        is_hits |= log.records == Records::Hits;
-        let processes = log.processes();
-        for (index, process) in processes.iter().enumerate() {
-            let counts = recording.counts(&process.stripes);
-            counted += counts.iter().sum::<u64>();
-            let places = log.visible(&processes, index);
-            builder.add(&log, process, &places, &counts);
-        }
-    }
-    let once = |count: u64| if is_hits { count.min(1) } else { count };
-    let blocks = builder.blocks.iter().map(|(&(module, offset, size), &(instructions, count))| {
-        FlowBlock { module, offset, size, instructions, count: once(count) }
-    });
-    let edges = builder.edges.iter().map(|(&(source, target, kind), &count)| EdgeCount {
-        source,
-        target,
-        kind,
-        count: once(count),
-    });
-    Flow {
-        blocks: blocks.collect(),
-        edges: edges.collect(),
-        modules: builder.modules,
-        counted,
-        lost,
     }
 }

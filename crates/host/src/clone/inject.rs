@@ -19,8 +19,8 @@ use std::ffi::OsStr;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use weft_abi::{
     CLONE_MAGIC, CLONE_NAME, CloneControl, CloneStart, CloneThread, FOLDER_SIZE, REPORTS_SIZE,
     option,
@@ -61,7 +61,7 @@ pub struct Presence {
     /// When the process was started, in clock ticks since boot.
     since: u64,
     /// What it tells of what the program executes, if it does.
-    pub recording: Option<Recording>,
+    recording: Mutex<Option<Arc<Recording>>>,
 }
 
 impl Presence {
@@ -69,6 +69,11 @@ impl Presence {
     pub fn get(&self) -> &CloneControl {
         // SAFETY: it is at least that large, and all that both sides write is atomic.
         unsafe { &*self.shared.as_ptr().cast() }
+    }
+
+    /// What it tells of what the program executes, if it does.
+    pub fn recording(&self) -> MutexGuard<'_, Option<Arc<Recording>>> {
+        self.recording.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Tells it where to put its reports.
@@ -165,7 +170,7 @@ pub fn bring_in(stopped: &mut Stopped, options: &CloneOptions) -> Result<Presenc
             weave,
             inode,
             since,
-            recording,
+            recording: Mutex::new(recording.map(Arc::new)),
         };
         presence.get().processes.store(1, Relaxed);
         presence.get().magic.store(CLONE_MAGIC, Release);

@@ -129,9 +129,7 @@ impl Cloned {
 
     /// What has been executed so far, as far as that is recorded. Nothing stands still for it.
     pub fn flow(&self) -> Flow {
-        let presences = self.family.presences();
-        let recordings: Vec<_> = presences.iter().filter_map(|it| it.recording.as_ref()).collect();
-        flow::flow(&recordings)
+        self.family.flow()
     }
 
     /// Writes what the program executes to a file from now on, if that is recorded.

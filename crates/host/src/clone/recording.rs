@@ -8,7 +8,7 @@ use crate::proc::{self, Mapping};
 use crate::room::Room;
 use crate::stopped::Stopped;
 use crate::target::open_pidfd;
-use crate::{Result, TargetAddr, place};
+use crate::{Error, ErrorKind, Result, TargetAddr};
 use memmap2::MmapMut;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::AtomicU64;
@@ -18,8 +18,9 @@ use weft_abi::recording::{
     STRIPE_SIZE, STRIPES_OFFSET, TraceHead, mode,
 };
 
-/// Where it goes: far from everything that a program maps.
-const PLACE: TargetAddr = TargetAddr(1 << 44);
+/// Where it may go: far from what a program maps, so that neither its memory nor the clone is in want of room.
+const PLACES: std::ops::Range<u64> = 0x10..0x70;
+const PLACES_SHIFT: u32 = 40;
 
 /// What an engine tells of what its program executes.
 #[derive(Debug)]
@@ -46,6 +47,15 @@ impl Records {
     }
 }
 
+fn room_for(maps: &[Mapping]) -> Result<TargetAddr> {
+    let is_free = |&at: &TargetAddr| {
+        maps.iter().all(|mapping| mapping.end <= at || at + RECORDING_SIZE <= mapping.start)
+    };
+    PLACES.map(|place| TargetAddr(place << PLACES_SHIFT)).find(is_free).ok_or_else(|| {
+        Error::new(ErrorKind::UnsupportedTarget, "the target has no room for what is recorded")
+    })
+}
+
 impl Recording {
     /// Brings the memory into a process that is stopped, if something is to be recorded.
     pub fn begin(stopped: &Stopped, room: &Room, records: Records) -> Result<Option<Self>> {
@@ -54,7 +64,7 @@ impl Recording {
         }
         let pid = stopped.pid();
         let maps = proc::maps(pid)?;
-        let at = place::find_near(&maps, PLACE, RECORDING_SIZE)?;
+        let at = room_for(&maps)?;
         let read_write = libc::PROT_READ | libc::PROT_WRITE;
         let map = agent::map_shared(at, RECORDING_SIZE, read_write, 0);
         let steps = making_shared(RECORDING_NAME, RECORDING_SIZE, vec![map]);

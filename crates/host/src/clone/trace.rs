@@ -104,14 +104,14 @@ impl Drain {
         // A program that becomes another one is traced as long as it is the first.
         let presences = family.presences();
         let traced = presences.iter().find_map(|presence| {
-            presence.recording.as_ref().filter(|it| it.records() == Records::Trace)
+            presence.recording().clone().filter(|it| it.records() == Records::Trace)
         });
-        traced.is_some_and(|recording| self.recording(recording, is_end))
+        traced.is_some_and(|recording| self.recording(&recording, is_end))
     }
 
     fn lost(&self, family: &Family) -> u64 {
         let presences = family.presences();
-        let recordings = presences.iter().filter_map(|presence| presence.recording.as_ref());
+        let recordings = presences.iter().filter_map(|presence| presence.recording().clone());
         recordings.fold(0, |bits, recording| bits | recording.lost()) & !lost::STRIPES
     }
 

@@ -13,6 +13,7 @@ use crate::arch::Step;
 use crate::proc;
 use crate::stopped::Stopped;
 use crate::{Error, ErrorKind, Result, TargetAddr};
+use iced_x86::FlowControl;
 use memmap2::MmapMut;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::RawFd;
@@ -21,6 +22,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use weft_abi::VALUES_COUNT;
 use weft_snippet::layout::{Place, salt};
 use weft_snippet::{Datum, PointKind, Weave, verify};
+
+/// Why points of the kernel are not woven into code.
+const NOT_HERE: &str = "system calls are seen where the program runs from a clone";
 
 /// Where among the probes of one point a new one goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,14 +55,17 @@ pub struct Batch {
     groups: Vec<Group>,
 }
 
+/// Where in the code a point is: the module, the function, and the place.
+type Home = (usize, Known, Spot);
+
 #[derive(Debug)]
 struct Draft {
     id: ProbeId,
     weave: Arc<Weave>,
     points: Vec<Point>,
     order: Order,
-    /// The module and the function of each point; why not, if there is none.
-    homes: Vec<Result<(usize, Known, Spot), &'static str>>,
+    /// The module and the function of each point, if it is a place in the code; why not, if there is none.
+    homes: Vec<Result<Option<Home>, &'static str>>,
     /// What its own data need, not those of others that it uses.
     needs: Needs,
     /// Where they are; see [`Probe`].
@@ -127,8 +134,12 @@ impl Weaver {
             }
             let mut homes = Vec::with_capacity(points.len());
             for point in &points {
+                if point.kind.is_of_kernel() {
+                    homes.push(self.is_clone.then_some(None).ok_or(NOT_HERE));
+                    continue;
+                }
                 let text = self.text_of(point.address)?;
-                homes.push(self.home(text, point, &weave));
+                homes.push(self.home(text, point, &weave).map(Some));
             }
             let mut needs = Needs::default();
             for datum in weave.data.iter().filter(|datum| datum.of.is_none()) {
@@ -149,21 +160,24 @@ impl Weaver {
                 own: Vec::new(),
             });
         }
-        let homes = batch.drafts.iter().flat_map(|draft| draft.homes.iter().flatten());
+        let homes = batch.drafts.iter().flat_map(|draft| draft.homes.iter().flatten().flatten());
         self.forget_reloaded(homes.map(|home| home.1.start).collect())?;
         Ok(batch)
     }
 
-    fn home(
-        &self,
-        text: usize,
-        point: &Point,
-        weave: &Weave,
-    ) -> Result<(usize, Known, Spot), &'static str> {
+    fn home(&self, text: usize, point: &Point, weave: &Weave) -> Result<Home, &'static str> {
         let module = &self.texts[text];
         let known = module.function(point.address).ok_or("no function is known there")?;
         if point.kind == PointKind::Entry && (known.is_cold || known.start != point.address) {
             return Err("it is a part of another function, not a function");
+        }
+        if point.kind == PointKind::Exit
+            && weave.changes_program(point.kind)
+            && !module
+                .decode(point.address)
+                .is_some_and(|i| i.flow_control() == FlowControl::Return)
+        {
+            return Err("it goes on in another function, which computes the result");
         }
         if self.is_clone {
             if weave.body(point.kind).is_none() {
@@ -229,7 +243,7 @@ impl Weaver {
     /// taken for it.
     pub fn missing(&mut self, batch: &mut Batch) -> Result<Missing> {
         let mut missing = Missing::default();
-        let homes = batch.drafts.iter().flat_map(|draft| draft.homes.iter().flatten());
+        let homes = batch.drafts.iter().flat_map(|draft| draft.homes.iter().flatten().flatten());
         let used = homes.map(|home| home.0).filter(|_| !self.is_clone);
         let used: BTreeSet<usize> = used.collect();
         for text in used {
@@ -413,7 +427,8 @@ impl Weaver {
         let mut refused = Vec::new();
         for (index, home) in homes.into_iter().enumerate() {
             let (text, known, spot) = match home {
-                Ok(home) => home,
+                Ok(Some(home)) => home,
+                Ok(None) => continue,
                 Err(why) => {
                     refused.push(Refusal { point: points[index], why: why.into() });
                     continue;

@@ -138,7 +138,7 @@ impl Bench {
             region,
             routines: Routines::default(),
             thread_pointer: true,
-            engine_slab: None,
+            engine: None,
             bmi2: std::arch::is_x86_feature_detected!("bmi2"),
             clock: Clock { source: Source::Processor, multiplier: 1 << 31, shift: 32, offset: 0 },
             xsave_mask: 0,
@@ -259,6 +259,7 @@ fn site() -> Site {
         red_zone: false,
         address: 0,
         stack_shift: 0,
+        access: None,
     }
 }
 

@@ -62,21 +62,26 @@ impl Weaver {
                 Convention::Unknown => 0,
             };
             for (spot, all) in &woven.strands {
-                for (rank, strand) in all.iter().enumerate().filter(|(_, s)| s.probe == id) {
+                let first = all.iter().position(|strand| strand.probe == id);
+                for strand in all.iter().filter(|strand| strand.probe == id) {
                     let end = woven.known.end;
-                    strands.push((*spot, rank, convention, end, strand.point));
+                    strands.push((*spot, first == Some(0), convention, end, strand.point));
                 }
             }
         }
-        let is_first = strands.iter().any(|strand| strand.1 == 0);
-        message.extend([weaving::INSERT, id, probe.values as u64, u64::from(is_first)]);
+        for (index, point) in probe.points.iter().enumerate() {
+            if point.kind.is_of_kernel() {
+                strands.push((Spot::Before(point.address), false, 0, 0, index));
+            }
+        }
+        message.extend([weaving::INSERT, id, probe.values as u64]);
         message.extend([text.len() as u64, strands.len() as u64]);
         for bytes in text.as_bytes().chunks(8) {
             let mut word = [0; 8];
             word[..bytes.len()].copy_from_slice(bytes);
             message.push(u64::from_le_bytes(word));
         }
-        for (spot, _, convention, end, index) in strands {
+        for (spot, is_first, convention, end, index) in strands {
             let point = probe.points[index];
             let kind = PointKind::ALL.iter().position(|&kind| kind == point.kind).unwrap_or(0);
             let way = match spot {
@@ -84,8 +89,10 @@ impl Weaver {
                 Spot::After(_) => weaving::AFTER,
                 Spot::Taken(_) => weaving::TAKEN,
             };
-            let how = u32::from_le_bytes([kind as u8, convention, way, 0]);
-            message.extend([spot.instruction(), point.address, how.into(), end]);
+            let access = if point.kind == PointKind::Edge { 0 } else { point.target as u8 };
+            let first = u8::from(is_first);
+            let how = u64::from_le_bytes([kind as u8, convention, way, access, first, 0, 0, 0]);
+            message.extend([spot.instruction(), point.address, how, end]);
             let places = probe.places_of(index);
             message.extend(places.iter().map(|p| u64::from(p.state) | u64::from(p.sums) << 32));
         }

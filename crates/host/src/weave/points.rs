@@ -3,7 +3,7 @@
 use super::plan::Spot;
 use super::text::{Known, ModuleText};
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory};
-use weft_code::{EdgeKind, ExitKind, Graph, MemoryUse, is_system_call};
+use weft_code::{Access, Direction, EdgeKind, ExitKind, Graph, MemoryUse, is_system_call};
 use weft_snippet::PointKind;
 
 /// Which points of a function: all of a kind, or some of them.
@@ -65,13 +65,22 @@ pub struct Point {
     pub kind: PointKind,
     /// The instruction.
     pub address: u64,
-    /// Where an edge leads; 0 for everything else.
+    /// Where an edge leads; which of the instruction's loads or stores it is, counted from 0; and 0 for
+    /// everything else.
     pub target: u64,
 }
 
 impl Point {
     fn new(kind: PointKind, address: u64) -> Self {
         Self { kind, address, target: 0 }
+    }
+
+    /// What is read or written there, if it is a point of that kind and that is known.
+    pub fn access(&self, text: &ModuleText) -> Option<Access> {
+        let direction = direction(self.kind)?;
+        let instruction = text.decode(self.address)?;
+        let all = Access::all(&instruction, direction, &mut InstructionInfoFactory::new());
+        all.into_iter().nth(self.target as usize).flatten()
     }
 
     /// Where code has to be inserted for it.
@@ -92,6 +101,9 @@ impl Point {
                 Spot::Taken(self.address)
             }
             PointKind::Edge => return Err("the way leads through a table"),
+            PointKind::Load | PointKind::Store if self.access(text).is_none() => {
+                return Err("the instruction has no such access, or one with several addresses");
+            }
             _ => Spot::Before(self.address),
         })
     }
@@ -151,7 +163,7 @@ fn exits(graph: &Graph, is_wanted: impl Fn(ExitKind) -> bool) -> Vec<Point> {
 
 fn of_kind(graph: &Graph, kind: PointKind) -> Vec<Point> {
     match kind {
-        PointKind::Entry => Vec::new(),
+        PointKind::Entry | PointKind::SystemCall | PointKind::SystemReturn => Vec::new(),
         PointKind::Exit => {
             exits(graph, |kind| matches!(kind, ExitKind::Return | ExitKind::TailJump { .. }))
         }
@@ -164,5 +176,28 @@ fn of_kind(graph: &Graph, kind: PointKind) -> Vec<Point> {
         PointKind::Block => graph.blocks.iter().map(|b| Point::new(kind, b.start)).collect(),
         PointKind::Edge => edges(graph, |kind| kind != EdgeKind::CallReturn),
         PointKind::Insn => graph.instruction_boundaries().map(|at| Point::new(kind, at)).collect(),
+        PointKind::Load => accesses(graph, kind, Direction::Load),
+        PointKind::Store => accesses(graph, kind, Direction::Store),
     }
+}
+
+/// Which way data go at points of a kind.
+fn direction(kind: PointKind) -> Option<Direction> {
+    match kind {
+        PointKind::Load => Some(Direction::Load),
+        PointKind::Store => Some(Direction::Store),
+        _ => None,
+    }
+}
+
+/// A point for each access of each instruction.
+fn accesses(graph: &Graph, kind: PointKind, direction: Direction) -> Vec<Point> {
+    let mut factory = InstructionInfoFactory::new();
+    let all = graph.instruction_boundaries().filter_map(|at| graph.instruction_at(at));
+    all.flat_map(|instruction| {
+        let count = Access::all(instruction, direction, &mut factory).len() as u64;
+        let address = instruction.ip();
+        (0..count).map(move |target| Point { kind, address, target })
+    })
+    .collect()
 }

@@ -57,14 +57,17 @@ pub fn usual_costs(weave: &Weave) -> Vec<(PointKind, f64)> {
         let snippet = cost(&weave.data, body, &site, &prices.operations);
         Some((kind, snippet + prices.there_and_back))
     };
-    PointKind::ALL.iter().filter_map(can_be_at).collect()
+    // What is done at system calls is not compiled, and nothing beside what they take.
+    PointKind::ALL.iter().filter(|kind| !kind.is_of_kernel()).filter_map(can_be_at).collect()
 }
 
 /// What snippets mostly find: much is free where functions are entered and left and around calls, and
 /// little elsewhere.
 fn usual_site(kind: PointKind) -> Site {
-    let is_between_functions =
-        !matches!(kind, PointKind::Block | PointKind::Edge | PointKind::Insn);
+    let is_between_functions = !matches!(
+        kind,
+        PointKind::Block | PointKind::Edge | PointKind::Insn | PointKind::Load | PointKind::Store
+    );
     let free = [Register::RAX, Register::R10, Register::R11];
     let (dead, live_flags) =
         if is_between_functions { (&free[..], FlagSet::NONE) } else { (&free[..1], FlagSet::ALL) };
@@ -76,5 +79,6 @@ fn usual_site(kind: PointKind) -> Site {
         red_zone: !is_between_functions,
         address: 0,
         stack_shift: 0,
+        access: None,
     }
 }

@@ -39,7 +39,7 @@ pub fn environment(
         region: values.region,
         routines: weft_snippet::Routines::default(),
         thread_pointer: key.2,
-        engine_slab: None,
+        engine: None,
         bmi2,
         clock: clock(),
         xsave_mask,
@@ -75,7 +75,9 @@ pub fn site(
 ) -> Site {
     let convention = terrain.whole.convention;
     let live = match (spot, liveness) {
-        (Spot::Entry(at), _) => live_at_entry(terrain.text.bytes(at), at, convention, LOOK_AHEAD),
+        (Spot::Entry(at), _) => {
+            live_at_entry((terrain.text.bytes(at), at), at, convention, LOOK_AHEAD)
+        }
         (Spot::After(at), Some(liveness)) => liveness.after(at),
         (_, Some(liveness)) => liveness.before(spot.instruction()),
         (_, None) => Live::ALL,
@@ -90,5 +92,6 @@ pub fn site(
         red_zone: !at_its_edge && convention != Convention::Go,
         address: point.address,
         stack_shift: 0,
+        access: point.access(terrain.text),
     }
 }

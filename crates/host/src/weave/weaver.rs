@@ -256,7 +256,9 @@ impl Weaver {
         for (spot, strands) in &enabled {
             // What another snippet reads has to be what the program has, whether the program needs it or not.
             let convention = terrain.whole.convention;
-            let read = strands.iter().map(|s| probes[&s.probe].registers_read(s.point, convention));
+            let read = strands.iter();
+            let read =
+                read.map(|s| probes[&s.probe].registers_read(s.point, terrain.text, convention));
             let read = read.fold(self.named, |all, some| all | some);
             for strand in strands {
                 let values = probes[&strand.probe].values;

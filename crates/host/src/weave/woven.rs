@@ -3,7 +3,7 @@
 use super::edit::Edit;
 use super::plan::{Plan, Spot};
 use super::points::Point;
-use super::text::Known;
+use super::text::{Known, ModuleText};
 use super::trampoline::Contents;
 use super::values::Room;
 use crate::TargetAddr;
@@ -47,8 +47,14 @@ pub struct Probe {
 
 impl Probe {
     /// Registers of the program that its snippet reads at one of its points.
-    pub(super) fn registers_read(&self, point: usize, convention: Convention) -> RegisterSet {
-        self.weave.registers_read(self.points[point].kind, convention)
+    pub(super) fn registers_read(
+        &self,
+        point: usize,
+        text: &ModuleText,
+        convention: Convention,
+    ) -> RegisterSet {
+        let point = &self.points[point];
+        self.weave.registers_read(point.kind, convention, point.access(text).as_ref())
     }
 
     /// Its points, the refused ones included.

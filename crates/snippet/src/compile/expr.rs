@@ -95,7 +95,7 @@ impl Generator<'_> {
         to
     }
 
-    fn move_to(&mut self, to: Register, value: Value) {
+    pub(super) fn move_to(&mut self, to: Register, value: Value) {
         match value {
             Value::Int(number) => self.asm.mov_imm(to, number),
             Value::Own(from) | Value::Ref(from) => self.asm.mov(to, from),
@@ -219,16 +219,16 @@ impl Generator<'_> {
                 self.asm.mov(to, at);
                 Value::Own(to)
             }
-            Expr::Arg(number) => match verify::argument(self.site.convention, *number) {
-                Some(register) => self.origin(register),
-                None => {
-                    let at = verify::stack_argument(self.site.kind, *number);
-                    let from = self.above(at + self.argument_shift());
-                    let to = self.temp();
-                    self.asm.mov(to, from);
-                    Value::Own(to)
+            Expr::Arg(number) => {
+                match verify::argument(self.site.kind, self.site.convention, *number) {
+                    Some(register) => self.origin(register),
+                    None => {
+                        let (to, from) = (self.temp(), self.stacked(*number));
+                        self.asm.mov(to, from);
+                        Value::Own(to)
+                    }
                 }
-            },
+            }
             Expr::Result => self.origin(Register::RAX),
             Expr::Register(register) => self.origin(*register),
             Expr::Caller => {
@@ -247,6 +247,9 @@ impl Generator<'_> {
                 Value::Own(to)
             }
             Expr::Address => Value::Int(self.site.address as i64),
+            Expr::AccessAddress => self.access_address(),
+            Expr::AccessSize => self.access_size(),
+            Expr::CallNumber => unreachable!("not where code is made"),
             Expr::Ticks => {
                 self.ticks();
                 self.accumulator()
@@ -272,9 +275,12 @@ impl Generator<'_> {
         }
     }
 
-    fn argument_shift(&self) -> i64 {
+    /// Where an argument is on the stack.
+    pub(super) fn stacked(&self, number: u8) -> Mem {
         // Before a call its arguments are at the stack pointer itself.
-        if self.site.kind == crate::PointKind::CallBefore { 0 } else { self.site.stack_shift }
+        let is_before = self.site.kind == crate::PointKind::CallBefore;
+        let shift = if is_before { 0 } else { self.site.stack_shift };
+        self.above(shift + verify::stack_argument(self.site.kind, number))
     }
 
     /// The frame's address, in a register of ours.
@@ -415,7 +421,7 @@ impl Generator<'_> {
         Value::Own(to)
     }
 
-    fn arithmetic(&mut self, op: Alu, a: Value, b: Value) -> Value {
+    pub(super) fn arithmetic(&mut self, op: Alu, a: Value, b: Value) -> Value {
         let to = self.own(a);
         match b {
             Value::Int(0) if op != Alu::And => {}

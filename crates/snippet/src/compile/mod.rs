@@ -3,13 +3,14 @@
 //! Code is generated once to learn which registers it uses, and again if some of these must be
 //! saved. The first pass is all there is where enough registers are dead.
 
+mod access;
 mod data;
 mod expr;
 mod float;
 mod plan;
 
 use crate::asm::{Alu, Asm, Cond, Label, Mem, Piece, Shift};
-use crate::ir::{Buckets, Datum, DatumId, DatumKind, Expr, LetId, Statement};
+use crate::ir::{Buckets, Datum, DatumId, DatumKind, Expr, LetId, PointKind, Statement};
 use crate::layout::Place;
 use crate::site::{Env, Site, Source};
 use crate::verify::{self, Problem};
@@ -30,6 +31,10 @@ pub enum Refusal {
     Env,
     /// The frame is too far away.
     StackShift,
+    /// It is not known what is read or written there.
+    Access,
+    /// It is not a place in the code: see [`crate::interpret`].
+    Kernel,
 }
 
 impl fmt::Display for Refusal {
@@ -38,6 +43,8 @@ impl fmt::Display for Refusal {
             Self::Problem(problem) => problem.fmt(f),
             Self::Places => f.write_str("every datum needs a place inside the slab"),
             Self::Env => f.write_str("the region's shape or the clock's shift is out of range"),
+            Self::Access => f.write_str("it is not known what is read or written there"),
+            Self::Kernel => f.write_str("what is done at system calls is not compiled"),
             Self::StackShift => f.write_str("the return address is too far from the stack pointer"),
         }
     }
@@ -85,6 +92,17 @@ impl Compiled {
     }
 }
 
+/// One of the bodies of a site, with its data and one place for each of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Part<'a> {
+    /// What it measures into.
+    pub data: &'a [Datum],
+    /// What it does.
+    pub body: &'a [Statement],
+    /// Where its data are.
+    pub places: &'a [Place],
+}
+
 /// Compiles a body for a site. `places` has one place for each datum.
 pub fn compile(
     data: &[Datum],
@@ -93,23 +111,39 @@ pub fn compile(
     env: &Env,
     places: &[Place],
 ) -> Result<Compiled, Refusal> {
-    data.iter().try_for_each(verify::check_datum)?;
-    verify::permit(data, body, Some((site.kind, site.convention)))?;
+    compile_all(&[Part { data, body, places }], site, env)
+}
+
+/// Compiles bodies for a site, one after the other: what they need is saved and looked up once.
+pub fn compile_all(parts: &[Part<'_>], site: &Site, env: &Env) -> Result<Compiled, Refusal> {
+    for part in parts {
+        part.data.iter().try_for_each(verify::check_datum)?;
+        verify::permit(part.data, part.body, Some((site.kind, site.convention)))?;
+    }
     if !env.region.is_valid() || env.clock.shift > 63 {
         return Err(Refusal::Env);
     }
     if i32::try_from(site.stack_shift).is_err() || site.stack_shift.abs() > 1 << 30 {
         return Err(Refusal::StackShift);
     }
-    let fits = |(datum, place): (&Datum, &Place)| env.region.holds(datum, *place);
-    if places.len() < data.len() || !data.iter().zip(places).all(fits) {
-        return Err(Refusal::Places);
+    if site.kind.is_of_kernel() {
+        return Err(Refusal::Kernel);
     }
-    let needs = Needs::of(data, body, site, env);
+    if matches!(site.kind, PointKind::Load | PointKind::Store) && site.access.is_none() {
+        return Err(Refusal::Access);
+    }
+    let fits = |(datum, place): (&Datum, &Place)| env.region.holds(datum, *place);
+    for Part { data, places, .. } in parts {
+        if places.len() < data.len() || !data.iter().zip(*places).all(fits) {
+            return Err(Refusal::Places);
+        }
+    }
+    let needs = parts.iter().map(|part| Needs::of(part.data, part.body, site, env));
+    let needs = needs.fold(Needs::default(), Needs::and);
     let mut plan = Plan::default();
     loop {
-        let mut generator = Generator::new(data, site, env, places, &needs, &plan);
-        generator.run(body);
+        let mut generator = Generator::new(site, env, &needs, &plan);
+        generator.run(parts);
         let next = generator.next_plan(&needs);
         if next == plan {
             let frame = generator.depth() as u32;
@@ -119,7 +153,8 @@ pub fn compile(
     }
 }
 
-/// What a body needs, found before any code is made.
+/// What bodies need, found before any code is made.
+#[derive(Default)]
 struct Needs {
     /// Registers of the program that it reads.
     reads: RegisterSet,
@@ -130,9 +165,19 @@ struct Needs {
 }
 
 impl Needs {
+    fn and(self, other: Self) -> Self {
+        Self {
+            reads: self.reads | other.reads,
+            fixed: self.fixed | other.fixed,
+            slab: self.slab || other.slab,
+            flags: self.flags || other.flags,
+        }
+    }
+
     fn of(data: &[Datum], body: &[Statement], site: &Site, env: &Env) -> Self {
         let mut needs = Self {
-            reads: verify::registers_read(body, site.convention).without(Register::RSP),
+            reads: verify::registers_read(body, site.kind, site.convention, site.access.as_ref())
+                .without(Register::RSP),
             fixed: RegisterSet::NONE,
             slab: needs_slab(body),
             flags: !body.is_empty() && site.live_flags.intersects(FlagSet::ARITHMETIC),
@@ -199,17 +244,12 @@ struct Generator<'a> {
     slots: Vec<bool>,
     /// Which statements are still to come, innermost block last: whether they need the slab.
     slab_later: Vec<bool>,
+    /// Where the function is left before it has begun.
+    returns: Option<Label>,
 }
 
 impl<'a> Generator<'a> {
-    fn new(
-        data: &'a [Datum],
-        site: &'a Site,
-        env: &'a Env,
-        places: &'a [Place],
-        needs: &Needs,
-        plan: &'a Plan,
-    ) -> Self {
+    fn new(site: &'a Site, env: &'a Env, needs: &Needs, plan: &'a Plan) -> Self {
         let barred = needs.fixed | plan.home_registers() | RegisterSet::of(&[Register::RSP]);
         let dead = site.dead & !needs.reads;
         let mut pool = [Register::RSP; 16];
@@ -230,8 +270,8 @@ impl<'a> Generator<'a> {
         let free = pool[..pool_len].iter().fold(RegisterSet::NONE, |set, &r| set.with(r));
         Self {
             asm: Asm::new(),
-            data,
-            places,
+            data: &[],
+            places: &[],
             site,
             env,
             plan,
@@ -247,13 +287,29 @@ impl<'a> Generator<'a> {
             lets: Vec::new(),
             slots: Vec::new(),
             slab_later: Vec::new(),
+            returns: None,
         }
     }
 
-    fn run(&mut self, body: &[Statement]) {
+    fn run(&mut self, parts: &[Part<'a>]) {
         self.prologue();
-        self.block(body);
+        for part in parts {
+            (self.data, self.places) = (part.data, part.places);
+            self.block(part.body);
+        }
         self.epilogue();
+        if let Some(returns) = self.returns {
+            let end = self.asm.label();
+            self.asm.jmp(end);
+            self.asm.bind(returns);
+            self.epilogue();
+            match self.env.engine {
+                // Where a function is entered, its return address is what the stack pointer points to.
+                None => self.asm.ret(),
+                Some(engine) => self.asm.jmp_to(engine.returns),
+            }
+            self.asm.bind(end);
+        }
     }
 
     fn next_plan(&self, needs: &Needs) -> Plan {
@@ -418,6 +474,18 @@ impl<'a> Generator<'a> {
         }
     }
 
+    /// Has a register of the program be something else when the snippet is over.
+    fn set_origin(&mut self, register: Register, value: Value) {
+        match self.plan.home_of(register) {
+            None => self.move_to(register, value),
+            Some(Home::Register(home)) => self.move_to(home, value),
+            Some(Home::Stack) => {
+                let at = Mem::Base(Register::RSP, self.plan.saved_at(register));
+                self.store_value(at, value);
+            }
+        }
+    }
+
     // --- registers and slots ---
 
     fn temp(&mut self) -> Register {
@@ -466,8 +534,8 @@ impl<'a> Generator<'a> {
         self.slab_ready = true;
         let (slab, region) = (self.slab, &self.env.region);
         self.clobber(&[slab]);
-        if let Some(offset) = self.env.engine_slab {
-            self.asm.engine_word(slab, offset);
+        if let Some(engine) = self.env.engine {
+            self.asm.engine_word(slab, engine.slab);
             return;
         }
         let key = self.temp();
@@ -588,6 +656,29 @@ impl<'a> Generator<'a> {
             Statement::Call(call) => {
                 let value = self.call_out(call);
                 self.release(value);
+            }
+            Statement::SetArg { number, value } => {
+                let value = self.eval(value);
+                match verify::argument(self.site.kind, self.site.convention, *number) {
+                    Some(register) => self.set_origin(register, value),
+                    None => {
+                        let at = self.stacked(*number);
+                        self.store_value(at, value);
+                    }
+                }
+                self.release(value);
+            }
+            Statement::SetResult(value) => {
+                let value = self.eval(value);
+                self.set_origin(Register::RAX, value);
+                self.release(value);
+            }
+            Statement::Return(value) => {
+                let value = self.eval(value);
+                self.set_origin(Register::RAX, value);
+                self.release(value);
+                let returns = *self.returns.get_or_insert_with(|| self.asm.label());
+                self.asm.jmp(returns);
             }
             Statement::If { .. } => unreachable!("done above"),
         }

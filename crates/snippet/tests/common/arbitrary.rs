@@ -4,7 +4,7 @@
 
 use super::parse;
 use proptest::prelude::*;
-use weft_code::{Convention, FlagSet, Register, RegisterSet};
+use weft_code::{Access, Convention, FlagSet, Register, RegisterSet, Segment};
 use weft_snippet::{
     Binary, Call, Datum, DatumId, DatumKind, Expr, LetId, PointKind, Site, Statement, Unary, Width,
 };
@@ -138,7 +138,8 @@ impl<'a> Maker<'a> {
     }
 
     pub fn site(&mut self) -> Site {
-        let kind = self.one(&PointKind::ALL);
+        // What is done at system calls is not compiled.
+        let kind = self.one(&PointKind::ALL[..9]);
         let conventions =
             [Convention::SystemV, Convention::SystemV, Convention::Go, Convention::Unknown];
         let dead = match self.pick(3) {
@@ -160,9 +161,27 @@ impl<'a> Maker<'a> {
             red_zone: self.pick(2) == 1,
             address: self.word().into(),
             stack_shift: shift,
+            access: matches!(kind, PointKind::Load | PointKind::Store).then(|| self.access()),
         };
         self.site = Some(site);
         site
+    }
+
+    fn access(&mut self) -> Access {
+        let register = |maker: &mut Self| Register(maker.pick(16) as u8);
+        let index = (self.pick(2) == 1).then(|| (register(self), self.pick(4) as u8));
+        // The stack pointer is never an index.
+        let index = index.filter(|index| index.0 != Register::RSP);
+        Access {
+            segment: [None, None, Some(Segment::Fs), Some(Segment::Gs)][self.pick(4)],
+            base: (self.pick(4) != 3).then(|| register(self)),
+            index,
+            is_byte_index: index.is_some_and(|index| index.1 == 0) && self.pick(4) == 3,
+            displacement: if self.pick(2) == 1 { self.number() } else { 0 },
+            is_narrow: self.pick(4) == 3,
+            size: 1 << self.pick(7),
+            is_repeated: self.pick(4) == 3,
+        }
     }
 
     fn datum(&mut self, test: fn(&DatumKind) -> bool) -> DatumId {
@@ -194,7 +213,9 @@ impl<'a> Maker<'a> {
     }
 
     fn statement(&mut self, depth: usize) -> Option<Statement> {
-        Some(match self.pick(14) {
+        let kind = self.site.map(|site| site.kind);
+        let is_known = self.site.is_none_or(|site| site.convention != Convention::Unknown);
+        Some(match self.pick(16) {
             0 | 1 => {
                 let to =
                     self.datum(|kind| matches!(kind, DatumKind::Counter(_) | DatumKind::Local));
@@ -244,6 +265,16 @@ impl<'a> Maker<'a> {
                 otherwise: self.block(depth + 1),
             },
             13 if !self.go() => Statement::Call(self.call()),
+            14 if is_known && kind.is_none_or(|kind| kind == PointKind::Entry) => {
+                let most = if self.go() { 9 } else { 10 };
+                match self.pick(3) {
+                    0 => Statement::Return(self.int(3)),
+                    _ => Statement::SetArg { number: self.pick(most) as u8, value: self.int(3) },
+                }
+            }
+            15 if is_known && kind.is_none_or(|kind| kind == PointKind::Exit) => {
+                Statement::SetResult(self.int(3))
+            }
             _ => return None,
         })
     }
@@ -259,7 +290,7 @@ impl<'a> Maker<'a> {
 
     fn leaf(&mut self) -> Expr {
         let kind = self.site.map(|site| site.kind);
-        match self.pick(16) {
+        match self.pick(17) {
             4..7 => {
                 let number = self.pick(10) as u8;
                 let there = self.site.is_none_or(|site| {
@@ -288,6 +319,13 @@ impl<'a> Maker<'a> {
                 .is_none_or(|kind| matches!(kind, PointKind::Exit | PointKind::CallAfter)) =>
             {
                 Expr::Result
+            }
+            16 if kind.is_none_or(|kind| matches!(kind, PointKind::Load | PointKind::Store)) => {
+                if self.pick(2) == 0 {
+                    Expr::AccessAddress
+                } else {
+                    Expr::AccessSize
+                }
             }
             _ => Expr::Int(self.number()),
         }

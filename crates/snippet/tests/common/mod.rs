@@ -93,7 +93,7 @@ pub fn env(bmi2: bool, region: Region) -> Env {
         region,
         routines: Default::default(),
         thread_pointer: false,
-        engine_slab: None,
+        engine: None,
         bmi2,
         clock: Clock { source: Source::Processor, multiplier: 0x8000_0000, shift: 32, offset: 0 },
         xsave_mask: 0xe7,
@@ -120,7 +120,7 @@ impl Machine {
             region,
             routines: Default::default(),
             thread_pointer: false,
-            engine_slab: None,
+            engine: None,
             bmi2: bmi2 && std::arch::is_x86_feature_detected!("bmi2"),
             clock: Clock { source, multiplier: 0x1234_5678, shift: 29, offset: 1_000_000_007 },
             xsave_mask: 0xe7,
@@ -288,6 +288,7 @@ pub fn site(kind: PointKind) -> Site {
         red_zone: true,
         address: 0x40_1000,
         stack_shift: 0,
+        access: None,
     }
 }
 

@@ -3,7 +3,8 @@
 
 use super::super::thread::at_counter;
 use super::*;
-use weft_code::{Convention, Plan, Register as General, RegisterSet, live_at_entry, plan};
+use weft_code::accesses::{Plan, plan};
+use weft_code::{Convention, Register as General, RegisterSet, live_at_entry};
 
 /// The most instructions of a run that is traced: what they take in the clone has to fit.
 const LONGEST_RUN: u16 = 24;
@@ -130,7 +131,8 @@ impl Translator<'_> {
         for &(_, register) in captures {
             usable = usable.without(register);
         }
-        let live = live_at_entry(rest, address, Convention::Unknown, LOOK_AHEAD).registers;
+        let live =
+            live_at_entry((rest, address), address, Convention::Unknown, LOOK_AHEAD).registers;
         let free = (usable & !live).iter().next();
         let any = usable.iter().next().unwrap_or(General::RAX);
         (free.unwrap_or(any).0, free.is_none())
