@@ -122,8 +122,7 @@ def test_branches_calls_and_system_calls(traced: Path) -> None:
     assert system_calls[-1]["number"] == 231
     assert system_calls[-1]["result"] is None
     kinds = [row["kind"] for batch in trace.events() for row in batch.to_pylist()]
-    assert kinds[0] == "thread"
-    assert kinds[-1] == "end"
+    assert kinds == ["thread"]
 
 
 def test_caches_miss_what_they_must(traced: Path) -> None:
@@ -136,7 +135,8 @@ def test_caches_miss_what_they_must(traced: Path) -> None:
     assert lines.missed[1] in range(1 << 14, (1 << 14) + 3)
     rows = by_name["by_rows"]
     assert rows.missed[0] in range(3 * 512, 3 * 512 + 6)
-    assert found.levels[0].missed == found.levels[1].asked
+    # An access may miss more than one line.
+    assert 0 <= found.levels[0].missed - found.levels[1].asked < 100
     assert found.levels[1].missed <= found.levels[1].asked
     tiny = simulate(trace, [Level(64, 1)])
     assert tiny.levels[0].missed > found.levels[0].missed

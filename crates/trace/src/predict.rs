@@ -171,7 +171,8 @@ impl Predictor {
         let capture = &model.captures[index];
         let slot = &self.slots[model.slot as usize + index];
         let stale = self.sources[capture.register as usize];
-        let computed = capture.guess.and_then(|guess| guess.value(self.known, &self.sources));
+        let computed =
+            capture.guess.as_ref().and_then(|guess| guess.value(self.known, &self.sources));
         let stepped = slot.last.wrapping_add(slot.stride);
         match (computed, slot.is_known) {
             (Some(computed), true) => [computed, stepped, slot.last],
@@ -219,7 +220,7 @@ impl Predictor {
         let mut values = [0; REGISTERS];
         let mut known = self.known;
         for (index, (register, guess)) in block.model.ends.iter().enumerate() {
-            match guess.and_then(|guess| guess.value(self.known, &self.sources)) {
+            match guess.as_ref().and_then(|guess| guess.value(self.known, &self.sources)) {
                 Some(value) => {
                     values[index] = value;
                     known |= 1 << register;

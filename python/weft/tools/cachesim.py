@@ -103,7 +103,8 @@ def simulate(
     """Have all data accesses go through caches, each behind the one before.
 
     Each thread has caches of its own, as if it had a core for itself: what threads do to each
-    other's caches is not simulated. Stores bring a line in as loads do. Needs ``weft[arrow]``.
+    other's caches is not simulated. Stores bring a line in as loads do. Of an access to several
+    lines, the next cache is asked for all as soon as one is missing. Needs ``weft[arrow]``.
     """
     # They are what a new cache is made from: wrong ones are to be known before anything is read.
     for level in levels:
