@@ -173,9 +173,7 @@ impl Weaver {
         }
         if point.kind == PointKind::Exit
             && weave.changes_program(point.kind)
-            && !module
-                .decode(point.address)
-                .is_some_and(|i| i.flow_control() == FlowControl::Return)
+            && module.decode(point.address).is_none_or(|i| i.flow_control() != FlowControl::Return)
         {
             return Err("it goes on in another function, which computes the result");
         }

@@ -72,7 +72,7 @@ impl Translator<'_> {
             self.store(base, place, register.0);
         }
         self.store_number(base, 0, number);
-        self.out.bytes(&[0x48 | (base >> 3) * 5, 0x8d, 0x80 | (base & 7) << 3 | base & 7]);
+        self.out.bytes(&[0x48 | ((base >> 3) * 5), 0x8d, 0x80 | (base & 7) << 3 | base & 7]);
         self.out.u32(traced.size() as u32); // lea base, [base + size]
         self.out.save(base, at_counter(0) as usize);
         if is_kept {
