@@ -47,7 +47,7 @@ def tools(out: Path, peers: bool) -> Iterator[Tool]:
     yield Tool(CLONE, cloned())
     yield Tool("coverage", weft("cov", out, "drcov"))
     yield Tool("counts", weft("profile", out, "json"))
-    trace = [sys.executable, "-m", "weft", "trace", "record", "-o", str(out / "weft.trace"), "--"]
+    trace = [sys.executable, "-m", "weft", "trace", "-o", str(out / "weft.trace"), "--"]
     yield Tool("trace", trace)
     if peers and shutil.which("valgrind"):
         common = ["valgrind", "-q", "--trace-children=yes", f"--log-file={out}/valgrind"]

@@ -59,7 +59,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def traced(program: Path) -> Path:
     """A trace of it."""
     file = program.with_suffix(".weft-trace")
-    done = weft_command("trace", "record", "-o", file, "--", program)
+    done = weft_command("trace", "-o", file, "--", program)
     assert (done.returncode, done.stdout, done.stderr) == (0, "x", "")
     return file
 
@@ -273,13 +273,13 @@ def test_commands(traced: Path, tmp_path: Path) -> None:
 
 def test_what_cannot_be_recorded_is_said_first(tmp_path: Path) -> None:
     file = tmp_path / "no" / "such" / "folder"
-    done = weft_command("trace", "record", "-o", file, "--", "touch", tmp_path / "ran")
+    done = weft_command("trace", "-o", file, "--", "touch", tmp_path / "ran")
     assert done.returncode == 4
     assert "cannot write" in done.stderr
     assert not (tmp_path / "ran").exists()
-    missing = weft_command("trace", "record", "-o", tmp_path / "t", "--", "/no/such/program")
+    missing = weft_command("trace", "-o", tmp_path / "t", "--", "/no/such/program")
     assert missing.returncode == 3
-    ended = weft_command("trace", "record", "-o", tmp_path / "t", "--", "sh", "-c", "kill -9 $$")
+    ended = weft_command("trace", "-o", tmp_path / "t", "--", "sh", "-c", "kill -9 $$")
     assert ended.returncode == 137
     assert weft.trace.open(tmp_path / "t").threads
 

@@ -178,7 +178,7 @@ def test_signals_take_nothing_away_and_add_nothing(tmp_path: Path) -> None:
     source.write_text(INTERRUPTED)
     subprocess.run(["cc", "-O1", "-static", "-o", built, source], check=True)
     file = tmp_path / "run.weft-trace"
-    command = [sys.executable, "-m", "weft", "trace", "record", "-o", str(file), "--", str(built)]
+    command = [sys.executable, "-m", "weft", "trace", "-o", str(file), "--", str(built)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     total, signals = map(int, done.stdout.split())
     assert total == 0

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 import weft
 from weft.cli import CommandFolder, main
+from weft.cli.output import WithParts
 from weft.errors import Internal, WeftError
 
 WEFT = Path(sys.executable).with_name("weft")
@@ -135,7 +136,9 @@ def test_every_command_has_one_summary_an_example_and_a_format() -> None:
         assert command is not None and command.help is not None
         assert command.help.partition("\n")[0] == summary, f"weft {name}: two summaries"
         assert "Examples:" in command.help, f"weft {name}: no example"
-        has_format = any(option.name == "output_format" for option in command.params)
+        parts = command.parts.values() if isinstance(command, WithParts) else ()
+        options = [option for one in (command, *parts) for option in one.params]
+        has_format = any(option.name == "output_format" for option in options)
         assert has_format or name in ("completion", "top"), f"weft {name}: no --format"
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from weft.cli.output import console, format_option, forward_signals, print_json
+from weft.cli.output import WithParts, console, format_option, forward_signals, print_json
 from weft.errors import BadFile, InvalidArgument
 
 if TYPE_CHECKING:
@@ -17,45 +17,34 @@ _SCHEMA = 1
 _file = click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
 
 
-@click.group("trace")
-def command() -> None:
-    """Record what a program executes and touches, all of it; query it, draw it.
-
-    A trace says which blocks a program has executed, in which order, and every address that it has
-    loaded from and stored to. It holds what cannot be computed again; the rest is computed as it is
-    read.
-
-    \b
-    Examples:
-      weft trace record -o run.weft-trace -- ./prog input.txt
-      weft trace info run.weft-trace
-      weft trace query run.weft-trace "SELECT kind, count(*) FROM accesses GROUP BY kind"
-      weft trace heatmap run.weft-trace -o memory.png
-      weft trace export run.weft-trace -o calls.perfetto
-    """
-
-
-@command.command("record", context_settings={"ignore_unknown_options": True})
+@click.command(cls=WithParts, context_settings={"ignore_unknown_options": True})
 @click.option(
     "-o",
     "--output",
     required=True,
-    metavar="OUT",
+    metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Where to.",
+    help="Where to write the trace.",
 )
-@click.argument("program", metavar="-- COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.argument("program", metavar="-- CMD...", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_context
-def record(ctx: click.Context, output: Path, program: tuple[str, ...]) -> None:
-    """Run a program, and write all that it executes and touches to a file.
+def command(ctx: click.Context, output: Path, program: tuple[str, ...]) -> None:
+    """Record what a program executes and touches, all of it; query it, draw it.
 
-    It takes many times as long as alone, and the file has well under a byte for each access. What
-    the program forks is part of the trace; other programs that it starts are not. The exit code is
-    the program's.
+    Which blocks it executes, in which order, and every address that it loads from and stores to. The
+    file holds what cannot be computed again, well under a byte for each access; the rest is computed
+    as it is read. It takes many times as long as alone. What the program forks is part of the trace;
+    other programs that it starts are not. The exit code is that of CMD.
+
+    `weft trace info`, `query`, `export` and `heatmap` read a trace.
 
     \b
     Examples:
-      weft trace record -o run.weft-trace -- ls -l
+      weft trace -o run.weft-trace -- ./prog input.txt
+      weft trace info run.weft-trace
+      weft trace query run.weft-trace "SELECT kind, count(*) FROM accesses GROUP BY kind"
+      weft trace heatmap run.weft-trace -o memory.png
+      weft trace export run.weft-trace -o calls.perfetto
     """
     from weft import trace
 
@@ -65,7 +54,8 @@ def record(ctx: click.Context, output: Path, program: tuple[str, ...]) -> None:
     ctx.exit(code)
 
 
-@command.command("info")
+@command.part("info")
+@click.command()
 @_file
 @format_option
 def info(file: Path, output_format: str) -> None:
@@ -116,7 +106,8 @@ def info(file: Path, output_format: str) -> None:
     out.print(table)
 
 
-@command.command("query")
+@command.part("query")
+@click.command()
 @_file
 @click.argument("sql", metavar="SQL")
 @format_option
@@ -150,7 +141,8 @@ def query(file: Path, sql: str, output_format: str) -> None:
     console().print(table, markup=False)
 
 
-@command.command("export")
+@command.part("export")
+@click.command()
 @_file
 @click.option(
     "-o",
@@ -208,7 +200,8 @@ def export(file: Path, output: Path, output_format: str | None, view: Any) -> No
     click.echo(f"{output}: {count:,} {what}", err=True)
 
 
-@command.command("heatmap")
+@command.part("heatmap")
+@click.command()
 @_file
 @click.option(
     "-o",
