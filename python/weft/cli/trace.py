@@ -31,10 +31,10 @@ _file = click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
 def command(ctx: click.Context, output: Path, program: tuple[str, ...]) -> None:
     """Record what a program executes and touches, all of it; query it, draw it.
 
-    Which blocks it executes, in which order, and every address that it loads from and stores to. The
-    file holds what cannot be computed again, well under a byte for each access; the rest is computed
-    as it is read. It takes many times as long as alone. What the program forks is part of the trace;
-    other programs that it starts are not. The exit code is that of CMD.
+    Which blocks it executes, in which order, and every address that it loads from and stores to.
+    The file holds what cannot be computed again, well under a byte for each access; the rest is
+    computed as it is read. It takes many times as long as alone. What the program forks is part of
+    the trace; other programs that it starts are not. The exit code is that of CMD.
 
     `weft trace info`, `query`, `export` and `heatmap` read a trace.
 
