@@ -366,6 +366,9 @@ def _cover(
 ) -> Coverage:
     from weft.tools import coverage
 
+    if wanted.output_format == "drcov":
+        # It has blocks only: nothing else need be looked for.
+        return coverage.Coverage(flow, ())
     covered = coverage.cover(flow, patterns=wanted.modules, program=program, root=root)
     if wanted.modules and not any(module.is_detailed for module in covered.modules):
         names = ", ".join(module.name for module in covered.shown_modules())
