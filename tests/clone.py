@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+import weft
 from tests.toolchain import PROGRAMS
 
 SOURCES = PROGRAMS / "clone"
@@ -85,3 +87,14 @@ def cases(source: str) -> list[str]:
     """Return the names of all cases of a program, see ``check.h``."""
     text = (SOURCES / source).read_text()
     return re.findall(r"^CASE\((\w+)", text, flags=re.MULTILINE)
+
+
+@contextmanager
+def session_of(pid: int, weaver: str) -> Iterator[weft.Session]:
+    """A session with a process, by one weaver or the other."""
+    if weaver == "clone":
+        with weft.attach(pid, weaver="clone") as cloned:
+            yield cloned.session
+    else:
+        with weft.attach(pid) as session:
+            yield session

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-import weft
+from tests.clone import session_of
 from tests.toolchain import compile_program, run
 from weft import errors
 
@@ -52,16 +51,6 @@ def program(tmp_path: Path) -> Iterator[Program]:
             yield Program(process)
         finally:
             process.kill()
-
-
-@contextmanager
-def session_of(pid: int, weaver: str) -> Iterator[weft.Session]:
-    if weaver == "clone":
-        with weft.attach(pid, weaver="clone") as cloned:
-            yield cloned.session
-    else:
-        with weft.attach(pid) as session:
-            yield session
 
 
 @pytest.mark.parametrize("weaver", ["clone", "patch"])

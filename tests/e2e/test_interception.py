@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import weft
+from tests.clone import session_of
 from tests.toolchain import compile_program
 from weft import errors
 
@@ -47,16 +48,6 @@ def started(path: Path) -> Iterator[Program]:
 def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("intercepted") / "intercepted"
     return compile_program("intercepted.c", output, "-O2", request.param)
-
-
-@contextmanager
-def session_of(pid: int, weaver: str) -> Iterator[weft.Session]:
-    if weaver == "clone":
-        with weft.attach(pid, weaver="clone") as cloned:
-            yield cloned.session
-    else:
-        with weft.attach(pid) as session:
-            yield session
 
 
 every_weaver = pytest.mark.parametrize("weaver", ["clone", "patch"])

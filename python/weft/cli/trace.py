@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -14,18 +15,24 @@ if TYPE_CHECKING:
     from weft.trace import Trace
 
 _SCHEMA = 1
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 _file = click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
 
 
+def _output(help_text: str) -> Callable[[_Function], _Function]:
+    """Return the decorator that gives a command ``-o``, which it cannot do without."""
+    return click.option(
+        "-o",
+        "--output",
+        required=True,
+        metavar="OUT",
+        type=click.Path(path_type=Path),
+        help=help_text,
+    )
+
+
 @click.command(cls=WithParts, context_settings={"ignore_unknown_options": True})
-@click.option(
-    "-o",
-    "--output",
-    required=True,
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="Where to write the trace.",
-)
+@_output("Where to write the trace.")
 @click.argument("program", metavar="-- CMD...", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_context
 def command(ctx: click.Context, output: Path, program: tuple[str, ...]) -> None:
@@ -144,14 +151,7 @@ def query(file: Path, sql: str, output_format: str) -> None:
 @command.part("export")
 @click.command()
 @_file
-@click.option(
-    "-o",
-    "--output",
-    required=True,
-    metavar="OUT",
-    type=click.Path(path_type=Path),
-    help="Where to.",
-)
+@_output("Where to.")
 @click.option(
     "--format",
     "output_format",
@@ -203,14 +203,7 @@ def export(file: Path, output: Path, output_format: str | None, view: Any) -> No
 @command.part("heatmap")
 @click.command()
 @_file
-@click.option(
-    "-o",
-    "--output",
-    required=True,
-    metavar="OUT",
-    type=click.Path(path_type=Path),
-    help="A file whose name ends with .png or .html.",
-)
+@_output("A file whose name ends with .png or .html.")
 @click.option(
     "--page", default=4096, show_default=True, help="The bytes of a page, a power of two."
 )

@@ -636,13 +636,30 @@ class _Lines:
         lines: list[SourceLine] = []
         last: tuple[str, int] = ("", 0)
         for offset, _, _ in listing:
-            _, frames = self._symbols.at(offset)
-            _, file, line, *_ = frames[0] if frames else (None, None, None)
-            written = (file, line) if file and line else ("", 0)
+            written = self._written(offset)
             if written != last:
                 lines.append(SourceLine(offset, *written))
                 last = written
         return code, tuple(lines)
+
+    def _written(self, offset: int) -> tuple[str, int]:
+        """The file and the line of an instruction; no file if they are not known."""
+        starts, ends, places = self._rows
+        row = bisect_right(starts, offset) - 1
+        return places[row] if row >= 0 and offset < ends[row] else ("", 0)
+
+    @cached_property
+    def _rows(self) -> tuple[list[int], list[int], list[tuple[str, int]]]:
+        """Where pieces of code begin and end, and where each is written."""
+        if self._symbols is None:
+            return [], [], []
+        names, *columns = self._symbols.line_table()
+        offsets = memoryview(columns[0]).cast("Q")
+        sizes, files, lines = (memoryview(column).cast("I") for column in columns[1:4])
+        rows = [row for row, size in enumerate(sizes) if size and lines[row]]
+        starts = [offsets[row] for row in rows]
+        ends = [offsets[row] + sizes[row] for row in rows]
+        return starts, ends, [(names[files[row]], lines[row]) for row in rows]
 
 
 class _Table:
