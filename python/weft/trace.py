@@ -40,6 +40,7 @@ __all__ = [
     "View",
     "open",
     "record",
+    "record_process",
 ]
 
 View = Literal["accesses", "blocks", "branches", "calls", "system_calls", "events"]
@@ -127,11 +128,7 @@ def record(
     """
     from weft import clone
 
-    try:
-        # Whether it can be written must be known before anything runs.
-        Path(path).touch()
-    except OSError as error:
-        raise BadFile(f"cannot write {path}", error.strerror or str(error)) from error
+    _try_to_write(path)
     program = clone.launch(command, follows=False, records="trace")
     writing = program.trace_to(Path(path))
     on_start(program.pid)
@@ -139,7 +136,40 @@ def record(
         code = program.wait()
         lost = writing.finish()
     assert code is not None
-    return code, sorted({text for bit, text in _LOST.items() if lost & bit})
+    return code, _in_words(lost)
+
+
+def record_process(pid: int, path: str | os.PathLike[str], wait: Callable[[], object]) -> list[str]:
+    """Write all that a running process executes to a file, until ``wait`` returns.
+
+    It then goes on from its own code, with nothing of weft's in it. Returns what is missing from
+    the trace.
+    """
+    from weft import clone
+
+    _try_to_write(path)
+    with clone.attach(pid, follows=False, records="trace") as program:
+        writing = program.trace_to(Path(path))
+        try:
+            wait()
+        finally:
+            # What it writes while it leaves is taken as well.
+            if Path(f"/proc/{pid}").exists():
+                program.release()
+            lost = writing.finish()
+    return _in_words(lost)
+
+
+def _try_to_write(path: str | os.PathLike[str]) -> None:
+    """Find out whether a file can be written before anything runs."""
+    try:
+        Path(path).touch()
+    except OSError as error:
+        raise BadFile(f"cannot write {path}", error.strerror or str(error)) from error
+
+
+def _in_words(lost: int) -> list[str]:
+    return sorted({text for bit, text in _LOST.items() if lost & bit})
 
 
 def open(path: str | os.PathLike[str]) -> Trace:

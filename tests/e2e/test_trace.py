@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 import zlib
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 import weft.trace
-from tests.e2e.harness import need
+from tests.e2e.harness import Background, need
 from weft.errors import BadFile, InvalidArgument
 from weft.export import perfetto, trace_parquet
 from weft.tools.cachesim import Level, simulate
@@ -269,6 +270,24 @@ def test_commands(traced: Path, tmp_path: Path) -> None:
     assert "slices" in exported.stderr
     simulated = weft_command("cachesim", traced, "--cache", "32K,8", "--top", "3")
     assert "by_lines" in simulated.stdout
+
+
+def test_a_running_process_is_traced_for_a_while(
+    build: Callable[[str], Path], tmp_path: Path
+) -> None:
+    program = build("counts")
+    with Background([program, "2"]) as running:
+        assert running.process.stdin is not None
+        running.process.stdin.write(b"go\n")
+        running.process.stdin.flush()
+        running.wait_for_line(b"going")
+        done = weft_command("trace", "-o", tmp_path / "t", str(running.pid), "--for", "0.3")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "memfd:weft" not in Path(f"/proc/{running.pid}/maps").read_text()
+    trace = weft.trace.open(tmp_path / "t")
+    assert not trace.is_cut
+    assert len(trace.threads) >= 2
+    assert sum(total.accesses for total in trace.threads) > 10_000
 
 
 def test_what_cannot_be_recorded_is_said_first(tmp_path: Path) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from weft.cli import measure
 from weft.cli.output import WithParts, console, format_option, forward_signals, print_json
 from weft.errors import BadFile, InvalidArgument
 
@@ -33,21 +36,32 @@ def _output(help_text: str) -> Callable[[_Function], _Function]:
 
 @click.command(cls=WithParts, context_settings={"ignore_unknown_options": True})
 @_output("Where to write the trace.")
-@click.argument("program", metavar="-- CMD...", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.option(
+    "--for",
+    "seconds",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="How long to trace a process; without it until Ctrl-C, or until it ends.",
+)
+@click.argument("target", metavar="PID|-- CMD...", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_context
-def command(ctx: click.Context, output: Path, program: tuple[str, ...]) -> None:
+def command(
+    ctx: click.Context, output: Path, seconds: float | None, target: tuple[str, ...]
+) -> None:
     """Record what a program executes and touches, all of it; query it, draw it.
 
     Which blocks it executes, in which order, and every address that it loads from and stores to.
     The file holds what cannot be computed again, well under a byte for each access; the rest is
     computed as it is read. It takes many times as long as alone. What the program forks is part of
-    the trace; other programs that it starts are not. The exit code is that of CMD.
+    the trace; other programs that it starts are not. The exit code is that of CMD. A process PID
+    goes on as before when the trace ends.
 
     `weft trace info`, `query`, `export` and `heatmap` read a trace.
 
     \b
     Examples:
       weft trace -o run.weft-trace -- ./prog input.txt
+      weft trace -o moment.weft-trace 4711 --for 0.2
       weft trace info run.weft-trace
       weft trace query run.weft-trace "SELECT kind, count(*) FROM accesses GROUP BY kind"
       weft trace heatmap run.weft-trace -o memory.png
@@ -55,10 +69,28 @@ def command(ctx: click.Context, output: Path, program: tuple[str, ...]) -> None:
     """
     from weft import trace
 
-    code, lost = trace.record(program, output, on_start=forward_signals)
+    code = 0
+    if len(target) == 1 and target[0].isdigit():
+        lost = _trace_process(int(target[0]), output, seconds)
+    else:
+        code, lost = trace.record(target, output, on_start=forward_signals)
     for text in lost:
         click.echo(f"note: {text}", err=True)
     ctx.exit(code)
+
+
+def _trace_process(pid: int, output: Path, seconds: float | None) -> list[str]:
+    from weft import trace
+
+    # Whoever ends weft wants it to leave.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with measure.waiting_for(pid) as ended:
+
+        def wait() -> None:
+            with contextlib.suppress(KeyboardInterrupt):
+                ended(seconds)
+
+        return trace.record_process(pid, output, wait)
 
 
 @command.part("info")
