@@ -78,6 +78,8 @@ def has_weft(pid: int) -> bool:
 
 def test_counts_are_true_and_grow_and_nothing_is_left(build: Build) -> None:
     with lockstep(build("counts"), 2) as program:
+        # Threads begin with all signals blocked: these have begun.
+        program.batch(1)
         before = Footprint.of(program.pid)
 
         async def steps(app: Top, pilot: Pilot[None]) -> None:
