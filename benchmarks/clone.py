@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -304,16 +304,43 @@ def show(row: Row, names: list[str]) -> None:
     print(f"{line} {mark:>10}", flush=True)
 
 
-def main() -> None:
+def parser_of(description: str | None) -> argparse.ArgumentParser:
+    """Return what reads the options that all benchmarks of workloads have."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="the best of how many")
     parser.add_argument("--only", nargs="+", help="only workloads whose names begin so")
     parser.add_argument("--steady", action="store_true", help=f"{STEADY:.0f} s of each")
     parser.add_argument("--no-peers", action="store_true", help="only native and weft")
-    parser.add_argument("--prefix", help="what to put before a command, instead of weft")
     parser.add_argument("--json", type=Path, help="write all times into a file, too")
+    return parser
+
+
+def measured(
+    workloads: Sequence[Workload], with_tools: list[Tool], options: argparse.Namespace
+) -> Iterator[Row]:
+    """Measure one workload after the other, and say which do not work natively."""
+    for workload in workloads:
+        try:
+            yield measure(workload, with_tools, options.rounds, options.steady)
+        except (RuntimeError, OSError, subprocess.CalledProcessError) as error:
+            print(f"{workload.name:36} does not work natively: {error}")
+
+
+def tell(rows: list[Row], options: argparse.Namespace) -> None:
+    """Say what has failed, and write all times into a file if that was asked for."""
+    for row in rows:
+        for name, found in row.measured.items():
+            if found.failure:
+                print(f"{name} fails at {row.workload.name}: {found.failure}")
+    if options.json:
+        options.json.write_text(json.dumps([as_json(row) for row in rows], indent=1) + "\n")
+
+
+def main() -> None:
+    parser = parser_of(__doc__)
+    parser.add_argument("--prefix", help="what to put before a command, instead of weft")
     options = parser.parse_args()
     prefix = cloned() if options.prefix is None else shlex.split(options.prefix)
     with_tools = tools(prefix, not options.no_peers)
@@ -323,26 +350,17 @@ def main() -> None:
     head = " ".join(f"{name:>10}" for name in [*names[1:], "(DR there)"])
     print(f"{'workload':36} {'native':>9} {head}")
     rows: list[Row] = []
-    for workload in [*TABLE, *MORE]:
-        if options.only and not workload.name.startswith(tuple(options.only)):
-            continue
-        try:
-            rows.append(measure(workload, with_tools, options.rounds, options.steady))
-        except (RuntimeError, OSError, subprocess.CalledProcessError) as error:
-            print(f"{workload.name:36} does not work natively: {error}")
-            continue
-        show(rows[-1], names)
+    wanted = tuple(options.only or [""])
+    workloads = [one for one in [*TABLE, *MORE] if one.name.startswith(wanted)]
+    for row in measured(workloads, with_tools, options):
+        rows.append(row)
+        show(row, names)
     for title, part in (("geometric mean of the table", TABLE), ("of all", [*TABLE, *MORE])):
         chosen = [row for row in rows if row.workload in part]
         means = " ".join(f"{mean([row.ratio(name) for row in chosen]):>10}" for name in names[1:])
         mark = mean([row.workload.dynamorio for row in chosen]) if part is TABLE else ""
         print(f"{title:46} {means} {mark:>10}")
-    for row in rows:
-        for name, measured in row.measured.items():
-            if measured.failure:
-                print(f"{name} fails at {row.workload.name}: {measured.failure}")
-    if options.json:
-        options.json.write_text(json.dumps([as_json(row) for row in rows], indent=1) + "\n")
+    tell(rows, options)
 
 
 def as_json(row: Row) -> dict[str, object]:

@@ -12,11 +12,8 @@ its `drrun`, of which the folder holds the clients. Frida's Stalker has no tools
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -24,7 +21,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.clone import NATIVE, ROUNDS, STEADY, TABLE, Row, Tool, as_json, mean, measure
+from benchmarks.clone import NATIVE, STEADY, TABLE, Row, Tool, mean, measured, parser_of, tell
 from tests.clone import cloned
 
 NAMES = ["bzip2", "sqlite3", "CPython", "gcc", "node", "java"]
@@ -76,15 +73,8 @@ def over_clone(row: Row, name: str) -> float | None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="the best of how many")
-    parser.add_argument("--only", nargs="+", help="only workloads whose names begin so")
+    parser = parser_of(__doc__)
     parser.add_argument("--tools", nargs="+", help="only these, beside native and the bare clone")
-    parser.add_argument("--steady", action="store_true", help=f"{STEADY:.0f} s of each")
-    parser.add_argument("--no-peers", action="store_true", help="only native and weft")
-    parser.add_argument("--json", type=Path, help="write all times into a file, too")
     options = parser.parse_args()
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="weft-tools-") as folder:
@@ -98,27 +88,18 @@ def main() -> None:
         what = f"of {STEADY:.0f} s" if options.steady else "with start-up"
         print(f"runs {what}, best of {options.rounds}, as factors over native")
         print(f"{'workload':36} {'native':>9} " + " ".join(f"{name:>10}" for name in names[1:]))
-        for workload in TABLE:
-            if not workload.name.startswith(tuple(options.only or NAMES)):
-                continue
-            try:
-                rows.append(measure(workload, with_tools, options.rounds, options.steady))
-            except (RuntimeError, OSError, subprocess.CalledProcessError) as error:
-                print(f"{workload.name:36} does not work natively: {error}")
-                continue
-            show(rows[-1], names)
+        wanted_names = tuple(options.only or NAMES)
+        workloads = [one for one in TABLE if one.name.startswith(wanted_names)]
+        for row in measured(workloads, with_tools, options):
+            rows.append(row)
+            show(row, names)
     means = " ".join(f"{mean([row.ratio(name) for row in rows]):>10}" for name in names[1:])
     print(f"{'geometric mean':46} {means}")
     for name in filter(names.__contains__, OURS):
         factors = [over_clone(row, name) for row in rows]
         cells = "  ".join(f"{factor:.2f}x" if factor else "fails" for factor in factors)
         print(f"{name} over the bare clone: {mean(factors)} ({cells})")
-    for row in rows:
-        for name, measured in row.measured.items():
-            if measured.failure:
-                print(f"{name} fails at {row.workload.name}: {measured.failure}")
-    if options.json:
-        options.json.write_text(json.dumps([as_json(row) for row in rows], indent=1) + "\n")
+    tell(rows, options)
 
 
 if __name__ == "__main__":

@@ -108,7 +108,6 @@ class Code:
 _LOST = {
     1: "there was too much code: some of it is missing",
     2: "there was too much code: some of it is missing",
-    8: "restartable sequences were executed, which are not recorded",
 }
 
 

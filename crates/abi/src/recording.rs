@@ -98,8 +98,6 @@ pub mod lost {
     pub const COUNTERS: u64 = 2;
     /// There were no more stripes: threads have shared one, and may have counted too little.
     pub const STRIPES: u64 = 4;
-    /// Code was executed in which nothing can be recorded: restartable sequences.
-    pub const SEQUENCES: u64 = 8;
 }
 
 /// An entry of the log: words. The first one says what the entry tells of (0 while it is being written), how many
@@ -109,8 +107,6 @@ pub mod entry {
     /// see [`ending`](super::ending); the counters of the block itself and, from bit 32, of the branch that it
     /// ends with; that of going on to what follows; where the branch leads; its bytes.
     pub const BLOCK: u8 = 1;
-    /// How many words of it come before the bytes, the first one included.
-    pub const BLOCK_WORDS: usize = 7;
     /// An address can be reached otherwise than by direct branches, or from blocks: it, and what counts that.
     pub const ENTERED: u8 = 2;
     /// A thread was sent elsewhere in the middle of a block. Where it was; where the code of that block is, or 0
@@ -121,8 +117,6 @@ pub mod entry {
     pub const AT_END: u64 = 1;
     /// A file was mapped to be executed. Where that begins and ends; where in the file it begins; its name.
     pub const MODULE: u8 = 4;
-    /// How many words of it come before the name, the first one included.
-    pub const MODULE_WORDS: usize = 4;
     /// A stripe was given to a thread of the process: its number.
     pub const STRIPE: u8 = 5;
     /// Which way out of a branch is not counted: the counter of the other way, and whether it is that to what

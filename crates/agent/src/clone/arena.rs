@@ -251,16 +251,15 @@ impl Arena {
     }
 }
 
-/// Maps shared memory a second time, to be executed, at an address. That takes no length.
+/// Maps shared memory a second time, to be executed, at an address.
 ///
 /// # Safety
 /// Whatever is at the address is replaced.
 unsafe fn second_view(rw: usize, rx: usize) -> Option<()> {
     let size = SIZE as usize;
-    let flags = system::MREMAP_MAYMOVE | system::MREMAP_FIXED;
-    // SAFETY: no length means that the old mapping stays; the caller vouches for the place.
+    // SAFETY: the caller vouches for the place.
     unsafe {
-        if system::call6(system::MREMAP, [rw, 0, size, flags, rx, 0]) < 0 {
+        if !system::map_again(rw, size, rx) {
             return None;
         }
         let protection = system::PROT_READ | system::PROT_EXEC;

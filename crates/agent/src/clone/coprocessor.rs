@@ -85,15 +85,7 @@ impl Engine {
 /// Where an instruction's memory is.
 fn memory(thread: &Thread, instruction: &Instruction) -> Option<u64> {
     instruction.virtual_address(0, 0, |register, _, _| match register {
-        Register::FS => {
-            let mut base = 0u64;
-            // SAFETY: the kernel writes to the value.
-            unsafe {
-                let at = &raw mut base as usize;
-                system::call3(system::ARCH_PRCTL, system::ARCH_GET_FS, at, 0);
-            }
-            Some(base)
-        }
+        Register::FS => Some(system::fs_base()),
         Register::GS => Some(thread.gs_base),
         Register::CS | Register::DS | Register::ES | Register::SS => Some(0),
         _ => {

@@ -75,16 +75,22 @@ fn names_memory(path: u64) -> bool {
 
 /// Whether a descriptor's file is one that the kernel keeps of this process.
 fn is_own(descriptor: u64) -> bool {
-    let (mut link, mut own) = (Text::default(), Text::default());
-    let _ = write!(link, "/proc/self/fd/{descriptor}\0");
+    let mut own = Text::default();
     let _ = write!(own, "/proc/{}/", system::pid());
     let mut name = [0u8; LONGEST];
-    // SAFETY: the path ends with a zero; the kernel writes to the buffer, and no more than it holds.
+    name_of(descriptor, &mut name).is_some_and(|name| name.starts_with(&own.bytes[..own.length]))
+}
+
+/// The name of a descriptor's file, as far as there is room for it.
+pub fn name_of(descriptor: u64, room: &mut [u8]) -> Option<&[u8]> {
+    let mut link = Text::default();
+    let _ = write!(link, "/proc/self/fd/{descriptor}\0");
+    // SAFETY: the path ends with a zero; the kernel writes to the room, and no more than it holds.
     let length = unsafe {
-        let (path, to) = (link.bytes.as_ptr() as usize, name.as_mut_ptr() as usize);
-        system::call3(system::READLINK, path, to, LONGEST)
+        let (path, to) = (link.bytes.as_ptr() as usize, room.as_mut_ptr() as usize);
+        system::call3(system::READLINK, path, to, room.len())
     };
-    length > 0 && name.starts_with(&own.bytes[..own.length])
+    usize::try_from(length).ok().filter(|&length| length > 0).map(|length| &room[..length])
 }
 
 /// A short text.

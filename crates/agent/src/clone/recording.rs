@@ -8,6 +8,7 @@
 
 use super::emit::{LINE, Out};
 use super::map::Place;
+use super::maps;
 use super::program;
 use super::state::{self, Cold, Kind};
 use super::system;
@@ -39,7 +40,7 @@ pub struct Run {
     pub own: u32,
     pub taken: u32,
     pub fall: u32,
-    /// One of [`ending`].
+    /// One of [`ending`](weft_abi::recording::ending).
     pub ending: u8,
     /// Where its branch leads.
     pub target: u64,
@@ -141,12 +142,12 @@ impl Recorder {
     /// The counter of a block that begins at an address, if it needs one: if every block has one, or if this is
     /// not the first block there. Of several, all but one have their own.
     pub fn own_counter(&mut self, address: u64) -> u32 {
-        let is_new = self.known.insert(address);
-        match self.mode {
-            mode::EVERY_BLOCK | mode::TRACE => self.counter(),
-            mode::COUNTS if !is_new => self.counter(),
-            _ => 0,
-        }
+        let has_own = match self.mode {
+            mode::EVERY_BLOCK | mode::TRACE => true,
+            mode::COUNTS => !self.known.insert(address),
+            _ => false,
+        };
+        if has_own { self.counter() } else { 0 }
     }
 
     /// Whether a way out of a branch is counted: not the one that is taken first.
@@ -167,10 +168,9 @@ impl Recorder {
             self.lose(lost::STRIPES);
         }
         let from = (self.base + STRIPES_OFFSET + stripe * STRIPE_SIZE) as usize;
-        let flags = system::MREMAP_MAYMOVE | system::MREMAP_FIXED;
-        let args = [from, 0, STRIPE_SIZE as usize, flags, thread.counters() as usize, 0];
+        let (length, to) = (STRIPE_SIZE as usize, thread.counters() as usize);
         // SAFETY: what is kept for it behind the thread's record becomes a second view of the stripe.
-        if unsafe { system::call6(system::MREMAP, args) } < 0 {
+        if !unsafe { system::map_again(from, length, to) } {
             fail("no memory for counters");
         }
         thread.has_stripe = 1;
@@ -235,26 +235,9 @@ impl Recorder {
 
     /// Tells of what was mapped.
     pub fn tell_module(&self, place: Range<u64>, descriptor: u64, offset: u64) {
-        let mut name = [0u8; LONGEST_NAME];
-        let mut link = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0\0";
-        let mut digits = [0u8; 10];
-        let mut left = descriptor as u32;
-        let mut count = 0;
-        loop {
-            digits[count] = b'0' + (left % 10) as u8;
-            (left, count) = (left / 10, count + 1);
-            if left == 0 {
-                break;
-            }
-        }
-        for (place, digit) in link[14..].iter_mut().zip(digits[..count].iter().rev()) {
-            *place = *digit;
-        }
-        let (link, to) = (link.as_ptr() as usize, name.as_mut_ptr() as usize);
-        // SAFETY: the kernel reads one and writes the other.
-        let length = unsafe { system::call3(system::READLINK, link, to, LONGEST_NAME) };
-        if length > 0 {
-            let name = &name[..length as usize];
+        let mut room = [0u8; LONGEST_NAME];
+        // The kernel takes half of the register.
+        if let Some(name) = maps::name_of(u64::from(descriptor as u32), &mut room) {
             self.log(entry::MODULE, &[place.start, place.end, offset], name);
         }
     }
@@ -302,16 +285,18 @@ impl Engine {
             // A stub that was tied meanwhile has something else there.
             thread.count(exit.mark as u32);
         }
+        let is_one_shot = exit.site & ONE_SHOT != 0;
+        if !is_one_shot && counted.is_none() {
+            return false;
+        }
         let site = exit.site & !ONE_SHOT;
         let is_valid = state::block_at(self, site).is_some_and(|block| block.is_valid);
         if exit.epoch != self.epoch || !is_valid {
             return false;
         }
-        if exit.site & ONE_SHOT == 0 {
-            return counted.is_some_and(|counter| self.count_branch(thread, exit, counter));
-        }
         match counted {
             None => self.remove_jump(site - 1),
+            Some(counter) if !is_one_shot => return self.count_branch(thread, exit, counter),
             Some(counter) => {
                 let Some(arena) = self.arena_of_mut(site) else { return false };
                 let mut out = arena.cold(emit::COUNT + 5, Cold::Snippet);

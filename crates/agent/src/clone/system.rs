@@ -128,6 +128,23 @@ pub fn reserve(at: usize, length: usize) -> isize {
     unsafe { call6(MMAP, [at, length, PROT_NONE, flags, usize::MAX, 0]) }
 }
 
+/// Maps shared memory a second time, at an address; says whether it could.
+///
+/// # Safety
+/// Whatever is at the address is replaced.
+pub unsafe fn map_again(from: usize, length: usize, to: usize) -> bool {
+    // SAFETY: no old length means that the old mapping stays; the caller vouches for the place.
+    unsafe { call6(MREMAP, [from, 0, length, MREMAP_MAYMOVE | MREMAP_FIXED, to, 0]) >= 0 }
+}
+
+/// Where `fs` begins in this thread.
+pub fn fs_base() -> u64 {
+    let mut base = 0u64;
+    // SAFETY: the kernel writes to the value.
+    unsafe { call3(ARCH_PRCTL, ARCH_GET_FS, &raw mut base as usize, 0) };
+    base
+}
+
 /// Gives memory back.
 pub fn unmap(at: usize, length: usize) {
     // SAFETY: the caller's own memory, which nobody uses any more.

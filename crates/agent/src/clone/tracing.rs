@@ -106,13 +106,7 @@ impl Thread {
     }
 
     fn bases(&self) -> [u64; 2] {
-        let mut fs = 0u64;
-        // SAFETY: the kernel writes one word.
-        unsafe {
-            let to = &raw mut fs as usize;
-            system::call3(system::ARCH_PRCTL, system::ARCH_GET_FS, to, 0);
-        }
-        [fs, self.gs_base]
+        [system::fs_base(), self.gs_base]
     }
 
     /// The thread begins.

@@ -4,6 +4,7 @@
 //! come back to it; it ends where nothing falls through, where the next instruction has been
 //! translated already, or when it is long enough.
 
+mod pieces;
 mod runs;
 mod segment;
 mod sequence;
@@ -13,8 +14,7 @@ use super::arena::Arena;
 use super::coprocessor::is_saving;
 use super::emit::{self, Out, RAX, RCX};
 use super::map::Map;
-use super::recording::are_flags_free_at;
-use super::recording::{Recorder, Run};
+use super::recording::{Recorder, Run, are_flags_free_at};
 use super::sequences::{Descriptor, Lead, Sequence, Sequences};
 use super::thread::{at, at_counter, kept_names};
 use super::weaving::Weaving;
@@ -27,6 +27,7 @@ use weft_abi::recording::ending;
 use weft_abi::weaving;
 use weft_snippet::Compiled;
 
+pub use pieces::{Cold, INDIRECT_ADDRESS, Kind, stub, thunk};
 use segment::{names_gs_base, names_gs_silently, uses_gs};
 use sequence::lead;
 use traced::Traced;
@@ -42,115 +43,6 @@ pub const MOST_COLD: usize = 128;
 pub const MOST: usize = LONGEST * MOST_HOT;
 /// The most bytes that are woven before one instruction, in the clone and in its cold part.
 const MOST_WOVEN: usize = MOST / 2;
-
-/// What became of an instruction. The numbers leave four bits for the length of one of the program's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Kind {
-    /// The same bytes, or the same but for a distance: Tdb's *identity*.
-    Copied = 0x00,
-    /// Reaches far memory through a register: *insert*, identity and *move*.
-    Far = 0x10,
-    /// A direct branch, with padding before it.
-    Branch = 0x20,
-    /// `loop`, `jrcxz` and their like.
-    Loop = 0x30,
-    Call = 0x40,
-    CallIndirect = 0x50,
-    Jump = 0x60,
-    Return = 0x70,
-    SystemCall = 0x80,
-    /// Reaches memory by the program's own `gs`, through two registers: *insert*, identity and *move*.
-    Segment = 0x90,
-    /// The same for an indirect jump and an indirect call, which use both registers anyway.
-    JumpSegment = 0xa0,
-    CallSegment = 0xb0,
-    /// Cannot be translated: the program goes on natively.
-    Refused = 0xc0,
-    /// Not of the program's: what indirect branches come in by. *Insert*.
-    Entry = 0xf0,
-    /// Not of the program's: goes on elsewhere. *Insert*.
-    Onward = 0xf1,
-    /// Not of the program's: the beginning of a restartable sequence. *Insert*.
-    Arm = 0xf2,
-    /// Not of the program's: a snippet, or a part of one. *Insert*.
-    Snippet = 0xf3,
-}
-
-impl Kind {
-    const ALL: [Self; 17] = [
-        Self::Copied,
-        Self::Far,
-        Self::Branch,
-        Self::Loop,
-        Self::Call,
-        Self::CallIndirect,
-        Self::Jump,
-        Self::Return,
-        Self::SystemCall,
-        Self::Segment,
-        Self::JumpSegment,
-        Self::CallSegment,
-        Self::Refused,
-        Self::Entry,
-        Self::Onward,
-        Self::Arm,
-        Self::Snippet,
-    ];
-
-    /// What a record says: what became of an instruction, and how long it is.
-    pub fn of_record(record: u8) -> (Self, u8) {
-        const PROGRAM: usize = 13;
-        match record {
-            0xf0.. => (Self::ALL[(PROGRAM + (record & 15) as usize).min(Self::ALL.len() - 1)], 0),
-            _ => (Self::ALL[((record >> 4) as usize).min(PROGRAM - 1)], record & 15),
-        }
-    }
-}
-
-/// A piece of code in the cold part of the clone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Cold {
-    /// Leaves the clone for an address, until it is tied to its block: see [`stub`].
-    Stub,
-    /// Puts the return address of a direct call in its place.
-    CallThunk,
-    /// The same for an indirect call.
-    CallIndirectThunk,
-    /// The way in for indirect branches to a block that has none of its own.
-    Entry,
-    /// Leaves the clone from a restartable sequence, where the kernel has sent the thread.
-    Abort,
-    /// What the kernel reads of one.
-    Data,
-    /// The seldom executed part of a snippet, or a routine of snippets.
-    Snippet,
-}
-
-/// Where the parts of a stub are.
-pub mod stub {
-    pub const TARGET: u64 = 24;
-    pub const SITE: u64 = 32;
-    pub const FAR: u64 = 40;
-    pub const SIZE: usize = 48;
-}
-
-/// Where the parts of a direct call's thunk are.
-pub mod thunk {
-    use super::emit::{RETURN_ADDRESS, SAVE};
-    /// The return address.
-    pub const ADDRESS: u64 = SAVE as u64 + 2;
-    /// From where `rax` is not the program's, and until where.
-    pub const TAKEN: u64 = SAVE as u64 + 10;
-    pub const GIVEN: u64 = SAVE as u64 + RETURN_ADDRESS as u64;
-    /// Where the call goes: behind a jump that may have been moved.
-    pub const TARGET: u64 = GIVEN + SAVE as u64 + 8 + 5;
-    pub const SIZE: usize = TARGET as usize + 8;
-}
-
-/// Where an indirect call's thunk has the return address.
-pub const INDIRECT_ADDRESS: u64 = 2;
 
 /// A place of the program that got code.
 #[derive(Clone, Copy, Debug)]
@@ -479,11 +371,16 @@ impl Translator<'_> {
         if !self.is_woven(way) {
             return;
         }
-        let mut before = self.out.here();
+        let before = self.out.here();
         let place = (self.number, &mut *self.arena, self.known.table);
         let follows = if way == weaving::AFTER { self.block.end } else { self.address };
         let code = self.weaving.code((self.address, way), (follows, rest), is_inner, place);
         write_snippets(&code, self.arena, &mut self.out);
+        self.record_snippet(before);
+    }
+
+    /// Says of all that was written since then that it is not the program's, however long it is.
+    fn record_snippet(&mut self, mut before: u64) {
         while before < self.out.here() {
             let length = (self.out.here() - before).min(u8::MAX.into());
             self.block.records.extend_from_slice(&[Kind::Snippet as u8, length as u8]);

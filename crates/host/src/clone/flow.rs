@@ -13,6 +13,7 @@ use iced_x86::{Decoder, DecoderOptions};
 use object::Endianness;
 use object::elf::{FileHeader64, PT_LOAD};
 use object::read::elf::{FileHeader, ProgramHeader};
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use weft_abi::recording::{ending, entry};
 
@@ -34,7 +35,7 @@ pub enum EdgeKind {
 pub struct FlowModule {
     /// Its path, as the program has it.
     pub path: String,
-    /// Where weft can read it.
+    /// What tells it from others of the same name, if it has that.
     pub build_id: Option<Vec<u8>>,
     /// What to add to an address of the file for the address in the process: the first one, if there were several.
     pub bias: u64,
@@ -89,15 +90,15 @@ pub struct Flow {
 
 /// A run of instructions, as the engine tells of it.
 #[derive(Clone, Debug)]
-struct Run {
-    start: u64,
+pub struct Run {
+    pub start: u64,
     code: u64,
     ending: u8,
-    own: u32,
+    pub own: u32,
     taken: u32,
     fall: u32,
     target: u64,
-    bytes: Vec<u8>,
+    pub bytes: Vec<u8>,
 }
 
 impl Run {
@@ -109,12 +110,13 @@ impl Run {
 /// Part of a process' memory that is a file's.
 #[derive(Clone, Debug)]
 pub struct Mapped {
-    start: u64,
-    end: u64,
-    /// Where in the file it begins, if that is all that is known.
-    offset: u64,
-    path: String,
-    module: Option<FlowModule>,
+    pub start: u64,
+    pub end: u64,
+    /// Where in the file it begins.
+    pub offset: u64,
+    pub path: String,
+    /// What is known of the file, when it was looked into.
+    module: OnceCell<FlowModule>,
 }
 
 impl Mapped {
@@ -131,23 +133,20 @@ impl Mapped {
             end: module.end.0,
             offset: 0,
             path: module.path.clone(),
-            module: Some(known),
+            module: known.into(),
         }
     }
 
-    /// What is known of the file, which is looked into if that has not been done yet.
-    fn module(&self) -> FlowModule {
-        if let Some(module) = &self.module {
-            return module.clone();
-        }
-        let path = self.path.clone();
-        self.look().unwrap_or(FlowModule {
-            path,
+    /// What is known of the file, which is looked into once.
+    fn module(&self) -> &FlowModule {
+        let unknown = || FlowModule {
+            path: self.path.clone(),
             build_id: None,
             bias: self.start.wrapping_sub(self.offset),
             start: self.offset,
             size: self.end - self.start,
-        })
+        };
+        self.module.get_or_init(|| self.look().unwrap_or_else(unknown))
     }
 
     fn look(&self) -> Option<FlowModule> {
@@ -189,11 +188,12 @@ impl Mapped {
 #[derive(Debug)]
 pub struct Entry {
     pid: u32,
-    what: What,
+    pub what: What,
 }
 
+/// What it tells.
 #[derive(Debug)]
-enum What {
+pub enum What {
     Run(Run),
     Entered { address: u64, counter: u32 },
     Cut { pc: u64, code: u64 },
@@ -233,7 +233,7 @@ impl Entry {
                     name.pop();
                 }
                 let path = String::from_utf8_lossy(&name).into_owned();
-                What::Mapped(Mapped { start, end, offset, path, module: None })
+                What::Mapped(Mapped { start, end, offset, path, module: OnceCell::new() })
             }
             (entry::SIDE, &[counter, is_fall]) => {
                 What::Side { counter: counter as u32, is_fall: is_fall != 0 }
@@ -334,8 +334,8 @@ struct Solver<'a> {
     runs: BTreeMap<u64, Vec<usize>>,
     /// How often each address was come to, as far as that is known.
     arrivals: HashMap<u64, i64>,
-    /// How often runs were not left at their end.
-    cuts: HashMap<usize, i64>,
+    /// Where runs were left that were not left by their ways.
+    cuts: HashMap<usize, Vec<u64>>,
     /// Of branches with one counter: whether the way to what follows is the one that is not counted.
     sides: HashMap<u32, bool>,
 }
@@ -368,7 +368,7 @@ impl<'a> Solver<'a> {
                     let is_it = |&&place: &&usize| log.run(place).is_some_and(is_it);
                     let known = by_code.get(&(code & !entry::AT_END));
                     match known.and_then(|all| all.iter().rev().find(is_it)) {
-                        Some(&run) => *solver.cuts.entry(run).or_default() += 1,
+                        Some(&run) => solver.cuts.entry(run).or_default().push(pc),
                         None => solver.arrive(pc, -1),
                     }
                 }
@@ -407,8 +407,8 @@ impl<'a> Solver<'a> {
         }
     }
 
-    /// How often each run was executed, by its place in the log.
-    fn solve(mut self) -> HashMap<usize, RunCount> {
+    /// How often each run was executed, by its place in the log, and where it was left otherwise.
+    fn solve(mut self) -> (HashMap<usize, RunCount>, HashMap<usize, Vec<u64>>) {
         let log = self.log;
         let runs = std::mem::take(&mut self.runs);
         // What is counted is known before anything else.
@@ -431,11 +431,11 @@ impl<'a> Solver<'a> {
                     0 => std::mem::take(&mut rest),
                     own => self.value(own),
                 };
-                let cut = self.cuts.get(&place).copied().unwrap_or(0);
+                let cut = self.cuts.get(&place).map_or(0, |cuts| cuts.len() as i64);
                 solved.insert(place, self.leave(run, count, cut));
             }
         }
-        solved
+        (solved, self.cuts)
     }
 
     /// What becomes of those who have executed a run, but for those who were sent elsewhere.
@@ -557,56 +557,41 @@ impl Sum {
         }
     }
 
-    fn module(&mut self, module: FlowModule) -> u32 {
+    fn module(&mut self, module: &FlowModule) -> u32 {
         let key = (module.path.clone(), module.build_id.clone());
         *self.by_path.entry(key).or_insert_with(|| {
-            self.modules.push(module);
+            self.modules.push(module.clone());
             self.modules.len() as u32 - 1
         })
     }
 
     fn map(&mut self, space: &mut Space, mapped: &Mapped) {
         let module = mapped.module();
-        let bias = module.bias;
         let index = self.module(module);
-        space.insert(mapped, index, bias);
+        space.insert(mapped, index, module.bias);
     }
 
     fn add_process(&mut self, log: &Log, process: &Process, places: &[usize], counts: &[u64]) {
-        let solved = Solver::new(log, process, places, counts).solve();
+        let (solved, cuts) = Solver::new(log, process, places, counts).solve();
+        let executed = |place: usize| {
+            let count = solved.get(&place).filter(|it| it.count != 0)?;
+            Some((log.run(place)?, *count, cuts.get(&place).map_or(&[][..], Vec::as_slice)))
+        };
         // Where blocks begin: all that overlap are divided there.
         let mut starts: BTreeSet<u64> = BTreeSet::new();
-        let mut cuts: Vec<(u64, u64)> = Vec::new();
-        for &place in places {
-            match &log.entries[place].what {
-                What::Run(run) if solved.get(&place).is_some_and(|it| it.count != 0) => {
-                    starts.insert(run.start);
-                }
-                What::Cut { pc, code }
-                    if *code != 0
-                        && code & entry::AT_END == 0
-                        && process.entries.binary_search(&place).is_ok() =>
-                {
-                    starts.insert(*pc);
-                    cuts.push((*pc, *code));
-                }
-                _ => {}
-            }
+        for (run, _, cuts) in places.iter().filter_map(|&place| executed(place)) {
+            starts.insert(run.start);
+            starts.extend(cuts.iter().filter(|&&pc| pc < run.end()));
         }
         let mut space = Space::default();
         for mapped in &log.mapped {
             self.map(&mut space, mapped);
         }
         for &place in places {
-            match &log.entries[place].what {
-                What::Mapped(mapped) => self.map(&mut space, mapped),
-                What::Run(run) => {
-                    let Some(solved) = solved.get(&place).filter(|it| it.count != 0) else {
-                        continue;
-                    };
-                    self.add_run(run, *solved, &starts, &cuts, &space);
-                }
-                _ => {}
+            if let What::Mapped(mapped) = &log.entries[place].what {
+                self.map(&mut space, mapped);
+            } else if let Some((run, count, cuts)) = executed(place) {
+                self.add_run(run, count, &starts, cuts, &space);
             }
         }
     }
@@ -616,18 +601,13 @@ impl Sum {
         run: &Run,
         solved: RunCount,
         starts: &BTreeSet<u64>,
-        cuts: &[(u64, u64)],
+        cuts: &[u64],
         space: &Space,
     ) {
         let mut decoder = Decoder::with_ip(64, &run.bytes, run.start, DecoderOptions::NONE);
         let mut from = run.start;
         let mut instructions = 0;
         let mut last = run.start;
-        let mine: Vec<u64> = cuts
-            .iter()
-            .filter(|(pc, code)| *code == run.code && (run.start..run.end()).contains(pc))
-            .map(|&(pc, _)| pc)
-            .collect();
         while decoder.can_decode() {
             last = decoder.ip();
             let _ = decoder.decode();
@@ -636,7 +616,7 @@ impl Sum {
             if next < run.end() && !starts.contains(&next) {
                 continue;
             }
-            let missed = mine.iter().filter(|&&pc| pc <= from).count() as i64;
+            let missed = cuts.iter().filter(|&&pc| pc <= from).count() as i64;
             let count = (solved.count - missed).max(0) as u64;
             if count != 0 {
                 let (module, offset) = space.locate(from);

@@ -129,25 +129,34 @@ impl Recording {
         self.head().lost.load(Relaxed)
     }
 
+    /// How many words of the log are taken.
+    pub(super) fn taken(&self) -> u64 {
+        self.head().words.load(Acquire).min(LOG_SIZE / 8)
+    }
+
+    /// The entry of the log that begins with a word, and where the next one begins; no entry while it is being
+    /// written, and nothing if that has only just begun or there is no more.
+    pub(super) fn entry(&self, at: u64, taken: u64) -> Option<(Option<Entry>, u64)> {
+        if at >= taken {
+            return None;
+        }
+        let head = self.word(LOG_OFFSET + at * 8).load(Acquire);
+        let length = head >> 8 & 0xff_ffff;
+        if length == 0 || at + length > taken {
+            return None;
+        }
+        let words = self.words(LOG_OFFSET + (at + 1) * 8, (length - 1) * 8);
+        Some((Entry::read(head as u8, (head >> 32) as u32, words), at + length))
+    }
+
     /// What it has told so far.
     pub fn log(&self) -> Log {
-        let taken = self.head().words.load(Acquire).min(LOG_SIZE / 8);
+        let taken = self.taken();
         let mut entries = Vec::new();
         let mut at = 0;
-        while at < taken {
-            let head = self.word(LOG_OFFSET + at * 8).load(Acquire);
-            let length = head >> 8 & 0xff_ffff;
-            if length == 0 || at + length > taken {
-                // Somebody has just begun with it.
-                break;
-            }
-            let words = (1..length).map(|n| self.word(LOG_OFFSET + (at + n) * 8).load(Relaxed));
-            entries.extend(Entry::read(
-                head as u8,
-                (head >> 32) as u32,
-                &words.collect::<Vec<_>>(),
-            ));
-            at += length;
+        while let Some((entry, next)) = self.entry(at, taken) {
+            entries.extend(entry);
+            at = next;
         }
         let mapped = self.modules.iter().map(Mapped::of_module).collect();
         Log { entries, mapped, records: self.records }

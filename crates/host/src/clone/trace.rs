@@ -1,6 +1,7 @@
 //! Takes traces out of the memory that programs write them to, and puts them into a file.
 
 use super::attend::Family;
+use super::flow::{Mapped, What};
 use super::recording::Recording;
 use super::{Records, attend};
 use crate::{Error, ErrorKind, Result};
@@ -11,8 +12,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use weft_abi::recording::{
-    LOG_OFFSET, LOG_SIZE, STRIPE_COUNT, STRIPE_SIZE, STRIPES_OFFSET, TRACE_BUFFER_SIZE,
-    TRACE_BUFFERS, entry, lost, trace_buffer,
+    STRIPE_COUNT, STRIPE_SIZE, STRIPES_OFFSET, TRACE_BUFFER_SIZE, TRACE_BUFFERS, lost, trace_buffer,
 };
 use weft_trace::{Module, Writer};
 
@@ -176,47 +176,32 @@ impl Drain {
 
     /// Learns of blocks and modules that have come.
     fn log(&mut self, recording: &Recording) {
-        let taken = recording.head().words.load(Acquire).min(LOG_SIZE / 8);
+        let taken = recording.taken();
         let began = Instant::now();
         while self.read < taken {
-            let head = recording.word(LOG_OFFSET + self.read * 8).load(Acquire);
-            let length = head >> 8 & 0xff_ffff;
-            if head as u8 == 0 && began.elapsed() < PATIENCE {
+            match recording.entry(self.read, taken) {
+                Some((Some(entry), next)) => {
+                    self.entry(entry.what);
+                    self.read = next;
+                }
                 // Somebody is about to write it.
-                std::thread::yield_now();
-                continue;
+                _ if began.elapsed() < PATIENCE => std::thread::yield_now(),
+                Some((None, next)) => self.read = next,
+                None => return,
             }
-            if length == 0 || self.read + length > taken {
-                return;
-            }
-            let words = recording.words(LOG_OFFSET + (self.read + 1) * 8, (length - 1) * 8);
-            self.entry(head as u8, words);
-            self.read += length;
         }
     }
 
-    fn entry(&mut self, kind: u8, words: &[u64]) {
-        match (kind, words) {
-            (entry::BLOCK, &[start, _, shape, counters, _, _, ref bytes @ ..]) => {
-                let bytes = bytes_of(bytes);
-                let length = (shape as u16 as usize).min(bytes.len());
-                let number = counters as u32;
-                if number != 0 {
-                    self.keep(|writer| writer.block(number, start, &bytes[..length]));
-                }
+    fn entry(&mut self, what: What) {
+        match what {
+            What::Run(run) if run.own != 0 => {
+                self.keep(|writer| writer.block(run.own, run.start, &run.bytes));
             }
-            (entry::MODULE, &[start, end, offset, ref name @ ..]) => {
-                let name = bytes_of(name);
-                let name = String::from_utf8_lossy(&name);
-                let path = name.trim_end_matches('\0').to_owned();
+            What::Mapped(Mapped { start, end, offset, path, .. }) => {
                 let module = Module { time: 0, start, end, offset, path };
                 self.keep(|writer| writer.module(&module));
             }
             _ => {}
         }
     }
-}
-
-fn bytes_of(words: &[u64]) -> Vec<u8> {
-    words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }

@@ -116,14 +116,6 @@ impl Translator<'_> {
         }
     }
 
-    fn record_snippet(&mut self, mut before: u64) {
-        while before < self.out.here() {
-            let length = (self.out.here() - before).min(u8::MAX.into());
-            self.block.records.extend_from_slice(&[Kind::Snippet as u8, length as u8]);
-            before += length;
-        }
-    }
-
     /// A register to work with, and whether it has to be put aside.
     fn scratch(&self, rest: &[u8], address: u64, captures: &[(i32, General)]) -> (u8, bool) {
         // As a base, these are written otherwise than the others.
