@@ -40,9 +40,16 @@ check:  ## Everything that can be said without running the code
 	$(BIN)/towncrier build --draft --version unreleased
 
 .PHONY: test
-test:  ## All tests, of Rust and of Python
+test: test-rust test-python  ## All tests, of Rust and of Python
+
+.PHONY: test-rust
+test-rust:  ## The tests of the crates
 	cargo $(CARGO_TEST) --locked --workspace
-	$(PY) -m pytest
+
+.PHONY: test-python
+test-python:  ## The tests of everything together: most side by side, then those that want to be alone
+	$(PY) -m pytest -m "not alone" --numprocesses auto --dist loadfile --no-loadscope-reorder
+	$(PY) -m pytest -m alone
 
 .PHONY: bench
 bench: release  ## Every benchmark, as ratios over native and over the peers
@@ -74,6 +81,10 @@ bench-tools: release  ## What coverage, profiles and traces cost, beside the clo
 	$(PY) benchmarks/tools.py
 	$(PY) benchmarks/tools.py --steady --no-peers --rounds 1
 
+.PHONY: bench-debug
+bench-debug: release  ## What breakpoints, steps and watchpoints cost, beside gdbserver
+	$(PY) benchmarks/debug.py
+
 .PHONY: zoo
 zoo: release  ## Programs of the distribution, native and cloned, and the table of them
 	$(PY) -m tests.zoo --table docs/reference/compatibility.md
@@ -87,7 +98,10 @@ soak: release  ## The long forms of slow tests: thousands of attaches, kills, pr
 	$(PY) -m tests.soak.takeover --long
 	$(PY) -m tests.cpython --long
 	WEFT_TORTURE=long $(PY) -m pytest -q tests/e2e/test_clone_torture.py
-	WEFT_CASES=1000000 $(PY) -m pytest -q tests/e2e/test_clone_lockstep.py
+	WEFT_CASES=1000000 $(PY) -m pytest -q tests/e2e/test_clone_lockstep.py \
+		tests/e2e/test_clone_snippets.py tests/e2e/test_probes.py tests/e2e/test_clone_probes.py \
+		tests/e2e/test_metrics_library.py
+	WEFT_CASES=10000 $(PY) -m pytest -q tests/e2e/test_gdb_sessions.py
 	$(PY) -m tests.own_tests
 	WEFT_CASES=10000 $(PY) -m pytest -q tests/unit -k "survived or space_changes"
 	WEFT_CASES=1000000 cargo test --locked --release -p weft-snippet --test differential

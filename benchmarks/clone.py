@@ -90,8 +90,9 @@ def script(folder: Path, factor: int) -> None:
     (folder / SQL).write_text("".join(f".open :memory:\n{once}" for _ in range(factor)))
 
 
-CHILDREN = {"Stalker": "its children are not followed"}
-THREADS = {"Stalker": "only the first of its threads would be followed"}
+STALKERS = ("Stalker", "Frida cov", "Frida exec")
+CHILDREN = dict.fromkeys(STALKERS, "its children are not followed")
+THREADS = dict.fromkeys(STALKERS, "only the first of its threads would be followed")
 
 TABLE = [
     Workload(

@@ -7,11 +7,14 @@ in the same run; below, what the tools add to the bare clone. `--steady` makes e
 ten seconds natively, but for traces, which are left out then. What the program prints must be what
 native prints. Beside weft: Valgrind's callgrind (a profile), cachegrind (every access is looked at)
 and lackey (every access is printed), and DynamoRIO's drcov, bbcount and memtrace when DRRUN names
-its `drrun`, of which the folder holds the clients. Frida's Stalker has no tools of this kind.
+its `drrun`, of which the folder holds the clients. Of Frida (`pip install frida`), what its Stalker
+can be asked for: which blocks are translated, and which are executed, of the first thread from
+`main` on; what it tells is thrown away.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import sys
@@ -51,6 +54,10 @@ def tools(out: Path, peers: bool) -> Iterator[Tool]:
         yield Tool("callgrind", [*common, "--tool=callgrind", f"--callgrind-out-file={out}/calls"])
         yield Tool("cachegrind", [*common, "--tool=cachegrind", f"--cachegrind-out-file={out}/c"])
         yield Tool("lackey", [*common, "--tool=lackey", "--trace-mem=yes"])
+    if peers and importlib.util.find_spec("frida"):
+        stalker = [sys.executable, "-m", "tests.stalker", "--events"]
+        yield Tool("Frida cov", [*stalker, "compile"])
+        yield Tool("Frida exec", [*stalker, "block"])
     if peers and (drrun := os.environ.get("DRRUN")):
         yield Tool("drcov", [drrun, "-t", "drcov", "-logdir", str(out), "--"])
         for client in ("bbcount", "memtrace_x86_binary"):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import re
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 
 import weft
 from tests.toolchain import PROGRAMS
+from weft.cli import main
 
 SOURCES = PROGRAMS / "clone"
 
@@ -81,6 +83,77 @@ def outcome(command: Sequence[str | Path], patience: float = 30.0) -> Outcome:
             raise
     status = process.returncode if process.returncode >= 0 else 128 - process.returncode
     return Outcome(status, stdout, stderr)
+
+
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(["tests.clone", "weft.cli.run"])
+
+
+def outcome_apart(
+    run: Callable[[list[str]], object], command: Sequence[str | Path], patience: float = 30.0
+) -> Outcome:
+    """Like :func:`outcome`, of a function that is given the command in a process of its own.
+
+    That process is forked by one which has imported all that it takes: of a program that does next
+    to nothing, most of the time would be Python's start.
+    """
+    with tempfile.TemporaryDirectory(prefix="weft-") as folder:
+        names = [f"{folder}-stdout", f"{folder}-stderr"]
+        streams = [Path(name) for name in names]
+        process = _FORKS.Process(
+            target=_run_apart, args=(run, [str(word) for word in command], folder, names)
+        )
+        process.start()
+        assert process.pid
+        try:
+            process.join(patience)
+            if process.exitcode is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.join()
+                raise subprocess.TimeoutExpired([*map(str, command)], patience)
+            stdout, stderr = (stream.read_text() for stream in streams)
+        finally:
+            for stream in streams:
+                stream.unlink(missing_ok=True)
+    status = process.exitcode if process.exitcode >= 0 else 128 - process.exitcode
+    return Outcome(status, stdout, stderr)
+
+
+def _run_apart(
+    run: Callable[[list[str]], object], command: list[str], folder: str, names: list[str]
+) -> None:
+    os.setsid()
+    os.chdir(folder)
+    writing = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    files = [os.open("/dev/null", os.O_RDONLY), *(os.open(name, writing) for name in names)]
+    for number, file in enumerate(files):
+        os.dup2(file, number)
+    # Those by which this process was asked for are not for the program.
+    for link in Path("/proc/self/fd").iterdir():
+        if int(link.name) >= len(files) and link.is_symlink():
+            os.set_inheritable(int(link.name), False)
+    run(command)
+
+
+def run_weft(words: list[str]) -> None:
+    """Be the command ``weft``."""
+    main(words, prog_name="weft")
+
+
+def run_blind(command: list[str]) -> None:
+    """Run a program from a clone that does not look for changes of its code."""
+    with weft.run(command, weaver="clone", sees_changes=False) as program:
+        sys.exit(program.wait())
+
+
+def outcome_of_clone(
+    command: Sequence[str | Path], options: Sequence[str] = (), patience: float = 30.0
+) -> Outcome:
+    """Run a command as a clone, as :func:`cloned` has it."""
+    if not cloned():
+        return outcome(command, patience)
+    words = ["run", "--weaver", "clone", *options, "--", *command]
+    return outcome_apart(run_weft, words, patience)
 
 
 def cases(source: str) -> list[str]:

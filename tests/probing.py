@@ -5,6 +5,7 @@ Everything here but :func:`weaver` stands for a class of weft, and can be that c
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeAlias, cast
 
@@ -14,6 +15,9 @@ from weft.model import Module, Pause
 Kind: TypeAlias = Literal["entry", "exit", "call", "after", "block", "edge", "insn"]
 
 HAS_WEAVER = hasattr(weft.Session, "insert")
+
+IS_LONG = int(os.environ.get("WEFT_CASES", "0")) >= 1_000_000
+"""Whether there is to be all of what is alike, as ``make soak`` wants it."""
 
 
 class Point(Protocol):

@@ -1,6 +1,9 @@
 """Runs a program with its first thread followed by Frida's Stalker, from `main` on.
 
-    python -m tests.stalker COMMAND...
+    python -m tests.stalker [--events compile|block|none] COMMAND...
+
+With events, it tells of each block that it translates (which is coverage), or of each that is
+executed, and that is thrown away.
 
 Ends with 0 when the program has ended by itself, with 1 when it crashed; Frida does not say which
 exit code it had. Other threads and children run natively.
@@ -9,6 +12,7 @@ exit code it had. Other threads and children run natively.
 from __future__ import annotations
 
 import importlib
+import json
 import shutil
 import sys
 import threading
@@ -33,7 +37,7 @@ for (let at = 0; at < 57 && !main; at++) {
 const hook = Interceptor.attach(main, {
     onEnter() {
         hook.detach();
-        Stalker.follow(this.threadId);
+        Stalker.follow(this.threadId, { events: EVENTS, onReceive(events) {} });
     }
 });
 Interceptor.flush();
@@ -42,7 +46,12 @@ Interceptor.flush();
 
 def main() -> None:
     frida = importlib.import_module("frida")
-    command = [shutil.which(sys.argv[1]) or sys.argv[1], *sys.argv[2:]]
+    words = sys.argv[1:]
+    events = "none"
+    if words[0] == "--events":
+        events, words = words[1], words[2:]
+    wanted = {} if events == "none" else {events: True}
+    command = [shutil.which(words[0]) or words[0], *words[1:]]
     ended, crashes = threading.Event(), list[str]()
 
     def detached(reason: str, crash: Any) -> None:
@@ -54,7 +63,7 @@ def main() -> None:
     pid = device.spawn(command, stdio="inherit")
     session = device.attach(pid)
     session.on("detached", detached)
-    script = session.create_script(SCRIPT)
+    script = session.create_script(f"const EVENTS = {json.dumps(wanted)};{SCRIPT}")
     script.on("message", lambda message, _: crashes.append(str(message)))
     script.load()
     device.resume(pid)

@@ -27,13 +27,19 @@ def compile_program(source: str, output: Path, *options: str) -> Path:
 
 def rust_example(package: str, name: str) -> Path:
     """An example of one of the crates, built."""
-    command = ["cargo", "build", "--locked", "--message-format", "json"]
+    # One package alone has fewer features of what it depends on than all of them: almost everything
+    # would be compiled once more.
+    command = ["cargo", "build", "--locked", "--workspace", "--message-format", "json"]
     done = subprocess.run(
-        [*command, "--package", package, "--example", name],
+        [*command, "--example", name],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         check=True,
     )
     messages = [json.loads(line) for line in done.stdout.splitlines()]
-    [program] = [message["executable"] for message in messages if message.get("executable")]
+    [program] = [
+        message["executable"]
+        for message in messages
+        if message.get("executable") and f"#{package}@" in message["package_id"]
+    ]
     return Path(program)

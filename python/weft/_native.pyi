@@ -1,9 +1,9 @@
 """The typed face of the compiled core. Hand-written; see ``weft`` for the API that users call."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypedDict, final
+from typing import Any, Literal, Protocol, TypeAlias, TypedDict, final
 
 from weft.flow import EdgeKind
 from weft.probes import PointKind, PointSelection
@@ -197,6 +197,73 @@ class Cloned:
         """Write what it executes to a file from now on."""
     def leave(self) -> None:
         """Answer its processes no more."""
+
+class DebugOwner(Protocol):
+    """Who has a program debugged. All but the first call of ``started`` are made by another thread.
+
+    What is returned and can be called is called while that thread holds the program, and stands for
+    what it returns then: only there, something can be woven into the program.
+    """
+
+    def started(self, target: Cloned) -> Callable[[], None] | None:
+        """Hear of the program that was started or taken over, or started once more."""
+    def loaded(self) -> Callable[[], None] | None:
+        """Hear that the debugger asks which libraries there are."""
+    def leaves(self) -> Callable[[], None] | None:
+        """Hear that the program is about to go on without a debugger."""
+    def monitor(self, words: str) -> tuple[str, bool] | Callable[[], tuple[str, bool]]:
+        """Say what to show for ``monitor WORDS``, and whether to let the program go."""
+
+@final
+class Debugger:
+    """A program that runs from a clone of its code and is held for a debugger.
+
+    A thread of weft's own holds it; only one call is answered at a time. When the object goes, a
+    program that weft has started ends, and one that was running goes on.
+    """
+
+    @staticmethod
+    def launch(
+        command: list[str],
+        environment: list[tuple[str, str]] | None,
+        directory: str | None,
+        is_apart: bool,
+        cache_size: int | None,
+        records: str,
+        owner: DebugOwner,
+    ) -> Debugger:
+        """Start a program, which stands before its first instruction.
+
+        One that is apart has the terminal to itself while it runs, if weft has one to give.
+        """
+    @staticmethod
+    def attach(
+        pid: int,
+        cache_size: int | None,
+        records: str,
+        owner: DebugOwner,
+    ) -> Debugger:
+        """Take over a running process, which stands still."""
+    @staticmethod
+    def join(cloned: Cloned, owner: DebugOwner) -> Debugger:
+        """Stop a program that runs from a clone already, and goes on to when the debugger goes."""
+    def call(self, act: Callable[[], object]) -> object:
+        """Call something on the thread that holds the program, which can weave into it there."""
+    @property
+    def pid(self) -> int:
+        """The process that was started, or taken over."""
+    def serve(
+        self, socket: int
+    ) -> tuple[Literal["exited", "killed", "ended", "detached", "hung up"], int]:
+        """Serve a debugger that is connected by a socket, until that is over.
+
+        Says how: the program has exited, with this code; was killed, by this signal; was ended by
+        the debugger; was let go by it; or the connection is gone, and the program stands still.
+        """
+    def detach(self) -> None:
+        """Let the program go, if it is there."""
+    def kill(self) -> None:
+        """End the program, if it is there."""
 
 @final
 class Sampler:
@@ -422,18 +489,21 @@ class Trace:
     def open(path: Path) -> Trace:
         """Read all but what was executed."""
     @property
+    def has_values(self) -> bool:
+        """Whether what was read and written is part of it."""
+    @property
     def is_cut(self) -> bool:
         """Whether its end is missing."""
     @property
     def notes(self) -> list[tuple[str, str]]:
         """What was noted: keys and values."""
     @property
-    def modules(self) -> list[tuple[int, int, int, int, str]]:
-        """The files that were mapped: time, start, end, offset, path."""
+    def modules(self) -> list[tuple[int, int, int, int, int, str]]:
+        """The files that were mapped: program, time, start, end, offset, path."""
     def totals(self) -> list[tuple[int, int, int, int]]:
         """For each thread its blocks and events, its accesses, and its bytes in the file."""
-    def blocks(self) -> list[tuple[int, int, int, int]]:
-        """The blocks: number, address, bytes, instructions."""
+    def blocks(self) -> list[tuple[int, int, int, int, int]]:
+        """The blocks: number, address, bytes, instructions, program."""
     def code(self, number: int) -> bytes | None:
         """The instructions of a block."""
     def table(self, view: str, threads: list[int]) -> TraceTable:

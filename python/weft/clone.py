@@ -16,17 +16,19 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
 from weft import _native
+from weft._visits import Visits
 from weft.errors import WeftError
 from weft.flow import NO_FILE, Block, CodeModule, Edge, Flow
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from weft.debug import Debugged
     from weft.session import Session
 
 __all__ = ["CloneStats", "Cloned", "Records", "attach", "launch"]
 
-Records = Literal["nothing", "hits", "counts", "every block", "trace"]
+Records = Literal["nothing", "hits", "counts", "every block", "trace", "trace with values"]
 """What to record of what a program executes: nothing; which blocks and edges, each the first time;
 how often, exactly; the same by a counter in every block, to hold that against; all of it, in order:
 see :mod:`weft.trace`."""
@@ -89,6 +91,8 @@ class CloneStats:
     """Blocks of code that were translated."""
     bytes: int
     """Bytes of clone that were written for them."""
+    record_bytes: int
+    """Bytes of records, by which the program's state is found at any place of the clone."""
     links: int
     """Branches that were tied to the block that they lead to."""
     lookups: int
@@ -142,6 +146,7 @@ class Cloned:
         self._began = time.monotonic()
         self._cycles = target.cycles()
         self._session: Session | None = None
+        self._visits: Visits | None = None
 
     @property
     def session(self) -> Session:
@@ -181,6 +186,7 @@ class Cloned:
         be without weft, and nothing of weft is left in the program. If that cannot be done, the
         program goes on from its clone and the error says why.
         """
+        self._close_visits()
         self._leave_session()
         self._target.release()
         self._is_attached = False
@@ -239,7 +245,27 @@ class Cloned:
         return self._target.reports()
 
     def __enter__(self) -> Self:
+        """Have `weft debug PID` find the program as well, as long as it is measured."""
+        self._visits = Visits(self.pid, self.debugged)
         return self
+
+    def debugged(self) -> Debugged:
+        """Stop the program for a debugger, while it goes on to be measured.
+
+        ```python
+        with weft.attach(pid, weaver="clone") as program, program.debugged() as stopped:
+            stopped.serve(connection)  # until the debugger goes
+        ```
+        """
+        # The two modules need each other.
+        from weft import debug
+
+        return debug.join(self)
+
+    def _close_visits(self) -> None:
+        if self._visits is not None:
+            self._visits.close()
+            self._visits = None
 
     def __exit__(
         self,
@@ -247,6 +273,7 @@ class Cloned:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self._close_visits()
         if self._is_attached:
             self.release()
         self._leave_session()

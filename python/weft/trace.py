@@ -30,6 +30,8 @@ from weft.model import Module
 if TYPE_CHECKING:
     import pyarrow
 
+    from weft import clone
+
 __all__ = [
     "VIEWS",
     "Code",
@@ -39,6 +41,7 @@ __all__ = [
     "Trace",
     "View",
     "open",
+    "program_of",
     "record",
     "record_process",
 ]
@@ -69,8 +72,10 @@ _KINDS["calls"] = _KINDS["branches"]
 
 @dataclass(frozen=True, slots=True)
 class MappedFile:
-    """A file whose code was mapped into the program."""
+    """A file whose code was mapped into a program."""
 
+    program: int
+    """Which program: 0 is the first, the others are what processes have become."""
     path: str
     start: int
     """Its first address."""
@@ -103,6 +108,16 @@ class Code:
     address: int
     size: int
     instructions: int
+    program: int
+    """Which program: see :class:`MappedFile`."""
+
+
+_BLOCK_BITS = 21
+
+
+def program_of(block: int) -> int:
+    """The program that a block is of, by its number: 0 is the first."""
+    return block >> _BLOCK_BITS
 
 
 _LOST = {
@@ -115,30 +130,38 @@ def record(
     command: Sequence[str | os.PathLike[str]],
     path: str | os.PathLike[str],
     *,
+    values: bool = False,
+    follows: bool = True,
     on_start: Callable[[int], None] = lambda pid: None,
 ) -> tuple[int, list[str]]:
     """Run a program to its end, and write all that it executes to a file.
 
-    ``on_start`` is told its process id.
+    With ``values``, what it reads and writes is part of that. Without ``follows``, other programs
+    that it starts run natively and are not part of the trace. ``on_start`` is told its process id.
 
     Returns its exit code (as a shell has it, if a signal ended it) and what is missing from the
-    trace. What it forks is part of the trace; other programs that it starts run natively and are
-    not.
+    trace.
     """
     from weft import clone
 
     _try_to_write(path)
-    program = clone.launch(command, follows=False, records="trace")
+    program = clone.launch(command, follows=follows, records=_records(values))
     writing = program.trace_to(Path(path))
     on_start(program.pid)
     with program:
         code = program.wait()
         lost = writing.finish()
     assert code is not None
-    return code, _in_words(lost)
+    return code, missing(lost)
 
 
-def record_process(pid: int, path: str | os.PathLike[str], wait: Callable[[], object]) -> list[str]:
+def record_process(
+    pid: int,
+    path: str | os.PathLike[str],
+    wait: Callable[[], object],
+    *,
+    values: bool = False,
+) -> list[str]:
     """Write all that a running process executes to a file, until ``wait`` returns.
 
     It then goes on from its own code, with nothing of weft's in it. Returns what is missing from
@@ -147,7 +170,7 @@ def record_process(pid: int, path: str | os.PathLike[str], wait: Callable[[], ob
     from weft import clone
 
     _try_to_write(path)
-    with clone.attach(pid, follows=False, records="trace") as program:
+    with clone.attach(pid, records=_records(values)) as program:
         writing = program.trace_to(Path(path))
         try:
             wait()
@@ -156,7 +179,11 @@ def record_process(pid: int, path: str | os.PathLike[str], wait: Callable[[], ob
             if Path(f"/proc/{pid}").exists():
                 program.release()
             lost = writing.finish()
-    return _in_words(lost)
+    return missing(lost)
+
+
+def _records(values: bool) -> clone.Records:
+    return "trace with values" if values else "trace"
 
 
 def _try_to_write(path: str | os.PathLike[str]) -> None:
@@ -167,7 +194,8 @@ def _try_to_write(path: str | os.PathLike[str]) -> None:
         raise BadFile(f"cannot write {path}", error.strerror or str(error)) from error
 
 
-def _in_words(lost: int) -> list[str]:
+def missing(lost: int) -> list[str]:
+    """Say what is missing from a trace whose writer has told what it has lost."""
     return sorted({text for bit, text in _LOST.items() if lost & bit})
 
 
@@ -269,6 +297,11 @@ class Trace:
         """Whether the end of the file is missing: weft was killed while it wrote."""
         return self._native.is_cut
 
+    @property
+    def has_values(self) -> bool:
+        """Whether what was read and written is part of it."""
+        return self._native.has_values
+
     @cached_property
     def notes(self) -> dict[str, str]:
         """What was noted when it was recorded: ``command``, for one."""
@@ -278,8 +311,8 @@ class Trace:
     def modules(self) -> tuple[MappedFile, ...]:
         """The files whose code was mapped."""
         return tuple(
-            MappedFile(path, start, end, offset, time)
-            for time, start, end, offset, path in self._native.modules
+            MappedFile(program, path, start, end, offset, time)
+            for program, time, start, end, offset, path in self._native.modules
         )
 
     @cached_property
@@ -305,6 +338,10 @@ class Trace:
 
         An address is null where the trace cannot tell: gathers, for instance. A size is 0 if it
         depends on more than the instruction. A repeated string instruction is one row.
+
+        A trace that :attr:`has_values` also has ``value``: what was read or, by a store or an
+        update, written; of more than eight bytes the first eight. It is null where the trace
+        cannot tell: repeated string instructions, for instance.
         """
         return self.table("accesses", threads)
 
@@ -328,9 +365,9 @@ class Trace:
         """Threads, signals and losses: ``kind``, ``time`` and a ``value`` (the signal's number)."""
         return self.table("events", threads)
 
-    def place(self, address: int) -> tuple[str, str]:
+    def place(self, address: int, program: int = 0) -> tuple[str, str]:
         """The file and the function that an address of code is in; empty where there is none."""
-        file = self._file_at(address)
+        file = self._file_at(address, program)
         if file is None:
             return "", ""
         module = self._module(file.path)
@@ -340,19 +377,16 @@ class Trace:
             function = module.function_at(offset)
         return file.path, function.display_name if function else ""
 
-    def places(self, addresses: Sequence[int]) -> dict[int, tuple[str, str]]:
-        """The same for many addresses at once."""
-        return {address: self.place(address) for address in addresses}
-
     @cached_property
     def _files(self) -> list[MappedFile]:
-        return sorted(self.modules, key=lambda file: (file.start, file.time))
+        return sorted(self.modules, key=lambda file: (file.program, file.start, file.time))
 
-    def _file_at(self, address: int) -> MappedFile | None:
-        index = bisect.bisect_right(self._files, address, key=lambda file: file.start)
-        if index and address < self._files[index - 1].end:
-            return self._files[index - 1]
-        return None
+    def _file_at(self, address: int, program: int) -> MappedFile | None:
+        key = program, address
+        index = bisect.bisect_right(self._files, key, key=lambda file: (file.program, file.start))
+        file = self._files[index - 1] if index else None
+        is_it = file is not None and file.program == program and address < file.end
+        return file if is_it else None
 
     @cached_property
     def _modules(self) -> dict[str, Module | None]:

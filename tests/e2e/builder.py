@@ -28,10 +28,10 @@ def _compile(compiler: str, source: str, *flags: str) -> Recipe:
     return Recipe(source, ((compiler, *C, *flags, "{source}", "-o", "{out}"),))
 
 
-def _go(source: str) -> Recipe:
+def _go(source: str, *options: str) -> Recipe:
     # Go keeps its cache at home, which a build machine may not have.
     environment = {"GOCACHE": "{out}.cache", "GOFLAGS": "-buildvcs=false", "GO111MODULE": "off"}
-    return Recipe(source, (("go", "build", "-o", "{out}", "{source}"),), environment)
+    return Recipe(source, (("go", "build", *options, "-o", "{out}", "{source}"),), environment)
 
 
 RECIPES = {
@@ -116,6 +116,8 @@ RECIPES = {
             ("musl", "musl-gcc", ()),
         ]
     },
+    "clone_heap_pie": _compile("gcc", "clone/heap.c", "-fPIE", "-pie"),
+    "clone_heap_static": _compile("gcc", "clone/heap.c", "-fno-pie", "-static"),
     "clone_flow": _compile("gcc", "clone/flow.c", "-rdynamic"),
     "clone_state": _compile("gcc", "clone/state.c"),
     "clone_vectors": _compile("gcc", "clone/vectors.c", "-mfsgsbase", "-lm"),
@@ -143,6 +145,40 @@ RECIPES = {
     "clone_smc_stack": _compile("gcc", "clone/smc_stack.c", "-Wl,-z,execstack"),
     "clone_smc_threads": _compile("gcc", "clone/smc_threads.c"),
     "clone_throwing": _compile("g++", "clone/throwing.cpp", "-fnon-call-exceptions"),
+    **{
+        f"debug_{name}": Recipe(
+            f"debug/{source}", ((compiler, *C[1:], *flags, "{source}", "-o", "{out}"),)
+        )
+        for name, source, compiler, flags in [
+            ("c_O0", "walked.c", "gcc", ("-O0",)),
+            ("c_O2", "walked.c", "gcc", ("-O2",)),
+            ("static", "walked.c", "gcc", ("-O1", "-static", "-no-pie")),
+            ("musl", "walked.c", "musl-gcc", ("-O0",)),
+            ("cpp_O0", "walked.cpp", "g++", ("-O0", "-std=c++17")),
+            ("cpp_O2", "walked.cpp", "g++", ("-O2", "-std=c++17")),
+            ("turns", "turns.c", "gcc", ("-O0",)),
+            ("raised", "raised.c", "gcc", ("-O1",)),
+            ("jumps", "jumps.c", "gcc", ("-O0",)),
+            ("brood", "brood.c", "gcc", ("-O0",)),
+            ("spawning", "spawning.c", "gcc", ("-O0",)),
+            ("jit", "jit.c", "gcc", ("-O0",)),
+            ("busy", "busy.c", "gcc", ("-O1", "-no-pie")),
+            ("waiting", "waiting.c", "gcc", ("-O0",)),
+            ("alarmed", "alarmed.c", "gcc", ("-O0",)),
+        ]
+    },
+    "debug_rust": Recipe("debug/walked.rs", (("rustc", "-g", "{source}", "-o", "{out}"),)),
+    "debug_go": _go("debug/walked.go", "-gcflags=-N -l"),
+    "debug_loading": Recipe(
+        "debug/loading.c",
+        (
+            ("gcc", *C[1:], "-fPIC", "-shared", "{folder}/debug/loaded.c", "-o", "{out}.so"),
+            ("gcc", *C[1:], "{source}", "-o", "{out}"),
+        ),
+    ),
+    "debug_still": Recipe(
+        "debug/still.c", (("gcc", *C, "-fPIC", "-shared", "{source}", "-o", "{out}"),)
+    ),
     "thirty_two_bits": Recipe(
         "thirty_two_bits.s",
         (

@@ -97,7 +97,8 @@ def eventually(condition: Callable[[], bool], patience: float = 30.0) -> None:
     while not condition():
         if time.monotonic() > deadline:
             raise TimeoutError("it did not happen")
-        os.sched_yield()
+        # Long enough for others to get on, short beside what takes a process to start.
+        time.sleep(0.0005)
 
 
 def children(pid: int) -> list[int]:

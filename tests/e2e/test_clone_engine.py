@@ -80,3 +80,13 @@ def test_system_calls_with_code_in_spare_registers_are_no_writes(build: Build) -
         assert program.wait(60) == 0
         # Each of a million calls would be one if the page were taken for one that changes.
         assert program.stats().agent_entries < 100_000
+
+
+@pytest.mark.parametrize("weaver", ["patch", "clone"])
+@pytest.mark.parametrize("link", ["pie", "static"])
+def test_a_heap_has_room_wherever_it_begins(
+    build: Build, link: str, weaver: Literal["patch", "clone"]
+) -> None:
+    for _ in range(12):
+        with weft.run([str(build(f"clone_heap_{link}"))], weaver=weaver) as program:
+            assert program.wait(60) == 0

@@ -24,6 +24,7 @@ from tests.e2e.test_probes import (
     check_on_and_off,
     come_and_go,
     count,
+    every_number,
     expected,
     own,
     rounds_of,
@@ -44,7 +45,6 @@ MAY_BE_REFUSED: Mapping[Kind, frozenset[str]] = {
 """Nothing is too tight for the clone."""
 
 every_program = pytest.mark.parametrize("name", LANGUAGES + HARDSHIPS)
-every_number = pytest.mark.parametrize("threads", [1, 2, 16])
 
 
 def is_woven(pid: int) -> bool:
@@ -283,3 +283,30 @@ def test_a_running_program_goes_to_a_clone_where_it_is_needed(build: Build) -> N
             assert is_refused == bool(probe.refused)
         assert not is_woven(program.pid)
         program.batch(1)
+
+
+def test_a_program_that_has_become_another_is_not_woven_into() -> None:
+    """It has not the memory that probes measure into."""
+    script = "read line; exec cat"
+    with (
+        subprocess.Popen(
+            ["bash", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as process,
+        weft.attach(process.pid, weaver="clone") as program,
+    ):
+        assert process.stdin is not None and process.stdout is not None
+        session = program.session
+        counted = session.insert("/Code/libc.so.6/read", "counter n; n += 1")
+        process.stdin.write(b"go\n")
+        process.stdin.flush()
+        eventually(lambda: session.program().endswith("cat"))
+        process.stdin.write(b"meow\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"meow\n"
+        assert counted.value() in (2, 3)
+        with pytest.raises(weft.errors.TargetGone, match="not the program that was measured"):
+            session.insert("/Code/libc.so.6/read", "counter n; n += 1")
+        process.stdin.write(b"purr\n")
+        process.stdin.close()
+        assert process.stdout.read() == b"purr\n"
+        assert process.wait() == 0

@@ -7,13 +7,20 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.clone import SMALL_CACHE, SOURCES, cloned, known, outcome
+from tests.clone import (
+    SMALL_CACHE,
+    SOURCES,
+    known,
+    outcome,
+    outcome_apart,
+    outcome_of_clone,
+    run_blind,
+)
 
 Build = Callable[[str], Path]
 
@@ -41,23 +48,15 @@ def test_a_change_is_seen(
     command: list[str | Path] = [build(program), name]
     alone = outcome(command)
     assert (alone.status, alone.stdout) == (0, f"{seen}\n{name}: well\n"), alone
-    assert outcome([*cloned(*options), *command]) == alone
-
-
-BLIND = """
-import sys, weft
-with weft.run(sys.argv[1:], weaver="clone", sees_changes=False) as program:
-    sys.exit(program.wait())
-"""
+    assert outcome_of_clone(command, options) == alone
 
 
 @pytest.mark.parametrize(("program", "name", "seen", "unseen"), CASES)
 def test_a_change_goes_unseen_where_nobody_looks(
     build: Build, program: str, name: str, seen: str, unseen: list[str]
 ) -> None:
-    command: list[str | Path] = [sys.executable, "-c", BLIND, build(program), name]
     try:
-        blind = outcome(command, patience=10.0)
+        blind = outcome_apart(run_blind, [build(program), name], patience=5.0)
     except subprocess.TimeoutExpired:
         return
     assert (blind.status, blind.stdout) != (0, f"{seen}\n{name}: well\n")

@@ -6,7 +6,6 @@ In the long form (``WEFT_CASES=1000000``) there are all programs, else a few.
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import shutil
 import subprocess
@@ -16,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.harness import need
+from tests.probing import IS_LONG
 from tests.toolchain import rust_example
 
 SEED = 7
@@ -52,8 +52,7 @@ def oracle() -> Path:
 
 
 def chosen() -> list[str]:
-    is_long = int(os.environ.get("WEFT_CASES", "0")) >= 1_000_000
-    return PROGRAMS if is_long else PROGRAMS[:FEW]
+    return PROGRAMS if IS_LONG else PROGRAMS[:FEW]
 
 
 @pytest.mark.parametrize("program", chosen())

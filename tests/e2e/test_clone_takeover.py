@@ -71,6 +71,7 @@ def test_restartable_sequences_start_again(build: Build) -> None:
         assert background.finish() == (7, "ready\nall additions are there\n")
 
 
+@pytest.mark.alone
 @pytest.mark.watchdog(300)
 def test_clients_of_a_server_notice_nothing(public_folder: Path) -> None:
     need(*probes.NEEDED["redis"])

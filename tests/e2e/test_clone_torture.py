@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clone import KNOWN, SMALL_CACHE, cases, cloned, known, outcome
+from tests.clone import KNOWN, SMALL_CACHE, cases, known, outcome, outcome_of_clone
 
 Build = Callable[[str], Path]
 
@@ -60,7 +60,7 @@ def name(program: str, case: str) -> str:
 def test_without_a_library(build: Build) -> None:
     alone = outcome([build("clone_bare")])
     assert (alone.status, alone.stdout) == (0, "11385274\n")
-    assert outcome([*cloned(), build("clone_bare")]) == alone
+    assert outcome_of_clone([build("clone_bare")]) == alone
 
 
 @pytest.mark.parametrize("options", [(), SMALL_CACHE], ids=["usual", "small"])
@@ -79,4 +79,4 @@ def test_a_clone_does_as_the_program(
     patience = 5.0 if name(program, case) in KNOWN else 500.0 if IS_LONG else 50.0
     alone = outcome(command, patience)
     assert alone.stdout and not alone.stderr, alone
-    assert outcome([*cloned(*options), *command], patience) == alone
+    assert outcome_of_clone(command, options, patience) == alone

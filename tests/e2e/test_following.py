@@ -327,15 +327,19 @@ def change_and_change(session: weft.Session, chance: random.Random) -> None:
 
 
 @pytest.mark.watchdog(300)
-def test_children_are_born_while_code_changes(build: Build) -> None:
+@pytest.mark.parametrize(("megabytes", "rounds"), [(0, 8), (300, 10)])
+def test_children_are_born_while_code_changes(build: Build, megabytes: int, rounds: int) -> None:
     """At whatever moment of a change a child is born, its code is whole."""
     chance = random.Random(1)
-    with Background([build("broods")]) as parent:
-        for _ in range(8):
-            with weft.attach(parent.pid) as session:
-                change_and_change(session, chance)
-        status, output = parent.finish()
-        assert status == 0, output
+    with Background([build("broods"), str(megabytes)]) as parent:
+        try:
+            for _ in range(rounds):
+                with weft.attach(parent.pid) as session:
+                    change_and_change(session, chance)
+        finally:
+            # What it says of itself is the better message, should it have ended too soon.
+            status, output = parent.finish()
+            assert status == 0, output
 
 
 def test_children_are_left_while_others_are_born(build: Build) -> None:

@@ -11,6 +11,8 @@ import pytest
 import weft
 from tests.toolchain import compile_program
 
+pytestmark = pytest.mark.alone
+
 CALLS = 300_000_000
 
 

@@ -17,6 +17,7 @@ import pytest
 import weft
 from tests.e2e.harness import PROGRAMS, eventually, is_blocked
 from tests.lockstep import Lockstep, lockstep
+from tests.probing import IS_LONG
 from weft.metrics.model import Measured
 from weft.probes import Histogram
 
@@ -210,15 +211,18 @@ def test_latency_has_every_call(threads: int, build: Build) -> None:
         assert all(bucket.high >= 2_000_000 for bucket in histogram(leaf).buckets if bucket.count)
 
 
+@pytest.mark.alone
 @every_number
 def test_locks_that_are_waited_for_are_contended(threads: int, build: Build) -> None:
     with measured(build("metric_locks"), threads) as (target, session):
         everyone = session.metric("lock_contention")
         workers = session.metric("lock_contention", focus="/Code/metric_locks/locks")
         for truth in batches(target):
-            # Who gets a free lock may lose the processor meanwhile, and so take long as well.
-            assert truth["contended"] <= number(everyone) <= truth["perhaps_contended"]
-            assert truth["worker_contended"] <= number(workers) <= truth["worker_perhaps_contended"]
+            # Who gets a free lock may lose the processor meanwhile, and so take long as well: in
+            # the call, or between the call and the program's own look at the clock.
+            assert 0.98 * truth["contended"] <= number(everyone) <= truth["perhaps_contended"]
+            least, most = (truth[f"worker_{which}contended"] for which in ("", "perhaps_"))
+            assert 0.98 * least <= number(workers) <= most
             assert truth["contended"] > truth["worker_contended"] > 0
 
 
@@ -285,7 +289,7 @@ def test_messages_of_all_procedures_modules_and_tags_at_once(threads: int, build
             assert values == {focus: truth[name] for focus, name in MESSAGES.items()}
 
 
-@every_number
+@pytest.mark.parametrize("threads", [1, 4] if IS_LONG else [4])
 @pytest.mark.parametrize("focus", MESSAGES)
 def test_messages(focus: str, threads: int, build: Build) -> None:
     with measured(build("pvm"), threads) as (target, session):

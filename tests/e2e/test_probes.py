@@ -26,6 +26,7 @@ from tests.lockstep import ENDED_WELL, Counts, Lockstep, lockstep, parse_counts,
 from tests.probing import (
     COUNTER,
     HAS_WEAVER,
+    IS_LONG,
     Histogram,
     Kind,
     Probe,
@@ -42,7 +43,7 @@ Build = Callable[[str], Path]
 ROUNDS = {"forks": 5, "plugging": 50, "churn": 50, "signals": 3000, "counts_go": 100}
 """How many rounds a batch has; the others do 500."""
 
-CYCLES = 25
+CYCLES = 25 if IS_LONG else 15
 """How often probes come and go under load; ``tests/soak/probes.py --long`` does it 500 times."""
 
 LANGUAGES = ["counts", "counts_static", "counts_musl", "counts_cpp", "counts_rs", "counts_go"]
@@ -73,7 +74,8 @@ they leave no room for a jump."""
 
 needs_weaver = pytest.mark.skipif(not HAS_WEAVER, reason="this build of weft cannot weave")
 every_program = pytest.mark.parametrize("name", LANGUAGES + HARDSHIPS)
-every_number = pytest.mark.parametrize("threads", [1, 2, 16])
+# What two threads do to each other, sixteen do more often.
+every_number = pytest.mark.parametrize("threads", [1, 2, 16] if IS_LONG else [1, 16])
 
 
 def rounds_of(name: str) -> int:
@@ -324,7 +326,7 @@ def test_a_probe_counts_on_while_others_come_and_go(name: str, threads: int, bui
 def test_handlers_return_to_what_was_there_when_they_began(build: Build) -> None:
     # With one thread, signals come to it so fast that it is in a handler most of the time.
     with woven(build, "signals", 1) as (program, session):
-        come_and_go(program, session, "signals", 20 * CYCLES, random.Random(1))
+        come_and_go(program, session, "signals", 10 * CYCLES, random.Random(1))
 
 
 def come_and_go(

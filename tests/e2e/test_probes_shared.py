@@ -305,9 +305,10 @@ def test_room_is_used_again(build: Build) -> None:
     )
     with attached(build) as (program, session, target):
         sizes = set()
+        example = item(session, 0, text, "tiny")
         for cycle in range(2000):
             (number,) = target.reserve_probes(1)
-            target.insert_many([item(session, number, text, "tiny")])
+            target.insert_many([(number, *example[1:])])
             if cycle % 20 == 0:
                 calls = program.batch(9)["tiny"]
                 assert sum(target.probe_counters(number, "calls")) == calls

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -121,13 +123,50 @@ def postgres_programs() -> Path:
     return found[-1]
 
 
-def user_for_postgres(data: Path) -> dict[str, Any]:
-    """PostgreSQL refuses to run as root: how to start it as a user who owns the folder."""
-    data.mkdir(mode=0o700)
+def user_for_postgres() -> dict[str, Any]:
+    """PostgreSQL refuses to run as root: how to start it, and all else that needs its files."""
     if os.geteuid() != 0:
         return {}
-    os.chown(data, NOBODY, NOBODY)
     return {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+
+
+@contextmanager
+def postmaster_of(
+    data: Path, port: int, settings: Sequence[str] = (), **popen: Any
+) -> Iterator[tuple[int, Command]]:
+    """Run a server with the data of a folder: its first process, and a client to add to."""
+    programs = postgres_programs()
+    address = ["-h", "127.0.0.1", "-p", str(port)]
+    usual = ["listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off"]
+    options = [word for setting in (*usual, *settings) for word in ("-c", setting)]
+    command: Command = [programs / "postgres", "-D", data, "-p", str(port), *options]
+    ready: Command = [programs / "pg_isready", "-q", *address]
+    with server(
+        command,
+        lambda: subprocess.run(ready).returncode == 0,
+        cwd="/",
+        **user_for_postgres(),
+        **popen,
+    ) as postmaster:
+        yield postmaster, [programs / "pgbench", *address, "-U", "weft"]
+
+
+@functools.cache
+def data_for_pgbench() -> tempfile.TemporaryDirectory[str]:
+    """Make the data that every server starts with, once: that takes longer than most tests."""
+    folder = tempfile.TemporaryDirectory(prefix="weft-")
+    Path(folder.name).chmod(0o755)
+    data = Path(folder.name) / "data"
+    data.mkdir(mode=0o700)
+    identity = user_for_postgres()
+    if identity:
+        os.chown(data, NOBODY, NOBODY)
+    made: Command = [postgres_programs() / "initdb", "-D", data, "-A", "trust", "-U", "weft"]
+    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    subprocess.run([*made, "--no-sync"], check=True, cwd="/", **quiet, **identity)
+    with postmaster_of(data, free_port(), **quiet) as (_, client):
+        subprocess.run([*client, "-q", "-i", "postgres"], check=True, **quiet)
+    return folder
 
 
 @contextmanager
@@ -135,20 +174,8 @@ def postgres(
     data: Path, port: int, settings: Sequence[str] = (), **popen: Any
 ) -> Iterator[tuple[Callable[[], list[int]], Command]]:
     """Run a server with data for pgbench: what tells its processes, and a client to add to."""
-    programs = postgres_programs()
-    identity = user_for_postgres(data)
-    address = ["-h", "127.0.0.1", "-p", str(port)]
-    initdb: Command = [programs / "initdb", "-D", data, "-A", "trust", "-U", "weft", "--no-sync"]
-    subprocess.run(initdb, check=True, stdout=subprocess.DEVNULL, cwd="/", **identity)
-    usual = ["listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off"]
-    options = [word for setting in (*usual, *settings) for word in ("-c", setting)]
-    command: Command = [programs / "postgres", "-D", data, "-p", str(port), *options]
-    ready: Command = [programs / "pg_isready", "-q", *address]
-    with server(
-        command, lambda: subprocess.run(ready).returncode == 0, cwd="/", **identity, **popen
-    ) as postmaster:
-        client: Command = [programs / "pgbench", *address, "-U", "weft"]
-        subprocess.run([*client, "-q", "-i", "postgres"], check=True, stderr=subprocess.DEVNULL)
+    subprocess.run(["cp", "-a", Path(data_for_pgbench().name) / "data", data], check=True)
+    with postmaster_of(data, port, settings, **popen) as (postmaster, client):
 
         def targets() -> list[int]:
             """Return the postmaster and all backends that serve a client."""

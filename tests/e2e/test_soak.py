@@ -12,6 +12,8 @@ from tests.e2e.harness import need
 from tests.e2e.test_probes import needs_weaver
 from tests.soak import attach, kill, metrics, probes
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.mark.watchdog(300)
 def test_many_attaches_leave_a_busy_program_as_it_was(build: Callable[[str], Path]) -> None:

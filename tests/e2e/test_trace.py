@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import struct
 import subprocess
 import sys
+import time
 import zlib
 from collections.abc import Callable
 from itertools import pairwise
@@ -89,6 +92,26 @@ def test_every_access_of_a_known_loop_is_there(traced: Path) -> None:
     )
     ((first, last, count),) = rows
     assert (last - first, count) == ((1 << 20) - 64, 1 << 14)
+
+
+def test_what_a_program_starts_is_part_of_its_trace(program: Path, tmp_path: Path) -> None:
+    """A process may become another program, and others may be started beside it."""
+    file = tmp_path / "programs.weft-trace"
+    script = f"{program} & {program}; wait; exec {program}"
+    done = weft_command("trace", "-o", file, "--", "sh", "-c", script)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "xxx", "")
+    trace = weft.trace.open(file)
+    _, rows = ask(
+        trace,
+        """SELECT program, module, kind, count(*), count(DISTINCT thread) FROM accesses
+        JOIN code USING (block) WHERE function = 'by_rows' GROUP BY ALL ORDER BY ALL""",
+    )
+    # 64 times 64: two loads and a store; and the return address.
+    kinds = [("load", 2 * 64 * 64 + 1, 1), ("store", 64 * 64, 1)]
+    assert rows == [(number, str(program), *kind) for number in (1, 2, 3) for kind in kinds]
+    assert len(trace.threads) == 3
+    out = tmp_path / "programs.perfetto"
+    assert perfetto.write(trace, out) > 100
 
 
 def test_a_table_can_be_read_again_and_by_thread(traced: Path) -> None:
@@ -288,6 +311,66 @@ def test_a_running_process_is_traced_for_a_while(
     assert not trace.is_cut
     assert len(trace.threads) >= 2
     assert sum(total.accesses for total in trace.threads) > 10_000
+
+
+def _pause(pid: int, until: Callable[[], bool]) -> None:
+    """Stop a process for as long as a condition is not met."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        deadline = time.monotonic() + 60
+        while not until():
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.watchdog(120)
+def test_what_is_lost_while_weft_is_stopped_is_counted(tmp_path: Path) -> None:
+    need("cc")
+    source, built = tmp_path / "rounds.c", tmp_path / "rounds"
+    source.write_text(ROUNDS)
+    subprocess.run(["cc", "-O1", "-static", "-o", built, source], check=True)
+    file = tmp_path / "t"
+    command = [sys.executable, "-m", "weft", "trace", "-o", file, "--", built, tmp_path]
+    with Background([str(word) for word in command]) as weft_itself:
+        # It waits for weft for ten seconds, and then goes on without it.
+        _pause(weft_itself.pid, (tmp_path / "done").exists)
+        assert weft_itself.process.wait(60) == 0
+    trace = weft.trace.open(file)
+    events = [row for batch in trace.events() for row in batch.to_pylist()]
+    lost = sum(row["value"] for row in events if row["kind"] == "lost")
+    _, ((kept,),) = ask(
+        trace,
+        """SELECT count(*) FROM accesses JOIN code USING (block)
+        WHERE function = 'work' AND kind = 'store'""",
+    )
+    # A block for each round; and what is around them is in the trace again.
+    assert lost > 0
+    assert 5_000_000 - 100 <= kept + lost <= 5_000_000 + 5_000
+    _, ((ends,),) = ask(trace, "SELECT count(*) FROM system_calls WHERE number = 231")
+    assert ends == 1
+
+
+ROUNDS = r"""
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+volatile int table[1024];
+__attribute__((noinline)) void work(void) {
+    for (int i = 0; i < 5000000; i++) table[i & 1023] = i;
+}
+int main(int count, char **words) {
+    if (count < 2 || chdir(words[1])) return 1;
+    puts("ready");
+    fflush(stdout);
+    /* Until weft is stopped. */
+    sleep(1);
+    work();
+    close(creat("done", 0600));
+    return 0;
+}
+"""
 
 
 def test_what_cannot_be_recorded_is_said_first(tmp_path: Path) -> None:

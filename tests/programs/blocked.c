@@ -23,7 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TIMEOUT_MS = 2000, SIGNAL_MASK_SIZE = 8 };
+enum { TIMEOUT_MS = 1000, SIGNAL_MASK_SIZE = 8 };
 
 static const struct timespec timeout = {TIMEOUT_MS / 1000, TIMEOUT_MS % 1000 * 1000000L};
 

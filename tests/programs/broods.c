@@ -1,7 +1,8 @@
 /* Sleeps for moments and forks when it wakes, as servers do that have a process for each client. Whoever
  * changes its code meets children that are just being born.
  *
- * It works until its standard input ends; a child that did not end as it should ends it with exit code 1. */
+ * It works until its standard input ends; a child that did not end as it should ends it with exit code 1. With a
+ * number as its argument, it has so many megabytes of memory: then a fork takes its time. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -37,7 +38,10 @@ APART int live(int queue, unsigned long number) {
     return 3;
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    size_t size = argc > 1 ? (size_t)atoi(argv[1]) << 20 : 0;
+    char *memory = malloc(size);
+    for (size_t at = 0; at < size; at += 4096) memory[at] = 1;
     int queue = epoll_create1(EPOLL_CLOEXEC), living = 0;
     unsigned long born = 0;
     struct pollfd input = {.fd = 0, .events = POLLIN};

@@ -317,14 +317,13 @@ def compare(
 
 def soak_redis(folder: Path, seconds: float, chance: random.Random) -> Curious:
     """Do it to a server; its clients must not notice."""
-    with redis(folder) as service:
+    with redis(folder, 1) as service:
         pid = service.targets()[0]
         with curious(pid, "processCommand", "lookupKey", chance) as (somebody, _):
             for _ in range(PARTS):
                 end = time.monotonic() + seconds / PARTS
-                client_command = [*service.client, "-n", "20000"]
                 with subprocess.Popen(
-                    client_command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+                    service.client, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
                 ) as client:
                     try:
                         while time.monotonic() < end:

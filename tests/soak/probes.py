@@ -152,13 +152,14 @@ class Service:
 
 
 @contextmanager
-def redis(folder: Path) -> Iterator[Service]:
+def redis(folder: Path, seconds: int) -> Iterator[Service]:
     port = free_port()
     quiet = ["--save", "", "--appendonly", "no", "--loglevel", "warning"]
     address = ["--bind", "127.0.0.1", "--port", str(port), "--dir", str(folder)]
     command: Command = ["redis-server", *address, *quiet]
     with server(command, lambda: answers(port), stdout=subprocess.DEVNULL) as pid:
-        requests = ["-n", "100000", "-c", "20", "-t", "set,get,incr,lpush,mset", "--csv"]
+        number = 20_000 * seconds
+        requests = ["-n", str(number), "-c", "20", "-t", "set,get,incr,lpush,mset", "--csv"]
         yield Service(lambda: [pid], ["redis-benchmark", "-p", str(port), *requests], redis_rate)
 
 
@@ -172,7 +173,7 @@ def redis_rate(output: str) -> float:
 
 
 @contextmanager
-def postgres(folder: Path, *options: str) -> Iterator[Service]:
+def postgres(folder: Path, seconds: int, *options: str) -> Iterator[Service]:
     with (
         (folder / "postgres.log").open("wb") as log,
         servers.postgres(folder / "postgres", free_port(), stdout=log, stderr=log) as (
@@ -180,7 +181,7 @@ def postgres(folder: Path, *options: str) -> Iterator[Service]:
             client,
         ),
     ):
-        command: Command = [*client, "-c", "4", "-T", "5", *options, "postgres"]
+        command: Command = [*client, "-c", "4", "-T", str(seconds), *options, "postgres"]
         yield Service(targets, command, postgres_rate)
 
 
@@ -192,12 +193,13 @@ def postgres_rate(output: str) -> float:
     return float(rate[1])
 
 
-SERVICES: dict[str, Callable[[Path], AbstractContextManager[Service]]] = {
+SERVICES: dict[str, Callable[[Path, int], AbstractContextManager[Service]]] = {
     "redis": redis,
     "postgres": postgres,
     # A connection for each transaction: a process that is forked, woven with its parent, and ends.
-    "postgres-forks": lambda folder: postgres(folder, "-C"),
+    "postgres-forks": lambda folder, seconds: postgres(folder, seconds, "-C"),
 }
+"""Servers, by their folder and by how many seconds a benchmark of them takes, roughly."""
 NEEDED = {"redis": ["redis-server", "redis-benchmark"]}
 """Programs that are looked for in the path; PostgreSQL looks for its own."""
 
@@ -245,15 +247,15 @@ def soak(name: str, folder: Path, seconds: float, disturb: Disturb) -> Rates:
     folders = [folder / f"{name}-{kind}" for kind in ("restless", "untouched")]
     for one in folders:
         one.mkdir(mode=0o755)
-    start = SERVICES[name]
-    with start(folders[0]) as service:
+    start, length = SERVICES[name], max(1, min(5, round(seconds / 5)))
+    with start(folders[0], length) as service:
         # The first one warms up.
         before = max(work(service), work(service))
         during: list[float] = []
         end = time.monotonic() + seconds
         while not during or time.monotonic() < end:
             during.append(work(service, disturbed=True))
-        with start(folders[1]) as other:
+        with start(folders[1], length) as other:
             pairs = [(work(service), work(other)) for _ in range(3)]
     after, untouched = (max(rates) for rates in zip(*pairs, strict=True))
     rates = Rates(before, during, after, untouched, acts)

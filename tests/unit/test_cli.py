@@ -139,7 +139,7 @@ def test_every_command_has_one_summary_an_example_and_a_format() -> None:
         parts = command.parts.values() if isinstance(command, WithParts) else ()
         options = [option for one in (command, *parts) for option in one.params]
         has_format = any(option.name == "output_format" for option in options)
-        assert has_format or name in ("completion", "top"), f"weft {name}: no --format"
+        assert has_format or name in ("completion", "debug", "top"), f"weft {name}: no --format"
 
 
 def test_every_error_has_an_exit_code_that_is_no_signal() -> None:

@@ -1,6 +1,7 @@
 //! What the host and the clone engine share: how it is started, what it counts, and how it asks for
 //! help when a program is about to become another one.
 
+use crate::halt::CloneDebug;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 /// The first eight bytes of a [`CloneControl`].
@@ -193,6 +194,8 @@ pub struct CloneStats {
     pub blocks: AtomicU64,
     /// Bytes of clone that were written for them.
     pub bytes: AtomicU64,
+    /// Bytes of records, by which the program's state is found at any place of the clone.
+    pub record_bytes: AtomicU64,
     /// Branches that were tied to the block that they lead to.
     pub links: AtomicU64,
     /// How often a target was looked up in the agent.
@@ -242,4 +245,6 @@ pub struct CloneControl {
     pub reports: [AtomicU8; REPORTS_SIZE],
     /// Where it is to put them: the name of a folder, with a zero behind it.
     pub folder: [AtomicU8; FOLDER_SIZE],
+    /// What concerns a debugger.
+    pub debug: CloneDebug,
 }

@@ -13,6 +13,7 @@
 #![no_std]
 
 mod clone;
+pub mod halt;
 mod probes;
 pub mod recording;
 

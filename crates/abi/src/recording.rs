@@ -36,6 +36,8 @@ pub mod mode {
     pub const EVERY_BLOCK: u64 = 3;
     /// All of it, in order, with what addresses depend on: see [`TraceHead`](super::TraceHead).
     pub const TRACE: u64 = 4;
+    /// The same, and with what is read and written.
+    pub const TRACE_VALUES: u64 = 5;
 }
 
 /// The front of it.
@@ -75,7 +77,13 @@ pub struct TraceHead {
     pub drained: AtomicU32,
     /// How many bytes were written to each buffer when it was last filled.
     pub lengths: [AtomicU64; TRACE_BUFFERS],
+    /// One more than `drained` was when the thread last waited for weft in vain; 0 if it never has.
+    pub forsaken: AtomicU64,
 }
+
+/// Where it is said how many captures the runs that are traced have, a byte for each number: in the first stripe,
+/// behind its buffers.
+pub const TRACE_CAPTURES: u64 = STRIPES_OFFSET + 8 * TRACE_BUFFER_SIZE;
 
 /// Where a buffer is in a stripe, counted from the first that was used.
 pub const fn trace_buffer(number: u32) -> u64 {
@@ -159,7 +167,7 @@ pub mod event {
     pub const TIME: u32 = 5;
     /// The bases of `fs` and `gs` are others: both.
     pub const BASES: u32 = 6;
-    /// Blocks were executed that are not in the trace: how many, as far as that is known.
+    /// Blocks were executed that are not in the trace: how many.
     pub const LOST: u32 = 7;
     /// The thread has ended: the time.
     pub const END: u32 = 8;

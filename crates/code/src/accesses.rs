@@ -7,6 +7,7 @@
 mod form;
 #[cfg(test)]
 mod tests;
+mod values;
 
 use alloc::vec::Vec;
 
@@ -20,6 +21,16 @@ use crate::effects::{is_opaque, number};
 use crate::memory::is_hint;
 pub use form::{Form, REGISTERS};
 
+/// What is asked of a run of instructions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Detail {
+    /// Which memory is touched.
+    #[default]
+    Addresses,
+    /// And what is read and written.
+    Values,
+}
+
 /// What a run of instructions touches: see [`plan`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
@@ -31,21 +42,26 @@ pub struct Plan {
     pub captures: Vec<Capture>,
     /// The accesses, in the order of their instructions.
     pub accesses: Vec<Access>,
-    /// What each changed register holds behind the last instruction: nothing if that is not known.
-    pub ends: Vec<(Register, Option<Form>)>,
     /// The bases of segments that are set on the way.
     pub bases: Vec<Base>,
 }
 
-/// A register whose value has to be kept.
+/// A value that has to be kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capture {
     /// Before which instruction; one more than the last is behind it.
     pub before: u16,
-    /// Which register.
-    pub register: Register,
-    /// What it is if the registers are known as they were before the block, and earlier captures.
-    pub guess: Option<Form>,
+    /// Of what.
+    pub place: Captured,
+}
+
+/// Where a value is that has to be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Captured {
+    /// A register.
+    Register(Register),
+    /// The operand in memory of the instruction before: so many of its first bytes.
+    Operand(u8),
 }
 
 /// Memory that an instruction touches.
@@ -62,6 +78,23 @@ pub struct Access {
     /// By how much a repeated string instruction has moved its pointers, over captures: then `address` is where it has
     /// begun, and this many bytes are touched, or none.
     pub moved: Option<Form>,
+    /// What is read or, if it is written to, written: its first eight bytes. Nothing if that is not known, or was not
+    /// asked.
+    pub value: Option<Value>,
+}
+
+/// What is captured of an operand that is gone: a number that nothing else is likely to be.
+pub const GONE: u64 = 0x8c5e_71d2_f3a9_46b7;
+
+/// How it is known what is read or written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// It was in registers.
+    Register(Form),
+    /// It was looked up behind the instruction: a capture.
+    Memory(u16),
+    /// It is where the program goes on.
+    Target,
 }
 
 /// What is done with memory.
@@ -126,6 +159,19 @@ impl Access {
             }
         }
     }
+
+    /// What is read or written, if that can be said; `next` is where the program goes on behind the run.
+    pub fn value(&self, sources: &[u64], next: Option<u64>) -> Option<u64> {
+        let value = match self.value? {
+            Value::Register(form) => form.value(sources),
+            Value::Memory(capture) => {
+                let value = sources.get(REGISTERS + usize::from(capture)).copied();
+                value.filter(|&value| value != GONE)?
+            }
+            Value::Target => next?,
+        };
+        Some(if self.size < 8 { value & ((1 << (8 * self.size)) - 1) } else { value })
+    }
 }
 
 impl Base {
@@ -153,7 +199,7 @@ impl Address {
 ///
 /// Pushes, pops, calls and returns count, hints about caches do not, and neither does what the kernel touches in a
 /// system call. An instruction that touches memory under a mask counts as if it touched all of it.
-pub fn plan(bytes: &[u8], address: u64) -> Plan {
+pub fn plan(bytes: &[u8], address: u64, detail: Detail) -> Plan {
     let mut walk = Walk::new();
     let mut decoder = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE);
     let mut instruction = Instruction::default();
@@ -162,11 +208,11 @@ pub fn plan(bytes: &[u8], address: u64) -> Plan {
         if instruction.is_invalid() {
             break;
         }
-        walk.pass(&instruction);
+        walk.pass(&instruction, detail);
         walk.plan.instructions += 1;
         walk.plan.length += instruction.len() as u32;
     }
-    walk.finish()
+    walk.plan
 }
 
 /// The registers as a walk along the instructions knows them.
@@ -208,12 +254,11 @@ impl Walk {
         let new = Form::of(source);
         // What a register held at the beginning is kept there, together with what else is.
         if let Some(first) = held.only_register() {
-            self.keep(Register(first), 0, Some(Form::of(first.into())));
+            self.keep(Captured::Register(Register(first)), 0);
             self.replace(first.into(), new);
             return *self.value(register);
         }
-        let guess = held.is_of_known().then_some(held);
-        self.keep(register, before, guess);
+        self.keep(Captured::Register(register), before);
         match held.single_unknown() {
             Some(symbol) => {
                 // held = symbol + rest, so symbol = capture - rest.
@@ -228,8 +273,8 @@ impl Walk {
         *self.value(register)
     }
 
-    fn keep(&mut self, register: Register, before: u16, guess: Option<Form>) {
-        self.plan.captures.push(Capture { before, register, guess });
+    fn keep(&mut self, place: Captured, before: u16) {
+        self.plan.captures.push(Capture { before, place });
     }
 
     /// Puts what is known of a source now in its place.
@@ -243,15 +288,21 @@ impl Walk {
         }
     }
 
-    fn pass(&mut self, instruction: &Instruction) {
+    fn pass(&mut self, instruction: &Instruction, detail: Detail) {
+        let first = self.plan.accesses.len();
         let mut pointers = Vec::new();
         if !is_hint(instruction.mnemonic()) {
             pointers = self.accesses(instruction);
         }
+        let has_values = detail == Detail::Values && self.plan.accesses.len() > first;
+        let stored = if has_values { self.stored(instruction) } else { None };
         self.set_base(instruction);
         self.execute(instruction);
         for (register, value) in pointers {
             *self.value(register) = value;
+        }
+        if has_values {
+            self.add_values(instruction, first, stored);
         }
     }
 
@@ -279,7 +330,8 @@ impl Walk {
                 false if is_repeated(instruction) => instruction.memory_size().size() as u16,
                 false => memory.memory_size().size() as u16,
             };
-            let access = Access { instruction: index, kind, size, address, moved: None };
+            let access =
+                Access { instruction: index, kind, size, address, moved: None, value: None };
             self.plan.accesses.push(access);
         }
         if is_repeated(instruction) && self.plan.accesses.len() > first {
@@ -477,16 +529,6 @@ impl Walk {
         }
         // Addresses of 32 bits without a register.
         (instruction.memory_base() != Name::EIP).then_some(form)
-    }
-
-    fn finish(mut self) -> Plan {
-        for (register, value) in (0..).map(Register).zip(&self.values) {
-            if *value == Form::of(register.0.into()) {
-                continue;
-            }
-            self.plan.ends.push((register, value.is_of_known().then_some(*value)));
-        }
-        self.plan
     }
 }
 

@@ -25,7 +25,7 @@ pub(crate) fn full(register: Name) -> Name {
 }
 
 /// The number of a general register, whichever part of it is named.
-pub(crate) fn number(register: Name) -> Option<Register> {
+pub fn number(register: Name) -> Option<Register> {
     let full = register.full_register();
     let number = (full as u32).checked_sub(Name::RAX as u32)?;
     (number < 16).then_some(Register(number as u8))

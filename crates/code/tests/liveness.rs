@@ -167,9 +167,9 @@ fn promised(convention: Convention) -> RegisterSet {
 fn try_functions(layout: Layout, pool: &[Vec<u8>], convention: Convention) -> String {
     in_child(|output| {
         machine::prepare();
-        let data = machine::map(layout.data, DATA);
-        let code = machine::map(layout.code, PAGE);
-        let near = machine::map(layout.near, PAGE);
+        let data = machine::map_data(layout.data, DATA);
+        let code = machine::map_code(layout.code, PAGE);
+        let near = machine::map_code(layout.near, PAGE);
         let mut random = Random(0x1357_9bdf_0246_8ace);
         let (mut runs, mut dead, mut dead_flags, mut points) = (0, 0, 0, 0);
         let mut report = String::new();

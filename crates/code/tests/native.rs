@@ -35,10 +35,10 @@ impl Memory {
     fn new(layout: Layout) -> Self {
         Self {
             layout,
-            data: machine::map(layout.data, DATA),
-            code: machine::map(layout.code, PAGE),
-            near: machine::map(layout.near, PAGE),
-            far: machine::map(layout.far, PAGE),
+            data: machine::map_data(layout.data, DATA),
+            code: machine::map_code(layout.code, PAGE),
+            near: machine::map_code(layout.near, PAGE),
+            far: machine::map_code(layout.far, PAGE),
         }
     }
 

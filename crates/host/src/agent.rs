@@ -62,7 +62,7 @@ impl Agent {
     ) -> Result<Self> {
         let pid = stopped.pid();
         let image = AgentImage::get()?;
-        let base = place::find(maps, image.layout.length)?;
+        let base = place::find(pid, maps, image.layout.length)?;
         let steps = loading(base, &image.layout);
         let traveller = permitted_traveller(stopped, &steps)?;
         for &(start, length) in leftovers {

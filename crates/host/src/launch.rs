@@ -26,6 +26,10 @@ pub struct Launch {
     pub directory: Option<PathBuf>,
     /// Standard input, output and error; weft's own where nothing is given.
     pub streams: [Option<OwnedFd>; 3],
+    /// Whether the kernel puts it where it always does, and not somewhere else each time.
+    pub is_fixed: bool,
+    /// Whether it is a job of its own, as a shell would have it: a process group.
+    pub is_apart: bool,
 }
 
 /// Starts the program and stops it before its first instruction in user space: the dynamic loader's,
@@ -57,6 +61,7 @@ pub fn launch(launch: Launch) -> Result<(Child, Stopped)> {
         }
     }
 
+    let (is_fixed, is_apart) = (launch.is_fixed, launch.is_apart);
     let failed = |e: io::Error| launch_failed(&name, &e);
     let (mut announcements, announce) = pipe().map_err(failed)?;
     let (permission, mut permit) = pipe().map_err(failed)?;
@@ -66,6 +71,12 @@ pub fn launch(launch: Launch) -> Result<(Child, Stopped)> {
         command.pre_exec(move || {
             // What Python ignores is not what the program shall ignore; the library restores SIGPIPE only.
             libc::signal(libc::SIGXFSZ, libc::SIG_DFL);
+            if is_apart {
+                libc::setpgid(0, 0);
+            }
+            if is_fixed {
+                libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong);
+            }
             let pid = libc::getpid().to_ne_bytes();
             let mut byte = 0u8;
             if libc::write(announce_fd, pid.as_ptr().cast(), pid.len()) != pid.len() as isize

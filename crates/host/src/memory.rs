@@ -42,15 +42,22 @@ pub fn read_many(pid: Tid, pieces: &[(TargetAddr, usize)]) -> Result<Vec<Option<
     Ok(results)
 }
 
+/// Reads one piece of memory, up to where it is there.
+pub fn read_while_there(pid: Tid, address: TargetAddr, length: u64) -> Vec<u8> {
+    let end = address.0.saturating_add(length);
+    let mut at = address.0;
+    let pieces = std::iter::from_fn(|| {
+        let start = at;
+        at = (start / PAGE * PAGE).saturating_add(PAGE).min(end);
+        (start < end).then(|| (TargetAddr(start), (at - start) as usize))
+    });
+    let read = read_many(pid, &pieces.collect::<Vec<_>>()).unwrap_or_default();
+    read.into_iter().map_while(|piece| piece).flatten().collect()
+}
+
 /// The words on a stack, as far as some pages are there.
 pub fn words_above(pid: Tid, stack: TargetAddr, pages: u64) -> Vec<u64> {
-    let end = stack.0 / PAGE * PAGE + PAGE;
-    let first = (stack, (end - stack.0) as usize);
-    let others = (1..pages).map(|index| (TargetAddr(end + (index - 1) * PAGE), PAGE as usize));
-    let pieces: Vec<_> = std::iter::once(first).chain(others).collect();
-    let read = read_many(pid, &pieces).unwrap_or_default();
-    let bytes: Vec<u8> = read.into_iter().map_while(|piece| piece).flatten().collect();
-    words(&bytes)
+    words(&read_while_there(pid, stack, pages * PAGE - stack.0 % PAGE))
 }
 
 /// Bytes as words.

@@ -189,13 +189,24 @@ pub fn entry(pid: Tid) -> Result<TargetAddr> {
 
 /// Whether one of some signals waits for this very thread, which does not block it.
 pub fn is_about_to_get(tid: Tid, signals: &[i32]) -> bool {
-    let Ok(status) = fs::read_to_string(format!("/proc/{tid}/status")) else { return false };
-    let set = |name: &str| {
+    let [pending, blocked] = signal_sets(tid, ["SigPnd:", "SigBlk:"]);
+    let waiting = pending & !blocked;
+    signals.iter().any(|signal| waiting >> (signal - 1) & 1 == 1)
+}
+
+/// Whether a thread, or its whole process, has the kernel call a handler for a signal.
+pub fn is_caught(tid: Tid, signal: i32) -> bool {
+    let [caught] = signal_sets(tid, ["SigCgt:"]);
+    caught >> (signal - 1) & 1 == 1
+}
+
+/// Sets of signals, by what the kernel calls them; empty ones if the thread is gone.
+fn signal_sets<const N: usize>(tid: Tid, names: [&str; N]) -> [u64; N] {
+    let status = fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
+    names.map(|name| {
         let set = status.lines().find_map(|line| line.strip_prefix(name));
         set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or(0)
-    };
-    let waiting = set("SigPnd:") & !set("SigBlk:");
-    signals.iter().any(|signal| waiting >> (signal - 1) & 1 == 1)
+    })
 }
 
 /// Now, in clock ticks since boot: what [`Stat::start_time`] of a process is that starts now.

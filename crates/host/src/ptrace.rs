@@ -99,9 +99,9 @@ pub fn event_message(tid: Tid) -> io::Result<u64> {
     Ok(message)
 }
 
-/// Lets a stopped thread go for good.
-pub fn detach(tid: Tid) -> io::Result<()> {
-    request(libc::PTRACE_DETACH, tid, 0, 0).map(drop)
+/// Lets a stopped thread go for good, optionally with a signal.
+pub fn detach(tid: Tid, signal: c_int) -> io::Result<()> {
+    request(libc::PTRACE_DETACH, tid, 0, signal as usize).map(drop)
 }
 
 /// The general registers of a stopped thread.
@@ -151,6 +151,18 @@ const NT_X86_XSTATE: usize = 0x202;
 const PTRACE_GETSIGMASK: c_uint = 0x420a;
 const PTRACE_SETSIGMASK: c_uint = 0x420b;
 const PTRACE_GET_RSEQ_CONFIGURATION: c_uint = 0x420f;
+
+/// What a thread is told of the signal that it is stopped on its way to: a `siginfo_t`.
+pub fn signal_info(tid: Tid) -> io::Result<[u8; 128]> {
+    let mut info = [0u8; 128];
+    request(libc::PTRACE_GETSIGINFO, tid, 0, info.as_mut_ptr() as usize)?;
+    Ok(info)
+}
+
+/// Has a thread that is stopped on its way to a signal be told this of the one that it gets.
+pub fn set_signal_info(tid: Tid, info: &[u8; 128]) -> io::Result<()> {
+    request(libc::PTRACE_SETSIGINFO, tid, 0, info.as_ptr() as usize).map(drop)
+}
 
 /// Which side of which system call a thread is stopped at.
 pub fn call_side(tid: Tid) -> io::Result<CallSide> {

@@ -250,6 +250,8 @@ impl Stopped {
                 self.guarded.push(tid);
             }
         }
+        // One that has woken before it was traced may be about to fork, and weft would not hear of that.
+        self.stop_awake(|_| false)?;
         Ok(!self.guarded.is_empty())
     }
 
@@ -361,9 +363,19 @@ impl Stopped {
 
     /// Hands them over, still stopped.
     pub fn take_newborn(&mut self) -> Vec<Self> {
-        let newborn = std::mem::take(&mut self.newborn).into_iter();
-        // One whose registers cannot be read was killed.
-        newborn.filter_map(|pid| Some(Self::adopt(pid, settle_stop(pid)?))).collect()
+        std::mem::take(&mut self.newborn).into_iter().filter_map(Self::adopt_newborn).collect()
+    }
+
+    /// Forgets one of them, for somebody else to take care of. Says whether it was one.
+    pub fn disown(&mut self, child: Tid) -> bool {
+        let before = self.newborn.len();
+        self.newborn.retain(|&born| born != child);
+        self.newborn.len() < before
+    }
+
+    /// Takes note of a process that stands before its first instruction, unless it was killed.
+    pub fn adopt_newborn(pid: Tid) -> Option<Self> {
+        Some(Self::adopt(pid, settle_stop(pid)?))
     }
 
     /// Has a stopped thread go on with other registers.
@@ -421,14 +433,19 @@ impl Stopped {
         self.spared.iter().chain(&self.guarded).chain(&self.unstoppable).copied()
     }
 
-    /// Takes note of a thread that is stopped already.
+    /// Takes note of the only thread of a process, which is stopped already.
     pub fn adopt(pid: Tid, registers: Registers) -> Self {
-        Self {
-            pid,
-            threads: BTreeMap::from([(pid, registers)]),
-            since: Some(Instant::now()),
-            ..Self::default()
-        }
+        Self::adopt_all(pid, BTreeMap::from([(pid, registers)]))
+    }
+
+    /// Takes note of threads that are stopped already.
+    pub fn adopt_all(pid: Tid, threads: BTreeMap<Tid, Registers>) -> Self {
+        Self { pid, threads, since: Some(Instant::now()), ..Self::default() }
+    }
+
+    /// Hands all threads over to the caller, still stopped.
+    pub(crate) fn keep(&mut self) -> Vec<Tid> {
+        std::mem::take(&mut self.threads).into_keys().collect()
     }
 
     /// Lets all threads go.
@@ -436,10 +453,10 @@ impl Stopped {
         let threads = std::mem::take(&mut self.threads);
         for &tid in threads.keys() {
             // A failure means that the thread was killed meanwhile.
-            let _ = ptrace::detach(tid);
+            let _ = ptrace::detach(tid, 0);
         }
         for tid in std::mem::take(&mut self.newborn) {
-            let _ = ptrace::detach(tid);
+            let _ = ptrace::detach(tid, 0);
         }
         let duration = self.since.take().map_or(Duration::ZERO, |since| since.elapsed());
         let began = proc::uptime().saturating_sub(duration);
@@ -511,7 +528,8 @@ pub(crate) fn seize(pid: Tid, tid: Tid) -> Result<bool> {
     seize_with(pid, tid, libc::PTRACE_O_TRACESYSGOOD)
 }
 
-fn seize_with(pid: Tid, tid: Tid, options: i32) -> Result<bool> {
+/// The same, with options of ptrace's.
+pub(crate) fn seize_with(pid: Tid, tid: Tid, options: i32) -> Result<bool> {
     let Err(error) = ptrace::seize(tid, options) else { return Ok(true) };
     if error.raw_os_error() == Some(libc::ESRCH) || !proc::is_alive(tid) {
         return Ok(false);

@@ -270,10 +270,11 @@ impl Target {
 
     /// Whether the target still runs the program that weft was brought into.
     pub fn is_current(&self) -> bool {
-        if let Some(family) = &self.family {
-            return family.is_in(self.pid);
-        }
         let maps = proc::maps(self.pid);
+        if let Some(family) = &self.family {
+            // One that has become another runs from a clone as well, but has not what was woven.
+            return family.is_in(self.pid) && maps.is_ok_and(|maps| self.has_values(&maps));
+        }
         let is_in = |agent: &Arc<Mutex<Agent>>| {
             maps.is_ok_and(|maps| agent.lock().is_ok_and(|agent| agent.is_in(&maps)))
         };

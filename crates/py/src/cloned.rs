@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
-use weft_host::clone::{CloneOptions, Cloned as Host, EdgeKind, Records};
+use weft_host::clone::{CloneOptions, Cloned as Host, EdgeKind, Grip, Records};
 use weft_host::{Error, ErrorKind};
 
 /// path, build-id, bias, start, size.
@@ -30,6 +30,10 @@ pub struct Cloned {
 impl Cloned {
     pub(crate) fn new(host: Host, child: Option<Arc<Waited>>) -> Self {
         Self { host, child }
+    }
+
+    pub(crate) fn grip(&self) -> weft_host::Result<Grip> {
+        self.host.grip()
     }
 }
 
@@ -151,6 +155,7 @@ pub(crate) fn options(
         "counts" => Records::Counts,
         "every block" => Records::EveryBlock,
         "trace" => Records::Trace,
+        "trace with values" => Records::TraceValues,
         other => {
             return Err(to_python(Error::new(
                 ErrorKind::InvalidArgument,

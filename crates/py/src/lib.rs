@@ -6,6 +6,7 @@ mod checks;
 mod child;
 mod cloned;
 mod code;
+mod debug;
 mod errors;
 mod probes;
 mod process;
@@ -20,6 +21,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
     m.add_class::<target::Target>()?;
     m.add_class::<cloned::Cloned>()?;
+    m.add_class::<debug::Debugger>()?;
     m.add_class::<sampler::Sampler>()?;
     m.add_function(wrap_pyfunction!(process::maps, m)?)?;
     m.add_function(wrap_pyfunction!(process::threads, m)?)?;

@@ -220,11 +220,12 @@ pub fn launch_of(
     streams: [Option<i32>; 3],
 ) -> PyResult<Launch> {
     let [input, output, error] = streams.map(|stream| stream.map(duplicate).transpose());
-    Ok(Launch { command, environment, directory, streams: [input?, output?, error?] })
+    let streams = [input?, output?, error?];
+    Ok(Launch { command, environment, directory, streams, ..Launch::default() })
 }
 
-/// A copy of one of Python's descriptors, for the program to have.
-fn duplicate(descriptor: i32) -> PyResult<OwnedFd> {
+/// A copy of one of Python's descriptors, to be kept.
+pub fn duplicate(descriptor: i32) -> PyResult<OwnedFd> {
     if descriptor < 0 {
         return Err(to_python(Error::new(
             ErrorKind::InvalidArgument,

@@ -8,12 +8,12 @@ use pyo3::types::PyBytes;
 use weft_host::{Error, ErrorKind};
 use weft_trace::replay::Replay;
 use weft_trace::views::{Table, Values, View};
-use weft_trace::{Shape, file};
+use weft_trace::{Detail, Shape, file};
 
 use crate::errors::to_python;
 
-/// time, start, end, offset, path.
-type ModuleRow<'trace> = (u64, u64, u64, u64, &'trace str);
+/// program, time, start, end, offset, path.
+type ModuleRow<'trace> = (u32, u64, u64, u64, u64, &'trace str);
 /// name, type, values, which are known (nothing if all are).
 type ColumnRow<'py> =
     (&'static str, &'static str, Bound<'py, PyBytes>, Option<Bound<'py, PyBytes>>);
@@ -49,6 +49,11 @@ impl Trace {
     }
 
     #[getter]
+    fn has_values(&self) -> bool {
+        self.trace.detail == Detail::Values
+    }
+
+    #[getter]
     fn notes(&self) -> Vec<(&str, &str)> {
         self.trace.notes.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect()
     }
@@ -57,7 +62,14 @@ impl Trace {
     fn modules(&self) -> Vec<ModuleRow<'_>> {
         let row = |module| {
             let module: &file::Module = module;
-            (module.time, module.start, module.end, module.offset, module.path.as_str())
+            (
+                module.program,
+                module.time,
+                module.start,
+                module.end,
+                module.offset,
+                module.path.as_str(),
+            )
         };
         self.trace.modules.iter().map(row).collect()
     }
@@ -68,15 +80,16 @@ impl Trace {
         Ok(totals.into_iter().map(row).collect())
     }
 
-    fn blocks(&self) -> Vec<(u32, u64, usize, u16)> {
+    fn blocks(&self) -> Vec<(u32, u64, usize, u16, u32)> {
         let row = |(number, block): (u32, &weft_trace::Block)| {
-            (number, block.address, block.bytes.len(), block.plan.instructions)
+            let (program, _) = weft_trace::program_and_number(number);
+            (number, block.address, block.bytes.len(), block.plan.instructions, program)
         };
-        self.trace.blocks.iter().map(row).collect()
+        self.trace.all_blocks().map(row).collect()
     }
 
     fn code<'py>(&self, py: Python<'py>, number: u32) -> Option<Bound<'py, PyBytes>> {
-        self.trace.blocks.get(number).map(|block| PyBytes::new(py, &block.bytes))
+        self.trace.block(number).map(|block| PyBytes::new(py, &block.bytes))
     }
 
     fn table(&self, view: &str, threads: Vec<u32>) -> PyResult<TraceTable> {

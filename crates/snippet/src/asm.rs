@@ -496,8 +496,16 @@ impl Asm {
 
     /// Loads the word at this distance from `gs`.
     pub(crate) fn engine_word(&mut self, dst: Register, offset: u32) {
-        let modrm = 0x04 | (dst.0 & 7) << 3;
-        self.bytes(&[0x65, 0x48 | (dst.0 >> 3) << 2, 0x8b, modrm, 0x25]);
+        self.by_gs(0x8b, dst, offset);
+    }
+
+    pub(crate) fn set_engine_word(&mut self, offset: u32, src: Register) {
+        self.by_gs(0x89, src, offset);
+    }
+
+    fn by_gs(&mut self, opcode: u8, register: Register, offset: u32) {
+        let modrm = 0x04 | (register.0 & 7) << 3;
+        self.bytes(&[0x65, 0x48 | (register.0 >> 3) << 2, opcode, modrm, 0x25]);
         self.bytes(&offset.to_le_bytes());
     }
 

@@ -75,5 +75,5 @@ pub use ir::{
 pub use parse::Diagnostic;
 pub use retire::renew;
 pub use runtime::{CALL_OF_PROGRAM, Runtime, runtime};
-pub use site::{Clock, Engine, Env, Routines, Site, Source};
+pub use site::{Clock, Engine, Env, OwnStack, Routines, Site, Source};
 pub use verify::{At, MAX_OPERATIONS, Problem, permit, verify};

@@ -86,6 +86,17 @@ pub struct Engine {
     pub gs_base: u32,
     /// Where code is, nearby, that returns to whom the return address is for that the stack pointer points to.
     pub returns: u64,
+    /// Where snippets put things aside, if nothing may be written below the program's stack.
+    pub stack: Option<OwnStack>,
+}
+
+/// A stack of weft's own for snippets, where there is plenty of room: words of the thread's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnStack {
+    /// Where it begins, at its upper end.
+    pub top: u32,
+    /// Where the program's stack pointer is kept meanwhile.
+    pub program: u32,
 }
 
 /// What is the same for all sites of a process. Code, words and routines must be within 2 GiB of

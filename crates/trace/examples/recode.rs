@@ -19,22 +19,22 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for part in &trace.parts {
         let chunk = trace.chunk(part)?;
         accesses += chunk.accesses;
-        written.push(decode(&trace.blocks, &chunk)?);
+        written.push((part.program, decode(trace.blocks(part.program), &chunk)?));
     }
-    let raw: usize = written.iter().map(|words| words.len() * 8).sum();
+    let raw: usize = written.iter().map(|(_, words)| words.len() * 8).sum();
     let all = accesses as f64 * f64::from(rounds);
     let start = Instant::now();
     let mut packed = 0;
     for _ in 0..rounds {
         packed = 0;
-        for words in &written {
+        for (program, words) in &written {
             let mut encoder = Encoder::default();
             let mut keep = |chunk: weft_trace::Chunk| {
                 packed += chunk.pack()?.len();
                 Ok(())
             };
-            encoder.push(&trace.blocks, words, &mut keep)?;
-            encoder.finish().map_or(Ok(()), keep)?;
+            encoder.push(trace.blocks(*program), words, &mut keep)?;
+            encoder.finish(trace.blocks(*program), &mut keep)?;
         }
     }
     let encoding = start.elapsed().as_secs_f64();

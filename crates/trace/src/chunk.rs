@@ -32,18 +32,23 @@ pub struct Chunk {
     pub(crate) streams: Streams,
 }
 
-/// What was not foreseen, by what it is about.
+/// What is not as it was the last time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Streams {
-    /// How many items were as foreseen, and how the next one was not.
-    pub control: Vec<u8>,
-    /// Numbers of blocks.
+    /// Of each group of words, which of them differ: a bit each.
+    pub masks: Vec<u8>,
+    /// Blocks that were not expected, four bytes each; [`EVENT_COMES`] for an event.
     pub numbers: Vec<u8>,
-    /// Differences of values.
+    /// How long differences are, and the differences: see [`crate::differences`].
+    pub lengths: Vec<u8>,
+    /// See there.
     pub values: Vec<u8>,
     /// Events.
     pub events: Vec<u8>,
 }
+
+/// In the place of a number: an event comes.
+pub(crate) const EVENT_COMES: u32 = u32::MAX;
 
 /// How hard to compress: the first level is by far the fastest, and the others win little.
 const LEVEL: i32 = 1;
@@ -61,8 +66,8 @@ impl Chunk {
         for number in head.into_iter().chain([self.words]) {
             put(&mut out, number);
         }
-        let Streams { control, numbers, values, events } = &self.streams;
-        for stream in [control, numbers, values, events] {
+        let Streams { masks, numbers, lengths, values, events } = &self.streams;
+        for stream in [masks, numbers, lengths, values, events] {
             let packed = zstd::bulk::compress(stream, LEVEL)?;
             put(&mut out, stream.len() as u64);
             put(&mut out, packed.len() as u64);
@@ -104,8 +109,9 @@ impl Chunk {
             Ok(stream)
         };
         let streams = Streams {
-            control: stream()?,
+            masks: stream()?,
             numbers: stream()?,
+            lengths: stream()?,
             values: stream()?,
             events: stream()?,
         };

@@ -4,8 +4,8 @@
 //!
 //! | | |
 //! |---|---|
-//! | header | `WEFTTRCE`, the version (4 bytes), 4 bytes of zero |
-//! | section | what it is (4 bytes), the thread (4), how long what follows is (8), its CRC-32 (4), 4 bytes of zero, and that |
+//! | header | `WEFTTRCE`, the version (4 bytes), 1 if it has values or else 0 (4 bytes) |
+//! | section | what it is (4 bytes), the thread (4), how long what follows is (8), its CRC-32 (4), the program (4), and that |
 //!
 //! | section | what follows |
 //! |---|---|
@@ -19,14 +19,16 @@ use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use crate::blocks::Blocks;
+use crate::blocks::{Block, Blocks, MOST_PROGRAMS, number_in_trace, program_and_number};
 use crate::bytes::{Input, put};
 use crate::chunk::Chunk;
-use crate::{Error, Result};
+use crate::{Detail, Error, Result};
 
 pub(crate) const MAGIC: &[u8; 8] = b"WEFTTRCE";
 /// The version of the format: another one for whatever an older reader would not understand.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 3;
+/// In the header: what is read and written is part of the trace.
+pub(crate) const HAS_VALUES: u32 = 1;
 pub(crate) const HEADER: u64 = 16;
 pub(crate) const SECTION: usize = 24;
 
@@ -42,9 +44,11 @@ const MOST: u64 = 1 << 32;
 /// The most bytes that a chunk says things of itself in.
 const LONGEST_HEAD: u64 = 80;
 
-/// A file that was mapped into the program.
+/// A file that was mapped into a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Module {
+    /// Which program: 0 is the first.
+    pub program: u32,
     /// Since when, in nanoseconds of the clock that all times of the trace are of.
     pub time: u64,
     /// Its first address.
@@ -60,6 +64,8 @@ pub struct Module {
 /// Where a part of what a thread has executed is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
+    /// The program.
+    pub program: u32,
     /// The thread.
     pub thread: u32,
     at: u64,
@@ -84,13 +90,15 @@ pub struct Total {
 #[derive(Debug)]
 pub struct Trace {
     file: File,
-    /// What was executed, by its numbers.
-    pub blocks: Blocks,
+    /// Whether it has values.
+    pub detail: Detail,
+    /// What was executed, by program and its numbers.
+    programs: Vec<Blocks>,
     /// What was mapped.
     pub modules: Vec<Module>,
     /// What was noted.
     pub notes: Vec<(String, String)>,
-    /// What was executed, in the order in which it was written: that of each thread in order.
+    /// What was executed, program by program in the order in which it was written: that of each thread in order.
     pub parts: Vec<Part>,
     /// Whether the end is missing.
     pub is_cut: bool,
@@ -106,15 +114,22 @@ impl Trace {
         if header[..8] != *MAGIC {
             return Err(Error::bad("it does not begin as a trace does"));
         }
-        let version = u32::from_le_bytes(header[8..12].try_into().expect("four bytes"));
+        let number = |at| u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes"));
+        let version = number(8);
         if version != VERSION {
             return Err(Error::bad(format!(
                 "it has version {version} of the format, this weft reads version {VERSION}"
             )));
         }
+        let detail = match number(12) {
+            0 => Detail::Addresses,
+            HAS_VALUES => Detail::Values,
+            flags => return Err(Error::bad(format!("its header says {flags:#x} of what it has"))),
+        };
         let mut trace = Self {
             file,
-            blocks: Blocks::default(),
+            detail,
+            programs: Vec::new(),
             modules: Vec::new(),
             notes: Vec::new(),
             parts: Vec::new(),
@@ -130,6 +145,8 @@ impl Trace {
                 }
             }
         }
+        // A thread that has become another program is not the first one again.
+        trace.parts.sort_by_key(|part| part.program);
         Ok(trace)
     }
 
@@ -145,6 +162,7 @@ impl Trace {
         let thread = input.u32()?;
         let size = input.u64()?;
         let checksum = input.u32()?;
+        let program = input.u32()?;
         let wrong = |error: Error| Error::bad(format!("at byte {at}: {error}"));
         if size > MOST {
             return Err(wrong(Error::bad("a section is larger than any that weft writes")));
@@ -153,15 +171,22 @@ impl Trace {
         if end > length {
             return Ok(None);
         }
-        let part = Part { thread, at: start, length: size, checksum };
+        if program >= MOST_PROGRAMS {
+            return Err(wrong(Error::bad("a program has a number that is too large")));
+        }
+        let detail = self.detail;
+        if self.programs.len() <= program as usize {
+            self.programs.resize_with(program as usize + 1, || Blocks::new(detail));
+        }
+        let part = Part { program, thread, at: start, length: size, checksum };
         if tag == tag::CHUNK {
             self.parts.push(part);
             return Ok(Some(end));
         }
         let bytes = self.bytes(&part)?;
         match tag {
-            tag::CODE => self.code(&bytes).map_err(wrong)?,
-            tag::MODULE => self.modules.push(module(&bytes).map_err(wrong)?),
+            tag::CODE => self.code(program, &bytes).map_err(wrong)?,
+            tag::MODULE => self.modules.push(module(program, &bytes).map_err(wrong)?),
             tag::NOTE => self.notes.push(note(&bytes).map_err(wrong)?),
             _ => return Err(wrong(Error::bad("there is no such section"))),
         }
@@ -204,7 +229,26 @@ impl Trace {
         Ok(totals)
     }
 
-    fn code(&mut self, bytes: &[u8]) -> Result<()> {
+    /// The blocks of a program that has a part.
+    pub fn blocks(&self, program: u32) -> &Blocks {
+        &self.programs[program as usize]
+    }
+
+    /// The block that has a number in the whole trace.
+    pub fn block(&self, number: u32) -> Option<&Block> {
+        let (program, number) = program_and_number(number);
+        self.programs.get(program as usize)?.get(number)
+    }
+
+    /// All blocks, by the numbers that they have in the whole trace.
+    pub fn all_blocks(&self) -> impl Iterator<Item = (u32, &Block)> {
+        (0..).zip(&self.programs).flat_map(|(program, blocks)| {
+            blocks.iter().map(move |(number, block)| (number_in_trace(program, number), block))
+        })
+    }
+
+    fn code(&mut self, program: u32, bytes: &[u8]) -> Result<()> {
+        let blocks = &mut self.programs[program as usize];
         let mut input = Input(bytes);
         let length = input.number()?;
         if length > MOST {
@@ -218,7 +262,7 @@ impl Trace {
                 .map_err(|_| Error::bad("a block has a number that is too large"))?;
             let address = input.number()?;
             let length = input.number()? as usize;
-            if !self.blocks.add(number, address, input.take(length)?) {
+            if !blocks.add(number, address, input.take(length)?) {
                 return Err(Error::bad(format!("block {number} cannot be, or is there twice")));
             }
         }
@@ -241,9 +285,10 @@ fn note(bytes: &[u8]) -> Result<(String, String)> {
     Ok((text(&mut input)?, text(&mut input)?))
 }
 
-fn module(bytes: &[u8]) -> Result<Module> {
+fn module(program: u32, bytes: &[u8]) -> Result<Module> {
     let mut input = Input(bytes);
     Ok(Module {
+        program,
         time: input.number()?,
         start: input.number()?,
         end: input.number()?,

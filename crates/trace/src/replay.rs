@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use weft_code::accesses::{REGISTERS, Segment};
+use weft_code::accesses::{Captured, REGISTERS, Segment, Value};
 use weft_code::iced_x86::FlowControl;
 
-use crate::blocks::Block;
+use crate::blocks::{Block, Blocks, number_in_trace};
 use crate::decode::decode;
 use crate::file::Trace;
 use crate::record::{Item, event, take};
-use crate::{Error, Result};
+use crate::{Detail, Error, Result};
 
 /// Goes through a trace, part by part.
 #[derive(Debug)]
@@ -25,6 +25,7 @@ pub struct Replay {
 /// A part that is being gone through.
 #[derive(Debug)]
 struct Current {
+    program: u32,
     thread: u32,
     words: Vec<u64>,
     at: usize,
@@ -53,7 +54,7 @@ pub struct Step<'a> {
 pub enum What<'a> {
     /// It has executed a block.
     Block {
-        /// Its number.
+        /// Its number in the whole trace.
         number: u32,
         /// The block.
         block: &'a Block,
@@ -65,6 +66,8 @@ pub enum What<'a> {
         bases: [u64; 2],
         /// Where it went on; nothing if that is not known.
         next: Option<u64>,
+        /// The instruction before which it was left, if nothing was captured there.
+        missed: Option<u16>,
     },
     /// Something else.
     Event {
@@ -103,6 +106,11 @@ impl Replay {
         Self { trace, threads, part: 0, current: None, sources: Vec::new() }
     }
 
+    /// How detailed the trace is.
+    pub fn detail(&self) -> Detail {
+        self.trace.detail
+    }
+
     /// Shows what comes next until `visit` says that it is enough; says whether there is more.
     pub fn walk(&mut self, mut visit: impl FnMut(&Step<'_>) -> bool) -> Result<bool> {
         loop {
@@ -111,7 +119,8 @@ impl Replay {
             }
             let Some(current) = &mut self.current else { return Ok(false) };
             while current.at < current.words.len() {
-                if current.step(&self.trace, &mut self.sources, &mut visit)? {
+                let blocks = self.trace.blocks(current.program);
+                if current.step(blocks, &mut self.sources, &mut visit)? {
                     return Ok(true);
                 }
             }
@@ -128,10 +137,12 @@ impl Replay {
         let part = rest[skipped];
         self.part += skipped + 1;
         let chunk = self.trace.chunk(&part)?;
-        let words = decode(&self.trace.blocks, &chunk)?;
+        let blocks = self.trace.blocks(part.program);
+        let words = decode(blocks, &chunk)?;
         let start = chunk.start;
-        let times = times(&self.trace, &words, (start.instructions, start.time));
+        let times = times(blocks, &words, (start.instructions, start.time));
         self.current = Some(Current {
+            program: part.program,
             thread: part.thread,
             words,
             at: 0,
@@ -145,17 +156,17 @@ impl Replay {
 }
 
 /// The times that are known, and after how many instructions.
-fn times(trace: &Trace, mut words: &[u64], start: (u64, u64)) -> Vec<(u64, u64)> {
+fn times(blocks: &Blocks, mut words: &[u64], start: (u64, u64)) -> Vec<(u64, u64)> {
     let mut instructions = start.0;
     let mut times = Vec::new();
     if start.1 != 0 {
         times.push(start);
     }
-    while let Some((item, rest)) = take(words, |number| trace.blocks.captures(number)) {
+    while let Some((item, rest)) = take(words, |number| blocks.captures(number)) {
         words = rest;
         match item {
             Item::Block { number, .. } => {
-                let block = trace.blocks.get(number);
+                let block = blocks.get(number);
                 instructions += block.map_or(0, |block| u64::from(block.plan.instructions));
             }
             Item::Event { kind, words } => {
@@ -190,13 +201,13 @@ impl Current {
     /// Shows one thing; says whether that is enough.
     fn step(
         &mut self,
-        trace: &Trace,
+        blocks: &Blocks,
         sources: &mut Vec<u64>,
         visit: &mut impl FnMut(&Step<'_>) -> bool,
     ) -> Result<bool> {
         let bad = || Error::bad("a part of the trace has something that is no record");
         let (item, rest) =
-            take(&self.words[self.at..], |number| trace.blocks.captures(number)).ok_or_else(bad)?;
+            take(&self.words[self.at..], |number| blocks.captures(number)).ok_or_else(bad)?;
         let taken = self.words.len() - self.at - rest.len();
         let instructions = self.instructions;
         let mut bases = self.bases;
@@ -213,16 +224,17 @@ impl Current {
                 What::Event { kind, words, time: time_of(kind, words).unwrap_or(before) }
             }
             Item::Block { number, captures } => {
-                let block = trace.blocks.get(number).ok_or_else(bad)?;
+                let block = blocks.get(number).ok_or_else(bad)?;
                 block.sources(captures, sources);
-                let following = take(rest, |number| trace.blocks.captures(number));
+                let following = take(rest, |number| blocks.captures(number));
                 let mut executed = block.plan.instructions as usize;
+                let mut missed = None;
                 let mut next = match following {
                     Some((Item::Block { number, .. }, _)) => {
-                        trace.blocks.get(number).map(|block| block.address)
+                        blocks.get(number).map(|block| block.address)
                     }
                     // What happens in between may lead elsewhere.
-                    Some(_) => block_after(trace, rest),
+                    Some(_) => block_after(blocks, rest),
                     None => (self.next != 0).then_some(self.next),
                 };
                 if let Some((Item::Event { kind: event::INTERRUPTED, words }, _)) = following
@@ -232,6 +244,7 @@ impl Current {
                         Ok(index) => {
                             executed = index;
                             next = None;
+                            missed = (!cut.is_captured).then_some(index as u16);
                             cut.fill(block, index as u16, sources);
                         }
                         // It was through.
@@ -245,7 +258,8 @@ impl Current {
                         self.bases[which] = base.value(sources);
                     }
                 }
-                What::Block { number, block, executed, sources, bases, next }
+                let number = number_in_trace(self.program, number);
+                What::Block { number, block, executed, sources, bases, next, missed }
             }
         };
         if let What::Event { .. } = what {
@@ -259,11 +273,11 @@ impl Current {
 }
 
 /// The block that comes next, if only events that lead nowhere else are in between.
-fn block_after(trace: &Trace, mut words: &[u64]) -> Option<u64> {
-    while let Some((item, rest)) = take(words, |number| trace.blocks.captures(number)) {
+fn block_after(blocks: &Blocks, mut words: &[u64]) -> Option<u64> {
+    while let Some((item, rest)) = take(words, |number| blocks.captures(number)) {
         match item {
             Item::Block { number, .. } => {
-                return trace.blocks.get(number).map(|block| block.address);
+                return blocks.get(number).map(|block| block.address);
             }
             Item::Event { kind: event::INTERRUPTED | event::SIGNAL | event::LOST, .. } => {
                 return None;
@@ -284,8 +298,10 @@ impl Cut {
     fn fill(&self, block: &Block, index: u16, sources: &mut [u64]) {
         for (capture, value) in block.plan.captures.iter().zip(&mut sources[REGISTERS..]) {
             let is_here = capture.before == index && !self.is_captured;
-            if is_here || capture.before == index + 1 {
-                *value = self.registers[capture.register.0 as usize];
+            if let Captured::Register(register) = capture.place
+                && (is_here || capture.before == index + 1)
+            {
+                *value = self.registers[register.0 as usize];
             }
         }
     }
@@ -308,21 +324,25 @@ pub struct Accesses {
     pub address: Vec<u64>,
     /// Which addresses are not known: their rows.
     pub unknown: Vec<usize>,
+    /// What is read or written, where that is known: none at all of a trace without values.
+    pub value: Vec<Option<u64>>,
 }
 
 impl Accesses {
     /// The next accesses of a trace, about so many; none at its end.
     pub fn next(replay: &mut Replay, rows: usize) -> Result<Self> {
         let mut found = Self::default();
+        let detail = replay.detail();
         replay.walk(|step| {
-            found.add(step);
+            found.add(step, detail);
             found.thread.len() >= rows
         })?;
         Ok(found)
     }
 
-    fn add(&mut self, step: &Step<'_>) {
-        let What::Block { number, block, executed, sources, bases, .. } = &step.what else {
+    fn add(&mut self, step: &Step<'_>, detail: Detail) {
+        let What::Block { number, block, executed, sources, bases, next, missed } = &step.what
+        else {
             return;
         };
         let mut bases = *bases;
@@ -346,6 +366,11 @@ impl Accesses {
             self.kind.push(access.kind as u8);
             self.size.push(u32::try_from(size).unwrap_or(u32::MAX));
             self.address.push(address.unwrap_or(0));
+            if detail == Detail::Values {
+                let is_missed = matches!(access.value, Some(Value::Memory(_)))
+                    && *missed == Some(access.instruction + 1);
+                self.value.push(access.value(sources, *next).filter(|_| !is_missed));
+            }
         }
     }
 }

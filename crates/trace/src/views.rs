@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use crate::Result;
 use crate::record::event;
 use crate::replay::{Accesses, BranchKind, Replay, Step, What};
+use crate::{Detail, Result};
 
 /// What the rows of a table are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +106,7 @@ impl Table {
             View::Accesses => {
                 let found = Accesses::next(&mut self.replay, rows)?;
                 let count = found.thread.len();
-                let columns = vec![
+                let mut columns = vec![
                     Column::known("thread", Values::Words(found.thread)),
                     Column::known("block", Values::Words(found.block)),
                     Column::known("ip", Values::Longs(found.instruction)),
@@ -118,6 +118,9 @@ impl Table {
                         unknown: found.unknown,
                     },
                 ];
+                if self.replay.detail() == Detail::Values {
+                    columns.push(Column::optional("value", found.value));
+                }
                 Ok((count, columns))
             }
             View::Blocks => self.blocks(rows),

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use weft_trace::record::{event, event_word};
 use weft_trace::replay::{Accesses, Step, What};
-use weft_trace::{Blocks, Chunk, Encoder, Replay, Trace, Writer, decode};
+use weft_trace::{
+    Blocks, Chunk, Detail, Encoder, Replay, Trace, Writer, decode, program_and_number,
+};
 
 /// Blocks with no capture, one, several, and many.
 const CODE: [&[u8]; 5] = [
@@ -36,7 +38,7 @@ fn round_trip(blocks: &Blocks, pushes: &[Vec<u64>]) {
     for words in pushes {
         encoder.push(blocks, words, &mut keep).expect("records");
     }
-    encoder.finish().into_iter().for_each(|chunk| keep(chunk).expect("a sound chunk"));
+    encoder.finish(blocks, &mut keep).expect("a sound chunk");
     assert!(decoded == pushes.concat(), "what was decoded differs");
 }
 
@@ -108,10 +110,11 @@ fn scratch(name: &str) -> PathBuf {
 /// A small trace with an interrupted string, a system call and a signal.
 fn written(name: &str) -> PathBuf {
     let path = scratch(name);
-    let mut writer = Writer::create(&path).expect("a file");
+    let mut writer = Writer::create(&path, Detail::Addresses).expect("a file");
     writer.note("command", "test").expect("a note");
+    let program = writer.program().expect("the first program");
     for (number, code) in (0..).zip(CODE) {
-        writer.block(number, 0x1000 + u64::from(number) * 0x100, code).expect("a block");
+        writer.block(program, number, 0x1000 + u64::from(number) * 0x100, code).expect("a block");
     }
     let mut words = vec![event_word(event::THREAD, 4), 7, 0x111, 0x222, 1000];
     words.extend([4, 0x5000, 0x6000, 0]);
@@ -121,7 +124,7 @@ fn written(name: &str) -> PathBuf {
     words.extend([event_word(event::SIGNAL, 2), 11, 2000]);
     words.extend([2, 0x7000, 3]);
     words.extend([1, 0x8000, 0x9000]);
-    writer.push(7, &words).expect("records");
+    writer.push(program, 7, &words).expect("records");
     writer.finish().expect("a whole file");
     path
 }
@@ -174,4 +177,32 @@ fn a_file_that_was_cut_or_changed_says_so() {
     }
     assert!(refused > whole.len() * 3 / 4, "{refused} of {}", whole.len());
     std::fs::remove_file(path).expect("the file");
+}
+
+#[test]
+fn each_program_has_blocks_of_its_own() {
+    let path = scratch("programs");
+    let mut writer = Writer::create(&path, Detail::Addresses).expect("a file");
+    let first = writer.program().expect("the first program");
+    let second = writer.program().expect("what it becomes");
+    let begin = [event_word(event::THREAD, 4), 7, 0, 0, 1000];
+    // The same number, and the same thread: nop, and mov rax, [rdi]; ret.
+    writer.block(second, 1, 0x2000, CODE[1]).expect("a block");
+    writer.push(second, 0, &[&begin[..], &[1, 0x8000, 0x9000]].concat()).expect("records");
+    writer.end(second).expect("its end");
+    writer.block(first, 1, 0x1000, CODE[0]).expect("a block");
+    writer.push(first, 0, &[&begin[..], &[1, 1]].concat()).expect("records");
+    writer.finish().expect("a whole file");
+    let trace = Arc::new(Trace::open(&path).expect("a trace"));
+    let mut blocks = Vec::new();
+    let visit = |step: &Step<'_>| {
+        if let What::Block { number, block, .. } = step.what {
+            blocks.push((program_and_number(number), block.address));
+        }
+        false
+    };
+    Replay::new(trace.clone(), &[]).walk(visit).expect("a sound trace");
+    assert_eq!(blocks, [((0, 1), 0x1000), ((0, 1), 0x1000), ((1, 1), 0x2000)]);
+    let found = Accesses::next(&mut Replay::new(trace, &[]), 100).expect("accesses");
+    assert_eq!(found.address, [0x8000, 0x9000]);
 }

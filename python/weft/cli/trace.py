@@ -43,18 +43,24 @@ def _output(help_text: str) -> Callable[[_Function], _Function]:
     metavar="SECONDS",
     help="How long to trace a process; without it until Ctrl-C, or until it ends.",
 )
+@click.option("--values", is_flag=True, help="Record what is read and written, too.")
 @click.argument("target", metavar="PID|-- CMD...", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_context
 def command(
-    ctx: click.Context, output: Path, seconds: float | None, target: tuple[str, ...]
+    ctx: click.Context,
+    output: Path,
+    seconds: float | None,
+    values: bool,
+    target: tuple[str, ...],
 ) -> None:
     """Record what a program executes and touches, all of it; query it, draw it.
 
-    Which blocks it executes, in which order, and every address that it loads from and stores to.
+    Which blocks it executes, in which order, and every address that it loads from and stores to;
+    with --values also what it loads and stores.
     The file holds what cannot be computed again, well under a byte for each access; the rest is
-    computed as it is read. It takes many times as long as alone. What the program forks is part of
-    the trace; other programs that it starts are not. The exit code is that of CMD. A process PID
-    goes on as before when the trace ends.
+    computed as it is read. It takes many times as long as alone. What the program forks, and other
+    programs that it starts, are part of the trace. The exit code is that of CMD. A process PID goes
+    on as before when the trace ends.
 
     `weft trace info`, `query`, `export` and `heatmap` read a trace.
 
@@ -62,6 +68,7 @@ def command(
     Examples:
       weft trace -o run.weft-trace -- ./prog input.txt
       weft trace -o moment.weft-trace 4711 --for 0.2
+      weft trace -o all.weft-trace --values -- ./prog input.txt
       weft trace info run.weft-trace
       weft trace query run.weft-trace "SELECT kind, count(*) FROM accesses GROUP BY kind"
       weft trace heatmap run.weft-trace -o memory.png
@@ -71,15 +78,15 @@ def command(
 
     code = 0
     if len(target) == 1 and target[0].isdigit():
-        lost = _trace_process(int(target[0]), output, seconds)
+        lost = _trace_process(int(target[0]), output, seconds, values)
     else:
-        code, lost = trace.record(target, output, on_start=forward_signals)
+        code, lost = trace.record(target, output, values=values, on_start=forward_signals)
     for text in lost:
         click.echo(f"note: {text}", err=True)
     ctx.exit(code)
 
 
-def _trace_process(pid: int, output: Path, seconds: float | None) -> list[str]:
+def _trace_process(pid: int, output: Path, seconds: float | None, values: bool) -> list[str]:
     from weft import trace
 
     # Whoever ends weft wants it to leave.
@@ -90,7 +97,7 @@ def _trace_process(pid: int, output: Path, seconds: float | None) -> list[str]:
             with contextlib.suppress(KeyboardInterrupt):
                 ended(seconds)
 
-        return trace.record_process(pid, output, wait)
+        return trace.record_process(pid, output, wait, values=values)
 
 
 @command.part("info")
@@ -121,7 +128,12 @@ def info(file: Path, output_format: str) -> None:
         about: dict[str, Any] = {"schema": _SCHEMA, "notes": trace.notes, "bytes": size}
         about |= {"threads": threads, "blocks": len(trace.code), "is_cut": trace.is_cut}
         about["modules"] = [
-            {"path": module.path, "start": module.start, "end": module.end}
+            {
+                "program": module.program,
+                "path": module.path,
+                "start": module.start,
+                "end": module.end,
+            }
             for module in trace.modules
         ]
         print_json(about)

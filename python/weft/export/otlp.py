@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from weft import __version__
+from weft._running import Running
 from weft.errors import InvalidArgument
 from weft.export.extras import needed
-from weft.export.running import Running
 from weft.export.values import Source, base_unit, cumulative, falls, readable
 from weft.metrics.model import Measured, TargetFacts
 from weft.probes import Histogram

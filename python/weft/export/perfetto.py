@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from weft.system_calls import name_of
+from weft.trace import program_of
 
 if TYPE_CHECKING:
     from weft.trace import Trace
@@ -149,17 +150,26 @@ def _merged(trace: Trace, thread: int) -> Iterator[_Slice]:
 
 def _calls(trace: Trace, thread: int) -> Iterator[_Slice]:
     stack: list[int] = []
-    names: dict[int, str] = {}
+    names: dict[tuple[int, int], str] = {}
+    last = 0
     for batch in trace.calls([thread]):
-        columns = (batch.column(name).to_pylist() for name in ("ip", "kind", "target", "time"))
-        for ip, kind, target, time in zip(*columns, strict=True):
+        named = ("block", "ip", "kind", "target", "time")
+        columns = (batch.column(name).to_pylist() for name in named)
+        for block, ip, kind, target, time in zip(*columns, strict=True):
             if target is None:
                 continue
+            program = program_of(block)
+            if program != last:
+                # What it was before does not go on.
+                for _ in stack:
+                    yield _Slice(time, thread, None)
+                stack, last = [], program
             if kind != "return":
-                if target not in names:
-                    names[target] = trace.place(target)[1] or f"{target:#x}"
+                key = program, target
+                if key not in names:
+                    names[key] = trace.place(target, program)[1] or f"{target:#x}"
                 stack.append(ip)
-                yield _Slice(time, thread, names[target], "call", (("address", target, True),))
+                yield _Slice(time, thread, names[key], "call", (("address", target, True),))
                 continue
             # Whoever called from right before there goes on; a return that leads to nobody's call
             # is a jump.

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from weft._running import Running
 from weft.errors import InvalidArgument, SystemCall
 from weft.export.extras import needed
-from weft.export.running import Running
 from weft.export.values import Source, base_unit, cumulative, falls, readable
 from weft.metrics.model import Measured
 from weft.probes import Histogram

@@ -119,10 +119,10 @@ def simulate(
         unknown += batch.column("address").null_count
         for thread, part in _by_thread(batch):
             own = caches.setdefault(thread, [level.cache() for level in levels])
-            _count(accesses, part.column("ip"), None)
+            _count(accesses, part.column("block"), None)
             for index, cache in enumerate(own):
                 lines = _touch(cache, part)
-                _count(misses[index], part.column("ip"), lines)
+                _count(misses[index], part.column("block"), lines)
                 asked[index] += part.num_rows
                 part, fetched = _missing(part, lines)
                 missed[index] += fetched
@@ -174,29 +174,33 @@ def _missing(batch: pyarrow.RecordBatch, lines: pyarrow.Array) -> tuple[pyarrow.
     return batch.filter(compute.greater(lines, 0)), fetched
 
 
-def _count(counts: Counter[int], ips: pyarrow.Array, values: pyarrow.Array | None) -> None:
-    """Add up values for each instruction; rows, if there are none."""
+def _count(counts: Counter[int], blocks: pyarrow.Array, values: pyarrow.Array | None) -> None:
+    """Add up values for each block; rows, if there are none."""
     import pyarrow
 
-    names = ["ip"] if values is None else ["ip", "value"]
-    table = pyarrow.table([ips] if values is None else [ips, values], names=names)
+    names = ["block"] if values is None else ["block", "value"]
+    table = pyarrow.table([blocks] if values is None else [blocks, values], names=names)
     how = ([], "count_all") if values is None else ("value", "sum")
-    grouped = table.group_by("ip").aggregate([how])
+    grouped = table.group_by("block").aggregate([how])
     sums = grouped.column("count_all" if values is None else "value_sum")
-    for ip, value in zip(grouped.column("ip").to_pylist(), sums.to_pylist(), strict=True):
+    for block, value in zip(grouped.column("block").to_pylist(), sums.to_pylist(), strict=True):
         if value:
-            counts[ip] += value
+            counts[block] += value
 
 
 def _by_function(
     trace: Trace, accesses: Counter[int], misses: Sequence[Counter[int]]
 ) -> tuple[FunctionMisses, ...]:
     sums: dict[tuple[str, str], list[int]] = {}
-    for ip, count in accesses.items():
-        row = sums.setdefault(trace.place(ip), [0] * (len(misses) + 1))
+    for code in trace.code:
+        count = accesses[code.number]
+        if not count:
+            continue
+        place = trace.place(code.address, code.program)
+        row = sums.setdefault(place, [0] * (len(misses) + 1))
         row[0] += count
         for index, level in enumerate(misses):
-            row[index + 1] += level[ip]
+            row[index + 1] += level[code.number]
     rows = [
         FunctionMisses(module, function, row[0], tuple(row[1:]))
         for (module, function), row in sums.items()

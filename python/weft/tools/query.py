@@ -50,7 +50,7 @@ def _code(trace: Trace) -> pyarrow.Table:
     import pyarrow
 
     code = trace.code
-    places = [trace.place(block.address) for block in code]
+    places = [trace.place(block.address, block.program) for block in code]
     return pyarrow.table(
         {
             "block": pyarrow.array([block.number for block in code], pyarrow.uint32()),
@@ -58,6 +58,7 @@ def _code(trace: Trace) -> pyarrow.Table:
             "code_end": pyarrow.array(
                 [block.address + block.size for block in code], pyarrow.uint64()
             ),
+            "program": pyarrow.array([block.program for block in code], pyarrow.uint32()),
             "module": [module for module, _ in places],
             "function": [function for _, function in places],
         }

@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 /// How much memory an arena may take; the kernel gives it as it is used.
 pub const SIZE: u64 = 128 << 20;
 /// The ways out.
-pub const EXITS: usize = 8;
+pub const EXITS: usize = 11;
 const HEAD: u64 = 16 * EXITS as u64;
 
 /// Ways out of the clone.
@@ -26,6 +26,9 @@ pub struct Gates {
     pub abort: u64,
     pub saved: u64,
     pub refused: u64,
+    pub halt: u64,
+    pub watch: u64,
+    pub unknown: u64,
 }
 
 /// What is in one half of an arena.
@@ -86,16 +89,16 @@ pub struct Arena {
 impl Arena {
     /// Maps an arena near an address. What is known to be mapped need not be all of it.
     pub fn map(near: u64, exits: [u64; EXITS], half: u64, mut known: Regions) -> Option<Self> {
+        /// What the heap may grow to before anything else is considered to be near it.
+        const HEAP: u64 = 256 << 20;
         let rw = system::map_shared(SIZE as usize)?;
+        // It begins up to a gigabyte above the program, and is not mapped before its first use.
+        let heap = system::heap_end().next_multiple_of(PAGE);
+        known.insert(Region::kept(heap, heap + HEAP));
         let rx = loop {
             let rx = known.room(near, SIZE)?;
             match system::reserve(rx as usize, SIZE as usize) {
-                system::EEXIST => known.insert(Region {
-                    start: rx,
-                    end: rx + SIZE,
-                    protection: system::PROT_NONE,
-                    is_shared: false,
-                }),
+                system::EEXIST => known.insert(Region::kept(rx, rx + SIZE)),
                 at if at == rx as isize => break rx,
                 _ => return None,
             }
@@ -113,6 +116,9 @@ impl Arena {
             abort: gate(5),
             saved: gate(6),
             refused: gate(7),
+            halt: gate(8),
+            watch: gate(9),
+            unknown: gate(10),
         };
         let mut head = Out { rw: rw as *mut u8, rx, length: 0 };
         for exit in exits {

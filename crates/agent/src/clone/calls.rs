@@ -37,6 +37,9 @@ pub const LENGTH: u64 = 2;
 pub fn system_call(thread: &mut Thread) {
     let next = thread.pc;
     let number = thread.general[RAX] as usize;
+    // Natively, a debugger steps by this flag, and the instruction keeps it. One that was told of has been executed.
+    let is_stepped = thread.is_stepping() && !thread.is_caught;
+    let stepped = if is_stepped { signals::TRAP_FLAG } else { 0 };
     thread.trace_call();
     let result = match call_points::are_any() {
         true => call_points::around(thread, perform),
@@ -47,7 +50,7 @@ pub fn system_call(thread: &mut Thread) {
             thread.trace_result(number, result);
             thread.general[RAX] = result as u64;
             thread.general[RCX] = next;
-            thread.general[R11] = thread.flags;
+            thread.general[R11] = thread.flags | stepped;
             thread.way_out = next;
         }
         None => thread.pc = next - LENGTH,

@@ -131,6 +131,21 @@ pub fn through_table(out: &mut Out, table: u32) {
     out.u32(table);
 }
 
+/// The same by a gate, in as many bytes: for code that is not to go on by itself.
+pub fn through_gate(out: &mut Out, gate: u64) {
+    out.jump(gate);
+    out.bytes(&NOTHING);
+}
+
+/// A return that goes through a gate, up to that: `rcx` and `rax` are the program's when it begins.
+pub fn step_out(out: &mut Out, popped: u16) {
+    out.save(RCX, at!(rcx));
+    out.bytes(&[0x48, 0x8b, 0x0c, 0x24]); // mov rcx, [rsp]
+    out.save(RAX, at!(rax));
+    out.bytes(&[0x48, 0x8d, 0xa4, 0x24]); // lea rsp, [rsp + 8 + popped]
+    out.u32(8 + u32::from(popped));
+}
+
 /// A return: `rcx` and `rax` are the program's when it begins.
 pub fn ret(out: &mut Out, table: u32, popped: u16) {
     out.save(RCX, at!(rcx));
@@ -175,11 +190,28 @@ pub fn return_address(out: &mut Out, address: u64) {
 /// How long [`return_address`] is.
 pub const RETURN_ADDRESS: usize = 14;
 
+/// Puts an address below the stack, where a return has left one of the clone's.
+pub fn address_below(out: &mut Out, address: u64) {
+    out.bytes(&[0xc7, 0x44, 0x24, 0xf8]); // mov dword ptr [rsp - 8], constant
+    out.u32(address as u32);
+    out.bytes(&[0xc7, 0x44, 0x24, 0xfc]); // mov dword ptr [rsp - 4], constant
+    out.u32((address >> 32) as u32);
+}
+
+/// How long [`address_below`] is.
+pub const ADDRESS_BELOW: usize = 16;
+
 /// Leaves the clone with `rcx` pointing at what follows.
 pub fn leave(out: &mut Out, gate: u64) {
     out.save(RCX, at!(rcx));
     out.bytes(&[0x48, 0x8d, 0x0d, 5, 0, 0, 0]); // lea rcx, [rip + 5]
     out.jump(gate);
+}
+
+/// The same, with one word behind it.
+pub fn leave_with(out: &mut Out, gate: u64, word: u64) {
+    leave(out, gate);
+    out.u64(word);
 }
 
 /// Counts one more at an offset from `gs`. Changes flags, if that does not matter.

@@ -11,6 +11,7 @@ mod calls;
 mod coprocessor;
 mod emit;
 mod give_up;
+mod halt;
 #[cfg(weft_freestanding)]
 mod heap;
 mod leave;
@@ -43,6 +44,7 @@ use core::mem;
 use core::ops::Range;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64};
+use halt::Halts;
 use map::{Map, Place};
 use pages::Pages;
 use recording::Recorder;
@@ -52,6 +54,7 @@ use tables::Tables;
 use thread::{Thread, left};
 use translate::{Cold, Extent, Inserts, Known, Link, Source, stub, translate};
 use weaving::Weaving;
+use weft_abi::halt::Halt;
 use weft_abi::{CloneControl, CloneStep, CloneThread, CloneVisit, option, turn};
 
 pub(crate) use give_up::fail;
@@ -99,6 +102,7 @@ pub struct Engine {
     tables: Tables,
     weaving: Weaving,
     recorder: Option<Recorder>,
+    halts: Halts,
     /// Blocks of the clone that was thrown away last.
     retired: Vec<BlockInfo>,
     /// Whether the clone has to be thrown away before more is added.
@@ -158,6 +162,7 @@ impl Drop for Guard {
 pub fn engine() -> Guard {
     loop {
         let mut engine = locked();
+        engine.follow_halts();
         if !engine.is_full {
             return engine;
         }
@@ -243,6 +248,7 @@ extern "C" fn start(visit: &mut CloneVisit) {
     // SAFETY: the host has mapped the control block, and leaves it there.
     let control = unsafe { &*(start.control as *const CloneControl) };
     let Some(tables) = Tables::map() else { return };
+    let table = tables.range();
     let mut engine = Engine {
         arenas: Vec::new(),
         blocks: Vec::new(),
@@ -253,6 +259,7 @@ extern "C" fn start(visit: &mut CloneVisit) {
         tables,
         weaving: Weaving::default(),
         recorder: Recorder::new(start.recording, start.mode),
+        halts: Halts::default(),
         retired: Vec::new(),
         is_full: false,
         has_begun: false,
@@ -278,6 +285,7 @@ extern "C" fn start(visit: &mut CloneVisit) {
     // SAFETY: nobody else is here yet.
     unsafe { *SHARED.engine.get() = Some(engine) };
     report::write_to(control);
+    halt::introduce(control, table);
     visit.is_done = 1;
 }
 
@@ -303,12 +311,18 @@ extern "C" fn dispatch(thread: &mut Thread) {
         }
     };
     thread.epoch.store(u64::MAX, Release);
+    if kind == left::INDIRECT && halt::is_stack_seen() {
+        halt::clean_below(thread);
+    }
     thread.way_out = give_up::way_out(kind, exit.target);
     let is_aborted;
     let step = {
         let mut engine = engine();
         engine.control.stats.agent_entries.fetch_add(1, Relaxed);
         match kind {
+            left::EXIT | left::INDIRECT if thread.is_single() => {
+                thread.pc = translate::real(exit.target);
+            }
             left::EXIT => engine.exit(thread, &exit),
             left::INDIRECT => engine.indirect(thread, exit.target),
             left::CHECK => engine.check(thread, &exit),
@@ -319,6 +333,7 @@ extern "C" fn dispatch(thread: &mut Thread) {
                 engine.control.stats.system_calls.fetch_add(1, Relaxed);
                 thread.pc = exit.target;
             }
+            left::HALT | left::WATCH => thread.pc = exit.target,
             _ => thread.pc = exit.target,
         }
         is_aborted = engine.leave_sequence(thread);
@@ -329,10 +344,18 @@ extern "C" fn dispatch(thread: &mut Thread) {
     if kind == left::REFUSED {
         give_up::refused(thread);
     }
-    if kind == left::SYSTEM_CALL && !is_aborted {
+    if kind == left::SYSTEM_CALL && !is_aborted && !halt::at_call(thread) {
         calls::system_call(thread);
         let pc = thread.pc;
         engine().go(thread, pc);
+    }
+    match kind {
+        left::HALT => halt::at_breakpoint(thread, &exit),
+        left::WATCH => halt::at_store(thread),
+        left::EXIT | left::INDIRECT | left::SYSTEM_CALL if halt::is_debugged() => {
+            halt::arrived(thread, kind, exit.target);
+        }
+        _ => {}
     }
     thread.way_out = 0;
     if let Some(step) = step {
@@ -396,6 +419,7 @@ impl Engine {
             thread.altstack = [0, signals::SS_DISABLE, 0];
             thread.epoch.store(u64::MAX, Relaxed);
             thread.unregister();
+            (thread.halt, thread.errand) = (Halt::default(), halt::errand::NONE);
             self.give_stripe(thread);
             return Some(thread);
         }
@@ -411,6 +435,8 @@ impl Engine {
 
     /// Learns that this is another process, of which this is the only thread.
     pub fn be_process(&mut self, thread: &mut Thread) {
+        self.forget_halts();
+        self.stop_stepping(thread);
         self.weaving.be_process();
         self.weaving.equip(thread);
         if let Some(recorder) = &mut self.recorder {
@@ -551,10 +577,15 @@ impl Engine {
         if place.entry != 0 {
             return Some(place.entry);
         }
+        let is_return = self.halts.is_return(address);
         let arena = self.arena_of_mut(place.body)?;
         let wrong = arena.gates().wrong;
-        let mut out = arena.cold(emit::ENTRY + emit::COUNT + 5, Cold::Entry);
+        let most = emit::ENTRY + emit::ADDRESS_BELOW + emit::COUNT + 5;
+        let mut out = arena.cold(most, Cold::Entry);
         emit::entry(&mut out, address, wrong);
+        if is_return {
+            emit::address_below(&mut out, address);
+        }
         let counter = self.recorder.as_ref().map_or(0, |it| it.count_entry(&place, &mut out));
         out.jump(place.body);
         let place = self.map.get_mut(address)?;
@@ -565,20 +596,26 @@ impl Engine {
     /// Makes code for one instruction that is not kept, and says where it is.
     pub fn single(&mut self, thread: &mut Thread, pc: u64) -> u64 {
         thread.pc = pc;
-        let made = (|| {
-            let end = self.code_end(pc)?;
-            let arena = self.arena_for(pc)?;
-            self.check_room(arena);
-            let block = self.translate(&Source::at(pc, end), pc, arena, Extent::Single)?;
-            let code = block.code;
-            let number = self.add(arena, block, Box::default());
-            // Nobody finds it but the thread that is sent there.
-            let added = &mut self.blocks[number as usize];
-            (added.is_valid, added.starts) = (false, Vec::new());
-            Some(code)
-        })();
+        let made = self.make_single(pc, Extent::Single);
         thread.epoch.store(self.epoch, Relaxed);
         made.unwrap_or(pc)
+    }
+
+    fn make_single(&mut self, pc: u64, extent: Extent) -> Option<u64> {
+        let end = self.code_end(pc)?;
+        let arena = self.arena_for(pc)?;
+        self.check_room(arena);
+        let block = self.translate(&Source::at(pc, end), pc, arena, extent)?;
+        let code = block.code;
+        self.add_unfound(arena, block);
+        Some(code)
+    }
+
+    /// Keeps a block that nobody finds but the thread that is sent there.
+    fn add_unfound(&mut self, arena: usize, block: translate::Block) {
+        let number = self.add(arena, block, Box::default());
+        let added = &mut self.blocks[number as usize];
+        (added.is_valid, added.starts) = (false, Vec::new());
     }
 
     fn translate(
@@ -599,7 +636,11 @@ impl Engine {
         let table = self.tables.first();
         let known = Known { map: &self.map, sequences: &self.sequences, table };
         let place = (arena, &mut self.arenas[arena]);
-        let inserts = Inserts { weaving: &mut self.weaving, recorder: self.recorder.as_mut() };
+        let inserts = Inserts {
+            weaving: &mut self.weaving,
+            recorder: self.recorder.as_mut(),
+            halts: &self.halts,
+        };
         translate(source, key, known, place, inserts, extent, ties)
     }
 
@@ -680,6 +721,7 @@ impl Engine {
         let stats = &self.control.stats;
         stats.blocks.fetch_add(1, Relaxed);
         stats.bytes.fetch_add(self.arenas[arena].used() - before, Relaxed);
+        stats.record_bytes.fetch_add(block.records.len() as u64, Relaxed);
         self.keep(block, arena, original);
         Some(())
     }
@@ -756,6 +798,9 @@ impl Engine {
             switch::gate_abort,
             switch::gate_saved,
             switch::gate_refused,
+            switch::gate_halt,
+            switch::gate_watch,
+            switch::gate_unknown,
         ];
         let exits = exits.map(|exit| exit as *const () as u64);
         // What is the engine's own is in the way, too; the kernel cannot be asked without a descriptor.
@@ -824,6 +869,7 @@ impl Engine {
         self.map.clear();
         self.pages.forget_blocks();
         self.weaving.flush();
+        self.halts.flush();
         self.tables.clear();
         self.is_full = false;
         self.control.stats.flushes.fetch_add(1, Relaxed);
@@ -872,6 +918,7 @@ impl Engine {
 
     /// Forgets the blocks of a range of the program's addresses.
     pub fn forget(&mut self, start: u64, end: u64) {
+        self.halts.forget(start, end);
         for number in self.pages.take(start, end) {
             self.forget_block(number);
         }

@@ -5,9 +5,10 @@ use super::signals::Actions;
 use super::state::{RAX, RCX, RSP};
 use super::system::{self, EFAULT};
 use super::thread::Thread;
-use super::{calls, engine, fail, program, signals, switch};
+use super::{calls, engine, fail, halt, program, signals, switch};
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use weft_abi::halt::reason;
 use weft_abi::{CloneControl, exec, option};
 
 const CLONE_VM: u64 = 0x100;
@@ -38,6 +39,9 @@ pub extern "C" fn join(thread: &mut Thread) {
     }
     thread.trace_begin();
     go_on(thread);
+    if halt::is_debugged() {
+        halt::soon(thread, reason::ASKED, 0);
+    }
 }
 
 /// `clone`, `clone3`, `fork`, `vfork`

@@ -7,22 +7,25 @@
 //! not taken. Such ways have to lead forward: then no count depends on itself.
 
 use super::emit::{LINE, Out};
+use super::halt;
 use super::map::Place;
 use super::maps;
 use super::program;
 use super::state::{self, Cold, Kind};
 use super::system;
 use super::thread::{Thread, at_counter};
+use super::tracing;
 use super::translate::{self, ONE_SHOT};
 use super::{Engine, Exit, emit, fail};
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::ops::Range;
-use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Relaxed, Release};
+use core::sync::atomic::{AtomicU32, AtomicU64};
 use weft_abi::recording::{
     COUNTERS, LOG_OFFSET, LOG_SIZE, RECORDING_SIZE, RecordingHead, STRIPE_COUNT, STRIPE_SIZE,
     STRIPES_OFFSET, entry, lost, mode,
 };
+use weft_code::accesses::Detail;
 use weft_code::{Convention, FlagSet, live_at_entry};
 
 /// How many instructions are looked at for flags that are free.
@@ -86,9 +89,18 @@ pub struct Recorder {
     pub(super) leads: BTreeSet<u64>,
 }
 
+/// Whether what is read and written is recorded.
+static ARE_VALUES_TRACED: AtomicU32 = AtomicU32::new(0);
+
+/// Whether what is read and written is recorded.
+pub fn are_values_traced() -> bool {
+    ARE_VALUES_TRACED.load(Relaxed) != 0
+}
+
 impl Recorder {
     /// A recorder, if something is to be recorded.
     pub fn new(base: u64, mode: u64) -> Option<Self> {
+        ARE_VALUES_TRACED.store(u32::from(mode == mode::TRACE_VALUES), Relaxed);
         (base != 0).then(|| Self {
             base,
             mode,
@@ -116,7 +128,12 @@ impl Recorder {
 
     /// Whether all of it is written down, in order.
     pub fn is_for_trace(&self) -> bool {
-        self.mode == mode::TRACE
+        matches!(self.mode, mode::TRACE | mode::TRACE_VALUES)
+    }
+
+    /// What of it is asked of the instructions.
+    pub fn detail(&self) -> Detail {
+        if self.mode == mode::TRACE_VALUES { Detail::Values } else { Detail::Addresses }
     }
 
     /// Learns that this is another process, and tells of it.
@@ -143,7 +160,7 @@ impl Recorder {
     /// not the first block there. Of several, all but one have their own.
     pub fn own_counter(&mut self, address: u64) -> u32 {
         let has_own = match self.mode {
-            mode::EVERY_BLOCK | mode::TRACE => true,
+            mode::EVERY_BLOCK | mode::TRACE | mode::TRACE_VALUES => true,
             mode::COUNTS => !self.known.insert(address),
             _ => false,
         };
@@ -158,6 +175,11 @@ impl Recorder {
         self.choices.insert(way.counter, way.is_fall);
         self.log(entry::SIDE, &[way.counter.into(), way.is_fall.into()], &[]);
         false
+    }
+
+    /// Says how many captures a run has that is traced.
+    pub fn note_captures(&self, number: u32, count: usize) {
+        tracing::note_captures(self.base, number, count);
     }
 
     /// Gives a thread a stripe to count in.
@@ -243,10 +265,10 @@ impl Recorder {
     }
 }
 
-/// Whether code may count at a place by an instruction that changes flags: none is needed there.
+/// Whether code may count at a place by an instruction that changes flags: none is needed there, and no debugger looks.
 pub fn are_flags_free(bytes: &[u8], address: u64) -> bool {
-    live_at_entry((bytes, address), address, Convention::Unknown, LOOK_AHEAD).flags & !FlagSet::DF
-        == FlagSet::NONE
+    let live = || live_at_entry((bytes, address), address, Convention::Unknown, LOOK_AHEAD);
+    !halt::is_debugged() && live().flags & !FlagSet::DF == FlagSet::NONE
 }
 
 /// The same where the program's code is elsewhere.

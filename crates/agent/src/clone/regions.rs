@@ -16,6 +16,11 @@ pub struct Region {
 }
 
 impl Region {
+    /// Addresses where there is nothing, and nothing shall be.
+    pub fn kept(start: u64, end: u64) -> Self {
+        Self { start, end, protection: system::PROT_NONE, is_shared: false }
+    }
+
     pub fn is_code(&self) -> bool {
         self.protection & PROT_EXEC != 0
     }
@@ -114,6 +119,9 @@ impl Regions {
     /// grows.
     pub fn room(&self, near: u64, size: u64) -> Option<u64> {
         const MARGIN: u64 = 32 << 20;
+        /// What the program may yet map right below, where there is room for it and more.
+        const ROOMY: u64 = 512 << 20;
+        const VAST: u64 = 1 << 32;
         /// What may grow down towards the room: a stack.
         const STACK: u64 = 1 << 28;
         const LOWEST: u64 = 1 << 20;
@@ -122,7 +130,11 @@ impl Regions {
         let mut free_from = LOWEST;
         let ends = self.0.iter().map(|region| (region.start, region.end));
         for (start, end) in ends.filter(|ends| ends.0 < HIGHEST).chain([(HIGHEST, HIGHEST)]) {
-            let margin = if start > near { STACK } else { MARGIN };
+            let margin = match start.saturating_sub(free_from) {
+                _ if start > near => STACK,
+                VAST.. => ROOMY,
+                _ => MARGIN,
+            };
             if start.saturating_sub(free_from) > size + MARGIN + margin {
                 // Right below what is there, or above it, but not where a heap grows.
                 for candidate in [start - margin - size, free_from + (1 << 29)] {

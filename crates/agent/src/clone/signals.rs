@@ -11,11 +11,14 @@ use super::thread::{Thread, stepping};
 use super::translate::inner;
 use super::vectors::{VectorState, start_afresh, vector_size, xmm};
 use super::{
-    Engine, Guard, calls, engine, give_up, image, locked, out_of_clone, pages, program, sound,
-    switch, tracing,
+    Engine, Guard, calls, engine, give_up, halt, image, locked, out_of_clone, pages, program,
+    sound, switch, tracing,
 };
 use alloc::boxed::Box;
-use core::sync::atomic::Ordering::{Relaxed, Release};
+use core::mem::offset_of;
+use core::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
+use core::sync::atomic::compiler_fence;
+use weft_abi::halt::reason;
 
 pub const SS_ONSTACK: u64 = 1;
 pub const SS_DISABLE: u64 = 2;
@@ -44,10 +47,11 @@ const SA_KNOWN: u64 = SA_NOCLDSTOP
 const SIG_DFL: u64 = 0;
 const SIG_IGN: u64 = 1;
 const SIGILL: usize = 4;
-const SIGTRAP: usize = 5;
+pub const SIGTRAP: usize = 5;
 const SIGBUS: usize = 7;
+const SIGFPE: usize = 8;
 const SIGKILL: usize = 9;
-const SIGSEGV: usize = 11;
+pub const SIGSEGV: usize = 11;
 const SIGSTOP: usize = 19;
 const SIG_BLOCK: usize = 0;
 const SIG_UNBLOCK: usize = 1;
@@ -60,11 +64,14 @@ const ALL: u64 = !NEEDED;
 /// What the engine looks at before the program does: what its own code, and the clone, could cause.
 const WATCHED: u64 = NEEDED | bit(SIGILL);
 
+/// What it looks at as well while a debugger wants to know.
+const DEBUGGED: u64 = bit(SIGTRAP) | bit(SIGFPE);
+
 /// The code of a fault at a page that is there but may not be used so.
 const SEGV_ACCERR: i32 = 2;
 /// The code of a step that the program has asked for, and the flag by which it does.
-const TRAP_TRACE: i32 = 2;
-const TRAP_FLAG: u64 = 0x100;
+pub const TRAP_TRACE: i32 = 2;
+pub const TRAP_FLAG: u64 = 0x100;
 /// What the kernel says when it cannot write a frame, or read one: it is nobody's, and nowhere.
 const SI_KERNEL: u64 = 0x80;
 /// What the processor says of a fault in memory.
@@ -156,7 +163,14 @@ impl Context {
         general
     }
 
-    fn set_general(&mut self, general: &[u64; 16]) {
+    /// Has the thread be stopped after each instruction, unless it blocks that.
+    pub fn trap(&mut self) {
+        if self.mask & bit(SIGTRAP) == 0 {
+            self.rflags |= TRAP_FLAG;
+        }
+    }
+
+    pub fn set_general(&mut self, general: &[u64; 16]) {
         self.registers = ORDER.map(|register| general[register]);
     }
 }
@@ -180,7 +194,7 @@ impl Actions {
         for (signal, action) in Self::of(thread).0.iter().enumerate().skip(1) {
             if NEEDED & bit(signal) != 0 {
                 install(signal, &FOR_THE_ENGINE);
-            } else if action.handler > SIG_IGN || WATCHED & bit(signal) != 0 {
+            } else if action.handler > SIG_IGN || watched() & bit(signal) != 0 {
                 install_as_asked(signal, action);
             }
         }
@@ -227,9 +241,14 @@ impl Actions {
 /// What the kernel is told of signals that the engine needs: there is a handler.
 const FOR_THE_ENGINE: Action = Action { handler: SIG_IGN + 1, flags: 0, restorer: 0, mask: 0 };
 
+/// What the engine looks at before the program does.
+fn watched() -> u64 {
+    WATCHED | if halt::is_debugged() { DEBUGGED } else { 0 }
+}
+
 /// Has the kernel do what the program wants done, as far as the engine need not know.
 fn install_as_asked(signal: usize, action: &Action) {
-    let is_watched = WATCHED & bit(signal) != 0 && action.handler == SIG_DFL;
+    let is_watched = watched() & bit(signal) != 0 && action.handler == SIG_DFL;
     install(signal, if is_watched { &FOR_THE_ENGINE } else { action });
 }
 
@@ -389,6 +408,11 @@ fn add_to_mask(how: usize, set: u64) {
     }
 }
 
+/// Lets traps in, which the kernel sends whether they are blocked or not.
+pub fn let_traps_in() {
+    add_to_mask(SIG_UNBLOCK, bit(SIGTRAP));
+}
+
 /// Has the kernel know what the program wants of those signals that the engine needs, for another program
 /// to inherit. Nothing of this one may run meanwhile.
 pub fn show_needed(thread: &Thread) {
@@ -421,6 +445,11 @@ pub fn set_mask(mask: u64) -> u64 {
     old
 }
 
+/// Blocks all signals that the engine does not need; returns what was blocked.
+pub fn block() -> u64 {
+    set_mask(ALL)
+}
+
 /// Blocks every signal, also the one that the engine needs: nothing is written to meanwhile.
 pub fn block_all() -> u64 {
     set_mask(u64::MAX)
@@ -435,6 +464,10 @@ pub extern "C" fn handler(signal: usize, info: &mut [u64; 16], context: &mut Con
         let mut general = context.general();
         general[tracing::base_of(pc)] = thread.turn_buffer();
         context.set_general(&general);
+        return;
+    }
+    if signal == SIGTRAP && halt::is_own_trap(pc) {
+        // The debugger is gone, and the thread finds out.
         return;
     }
     let is_step = signal == SIGTRAP && info[1] as i32 == TRAP_TRACE;
@@ -458,6 +491,10 @@ pub extern "C" fn handler(signal: usize, info: &mut [u64; 16], context: &mut Con
         if !is_step {
             interrupted_agent(thread, signal, info, context);
         }
+        return;
+    }
+    if is_step && thread.errand == halt::errand::WAY {
+        thread.errand = halt::errand::NONE;
         return;
     }
     // A program that steps through itself takes one step where the clone takes several: all but the last are
@@ -488,6 +525,7 @@ pub extern "C" fn handler(signal: usize, info: &mut [u64; 16], context: &mut Con
     let is_fetch = context.error & fault::FETCH != 0
         && (info[2].wrapping_sub(pc) < LONGEST || engine.half_of(info[2]).is_some());
     let is_retired = engine.half_of(pc).is_some() && !engine.is_current(pc);
+    let is_step_over = thread.is_stepping() && engine.is_stop(pc);
     let is_suspect = is_fault && WATCHED & bit(signal) != 0;
     let is_broken = is_suspect && !sound::is_explained(&engine, pc, signal == SIGILL);
     let is_certain = is_broken && sound::is_certain(&engine, pc);
@@ -516,6 +554,11 @@ pub extern "C" fn handler(signal: usize, info: &mut [u64; 16], context: &mut Con
     if is_at_instruction {
         info[2] = state.pc;
     }
+    if is_step_over && halt::asked(info).is_none() {
+        // The debugger hears of one thing after the other.
+        send_again(info);
+        *info = halt::asking(reason::STEPPED, 0);
+    }
     pass_on_in_clone(engine, thread, info, context);
 }
 
@@ -526,13 +569,56 @@ fn pass_on_in_clone(
     info: &[u64; 16],
     context: &mut Context,
 ) {
+    thread.is_masked = true;
     // SAFETY: the kernel has written the vector state there.
-    if let Err(Deadly(signal)) = unsafe { pass_on(&mut engine, thread, info, context) } {
+    match unsafe { tell(engine, thread, info, context) } {
+        Ok((kept, _)) => engine = kept,
         // A child that has borrowed its parent's memory leaves that to it.
-        drop(engine);
-        end_by(signal);
+        Err(Deadly(signal)) => end_by(signal),
     }
-    context.rip = engine.go(thread, context.rip);
+    context.rip = engine.set_out(thread, context);
+    if halt::is_debugged() {
+        // Who asks from here on is heard when the kernel has put the program's mask back.
+        block_all();
+    }
+    compiler_fence(SeqCst);
+    thread.is_masked = false;
+    ask_late(thread);
+}
+
+/// A thread that was asked to stand still when it could not be is asked now.
+fn ask_late(thread: &mut Thread) {
+    if core::mem::take(&mut thread.is_late) {
+        send_again(&halt::asking(reason::ASKED, 0));
+    }
+}
+
+/// Tells the debugger of a signal, if there is one, and then the program. Says whether the program's handler has begun.
+///
+/// # Safety
+/// The context's vector state must be there.
+unsafe fn tell(
+    mut engine: Guard,
+    thread: &mut Thread,
+    info: &[u64; 16],
+    context: &mut Context,
+) -> Result<(Guard, bool), Deadly> {
+    let mut info = *info;
+    let mut has_begun = false;
+    loop {
+        let is_wanted;
+        (engine, is_wanted) = halt::consult(engine, thread, &mut info, context);
+        // SAFETY: the caller vouches for it.
+        if !is_wanted || !unsafe { pass_on(&mut engine, thread, &info, context)? } {
+            return Ok((engine, has_begun));
+        }
+        has_begun = true;
+        if !thread.is_stepping() {
+            return Ok((engine, has_begun));
+        }
+        // A step into a handler ends before the first instruction of that.
+        info = halt::asking(reason::STEPPED, 0);
+    }
 }
 
 /// A signal by which the program ends.
@@ -551,7 +637,7 @@ unsafe fn pass_on(
     let signal = info[0] as u32 as usize;
     let is_fault = (info[1] as i32) > 0;
     let is_needed = NEEDED & bit(signal) != 0 || engine.has_trap && signal == SIGTRAP;
-    let is_watched = WATCHED & bit(signal) != 0;
+    let is_watched = (WATCHED | DEBUGGED) & bit(signal) != 0;
     match Actions::get(thread, signal).handler {
         SIG_DFL if is_watched => return Err(Deadly(signal)),
         // Since it came, it has ceased to be the engine's.
@@ -676,8 +762,15 @@ fn interrupted_agent(thread: &mut Thread, signal: usize, info: &[u64; 16], conte
         }
         give_up::faulted(thread, Fault { signal, info, context });
     }
+    let is_waiting = thread.is_masked || thread.is_pending.load(Relaxed) != 0;
+    if is_waiting && halt::asked(info).is_some() {
+        // The mask is not the program's now. It comes again when that is back.
+        thread.is_late = true;
+        return;
+    }
     thread.pending_info = *info;
     thread.pending_mask = context.mask & !NEEDED;
+    thread.is_pending_early = thread.is_beginning;
     thread.is_pending.store(1, Relaxed);
     context.mask = ALL;
     let pc = context.rip;
@@ -714,28 +807,36 @@ pub extern "C" fn deliver_pending(thread: &mut Thread) {
     let info = thread.pending_info;
     let mut vectors = VectorState::save(&thread.vectors);
     let mut context = native_context(thread, vectors.at());
+    thread.is_masked = true;
+    compiler_fence(SeqCst);
     thread.is_pending.store(0, Relaxed);
+    let has_begun;
     {
         let mut engine = engine();
         engine.cut(thread.target, thread.pc);
         engine.trace_cut(thread, thread.target, (thread.pc, &thread.general));
         // SAFETY: the vector state was just saved.
-        match unsafe { pass_on(&mut engine, thread, &info, &mut context) } {
-            Ok(true) => {
-                vectors.clear();
-                thread.vectors = [0; 16];
-            }
-            Ok(false) => {}
-            Err(Deadly(signal)) => {
-                drop(engine);
-                end_by(signal);
-            }
+        (engine, has_begun) = match unsafe { tell(engine, thread, &info, &mut context) } {
+            Ok(told) => told,
+            Err(Deadly(signal)) => end_by(signal),
+        };
+        // A handler begins afresh, and a debugger may have changed them.
+        if has_begun || halt::is_debugged() {
+            vectors.load();
+            thread.vectors = if has_begun { [0; 16] } else { vectors.xmm() };
         }
-        thread.general = context.general();
-        thread.flags = context.rflags;
-        engine.go(thread, context.rip);
+        let was_trapping = context.rflags & TRAP_FLAG != 0;
+        engine.set_out(thread, &mut context);
+        if context.rflags & TRAP_FLAG != 0 && !was_trapping {
+            thread.errand = halt::errand::WAY;
+        }
     }
+    thread.is_beginning = has_begun;
     set_mask(context.mask);
+    (thread.is_beginning, thread.is_masked) = (false, false);
+    // Who asks from here on is heard at once.
+    compiler_fence(SeqCst);
+    ask_late(thread);
 }
 
 /// Has the program's handler begin: writes its frame, and makes the context that of the handler. If there
@@ -773,10 +874,11 @@ unsafe fn enter_handler(
     shown.vectors = vectors;
     shown.mask = mask & !NEEDED | thread.hidden_mask;
     shown.old_mask = shown.mask;
+    // As it was set, wherever the thread is: the kernel does not say so here.
     shown.stack = alternate;
-    if is_on && alternate[1] & SS_DISABLE == 0 {
-        shown.stack[1] |= SS_ONSTACK;
-    }
+    // The kernel writes the flags, and leaves what lies beside them as it is.
+    let beside = sp + (offset_of!(Frame, context) + offset_of!(Context, stack) + 12) as u64;
+    shown.stack[1] |= u64::from(program::read::<u32>(beside).unwrap_or(0)) << 32;
     let frame = Frame { restorer: action.restorer, context: shown, info: *info };
     for page in engine.pages.guarded_after(sp, 3) {
         pages::release(engine, page);
@@ -795,8 +897,8 @@ unsafe fn enter_handler(
     let mut general = context.general();
     general[RAX] = 0;
     general[7] = signal as u64;
-    general[6] = sp + core::mem::offset_of!(Frame, info) as u64;
-    general[2] = sp + core::mem::offset_of!(Frame, context) as u64;
+    general[6] = sp + offset_of!(Frame, info) as u64;
+    general[2] = sp + offset_of!(Frame, context) as u64;
     general[RSP] = sp;
     context.set_general(&general);
     context.rip = action.handler;
@@ -838,16 +940,23 @@ pub fn return_from_handler(thread: &mut Thread) -> isize {
     }
     let (start, size) = thread.signal_stack();
     context.stack = [start as u64, 0, size as u64];
-    context.rip = engine().go(thread, context.rip);
+    let mut engine = engine();
+    context.rip = match thread.is_stepping() {
+        true => engine.stop_before(thread, context.rip),
+        false => engine.go(thread, context.rip),
+    };
+    drop(engine);
     loop {
         switch::return_from_signal(&raw const frame as u64 + 8);
-        // A signal came. It comes again when it is let in, as the frame's mask says.
+        // A signal came. It comes again when it is let in, as the frame's mask says: even one that the engine needs.
+        block_all();
         send_waiting_again(thread);
     }
 }
 
 /// Has a fault wait for the thread that the kernel would have said. Returns what the call does.
 fn fault(thread: &mut Thread) -> isize {
+    thread.is_masked = true;
     let mask = set_mask(ALL);
     if thread.is_pending.load(Relaxed) == 0 {
         thread.pending_mask = mask;
@@ -867,7 +976,7 @@ fn send_waiting_again(thread: &mut Thread) {
 }
 
 /// Has the kernel send a signal once more, for it to come when it is not blocked.
-fn send_again(info: &[u64; 16]) {
+pub fn send_again(info: &[u64; 16]) {
     let signal = info[0] as u32 as usize;
     let args = [system::pid(), system::tid(), signal, info.as_ptr() as usize, 0, 0];
     // SAFETY: the kernel reads the description. It refuses those that only it may make; then the bare

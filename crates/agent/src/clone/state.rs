@@ -79,11 +79,12 @@ pub fn lengths(block: &BlockInfo) -> (u64, u64) {
 }
 
 /// Whether a place in the clone is between two instructions of the program, and not on the way from one to
-/// the other.
+/// the other. A snippet belongs to what follows it: whoever has come through it has not executed anything yet.
 pub fn is_between(engine: &Engine, pc: u64) -> bool {
     let Some(block) = block_at(engine, pc) else { return false };
-    let (_, _, offset, length, _) = locate(block, pc);
-    offset == 0 && length != 0
+    let (_, kind, offset, length, _) = locate(block, pc);
+    let is_begun = kinds_around(block, pc).0 == Some(Kind::Snippet);
+    offset == 0 && !is_begun && (length != 0 || kind == Kind::Snippet)
 }
 
 /// Whether a thread at a place in a block is on its way into or out of it, by an indirect branch.

@@ -7,6 +7,7 @@ use super::thread::{Thread, at, left};
 use crate::way_in::way_in;
 use core::arch::naked_asm;
 use core::mem::offset_of;
+use weft_abi::halt::Halt;
 
 const GENERAL: usize = offset_of!(Thread, general);
 const VECTORS: usize = offset_of!(Thread, vectors);
@@ -67,6 +68,16 @@ gate!(
     gate_refused,
     left::REFUSED
 );
+gate!(
+    /// From a breakpoint: `rcx` points to its address.
+    gate_halt,
+    left::HALT
+);
+gate!(
+    /// From a store to memory that may be watched: `rcx` points to the instruction's address.
+    gate_watch,
+    left::WATCH
+);
 
 /// From an indirect branch that the first table does not know: `rcx` is where it goes. The second one may;
 /// without it the thread leaves the clone.
@@ -117,6 +128,12 @@ pub extern "C" fn gate_missing() {
         kind = const left::INDIRECT,
         save = sym save,
     )
+}
+
+/// From an indirect branch that is not to find its way without the agent: `rcx` is where it goes.
+#[unsafe(naked)]
+pub extern "C" fn gate_unknown() {
+    naked_asm!("jmp weft_missing_out")
 }
 
 /// From the entry of a block that is not the one: `rcx - rax` is where the branch goes.
@@ -205,6 +222,8 @@ unsafe extern "C" {
     /// The one instruction of [`copy`] that may fault, and where it goes then.
     pub static weft_copy_instruction: u8;
     pub static weft_copy_failed: u8;
+    /// Behind the one instruction of [`halt`].
+    pub static weft_halted: u8;
 }
 
 /// Back to the clone, with all that the program had. A thread that is interrupted in here starts it
@@ -413,6 +432,12 @@ pub unsafe extern "C" fn copy(to: u64, from: u64, length: usize) -> bool {
         "xor eax, eax",
         "ret",
     )
+}
+
+/// Stops the thread for the debugger that traces it, and that reads and writes what it is given.
+#[unsafe(naked)]
+pub extern "C" fn halt(halt: &mut Halt) {
+    naked_asm!("int3", ".globl weft_halted", ".hidden weft_halted", "weft_halted:", "ret",)
 }
 
 /// What the kernel calls for a signal: our handler, with flags that it can work with.

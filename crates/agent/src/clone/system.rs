@@ -1,12 +1,15 @@
 //! The kernel, without a libc.
 
 use core::arch::asm;
+use core::sync::atomic::AtomicUsize;
+use core::sync::atomic::Ordering::Relaxed;
 
 pub const READ: usize = 0;
 pub const WRITE: usize = 1;
 pub const OPEN: usize = 2;
 pub const CLOSE: usize = 3;
 pub const MMAP: usize = 9;
+pub const BRK: usize = 12;
 pub const MPROTECT: usize = 10;
 pub const MUNMAP: usize = 11;
 pub const RT_SIGACTION: usize = 13;
@@ -114,10 +117,16 @@ pub fn map_shared(length: usize) -> Option<usize> {
     map(length, MAP_SHARED)
 }
 
+/// Where the engine's own memory goes if that is free: away from where the kernel puts what the program maps, which then
+/// is where it would be natively.
+static ASIDE: AtomicUsize = AtomicUsize::new(ASIDE_START);
+pub const ASIDE_START: usize = 0x2c00_0000_0000;
+
 fn map(length: usize, sharing: usize) -> Option<usize> {
     let flags = sharing | MAP_ANONYMOUS | MAP_NORESERVE;
+    let hint = ASIDE.fetch_add(length.next_multiple_of(PAGE as usize), Relaxed);
     // SAFETY: new memory, wherever the kernel has room.
-    let at = unsafe { call6(MMAP, [0, length, PROT_READ | PROT_WRITE, flags, usize::MAX, 0]) };
+    let at = unsafe { call6(MMAP, [hint, length, PROT_READ | PROT_WRITE, flags, usize::MAX, 0]) };
     usize::try_from(at).ok()
 }
 
@@ -149,6 +158,12 @@ pub fn fs_base() -> u64 {
 pub fn unmap(at: usize, length: usize) {
     // SAFETY: the caller's own memory, which nobody uses any more.
     unsafe { call3(MUNMAP, at, length, 0) };
+}
+
+/// Where the program's heap ends. It may not be mapped yet.
+pub fn heap_end() -> u64 {
+    // SAFETY: the kernel refuses to move it to zero, and says where it is.
+    unsafe { call3(BRK, 0, 0, 0) as u64 }
 }
 
 /// The process.

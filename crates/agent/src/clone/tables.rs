@@ -45,6 +45,11 @@ impl Tables {
         system::unmap(self.at, SIZE);
     }
 
+    /// Where they are.
+    pub fn range(&self) -> core::ops::Range<u64> {
+        self.at as u64..(self.at + SIZE) as u64
+    }
+
     /// Where the first one is.
     pub fn first(&self) -> u32 {
         self.at as u32

@@ -3,6 +3,7 @@
 use super::{call_points, sequences, signals, system};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 use weft_abi::CloneThread;
+use weft_abi::halt::Halt;
 use weft_abi::recording::STRIPE_SIZE;
 
 const STACK: usize = 128 << 10;
@@ -27,6 +28,10 @@ pub mod left {
     pub const SAVED: u32 = 6;
     /// An instruction that cannot be translated.
     pub const REFUSED: u32 = 7;
+    /// A breakpoint.
+    pub const HALT: u32 = 8;
+    /// A store that may be to memory that is watched.
+    pub const WATCH: u32 = 9;
 }
 
 /// What is in [`Thread::kept`] while it is there.
@@ -126,8 +131,26 @@ pub struct Thread {
     pub pending_trap: u64,
     /// A system call that is still to be made.
     pub announced: call_points::Announced,
+    /// How it stands still for a debugger, and goes on.
+    pub halt: Halt,
+    /// What it does for the debugger that the program knows nothing of: see [`super::halt::errand`].
+    pub errand: u32,
+    /// Watched memory that it is about to touch; 0 for none.
+    pub touched: u64,
+    /// The system call that it makes: its number and one more. And whether the debugger is to know of its end.
+    pub number: u64,
+    pub is_caught: bool,
+    /// Whether a handler is about to begin that has not executed anything, and whether the signal that waits came then.
+    pub is_beginning: bool,
+    pub is_pending_early: bool,
+    /// Whether the engine has blocked signals, until the program's mask is back; and whether it was asked meanwhile to
+    /// stand still.
+    pub is_masked: bool,
+    pub is_late: bool,
     /// Where its probes measure, in each memory that there is for that.
     pub slabs: [u64; MEMORIES],
+    /// The program's stack pointer while a snippet uses the agent's stack.
+    pub program_stack: u64,
 }
 
 /// How many pieces of memory probes can measure into.

@@ -5,18 +5,40 @@
 //! thread has done, and where a run was left in its middle. A page behind each buffer may not be touched, so that
 //! nothing has to be compared: who comes there turns to the next one, and waits if weft has not taken it yet.
 
+use super::signals::Context;
 use super::state::{self, Kind};
 use super::system;
 use super::thread::Thread;
 use super::{Engine, give_up};
+use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use iced_x86::{Decoder, DecoderOptions, OpKind, Register};
 use weft_abi::recording::{
-    TRACE_BUFFER_SIZE, TRACE_BUFFERS, TRACE_GUARD, TraceHead, event, event_word, trace_buffer,
+    COUNTERS, EVENT, TRACE_BUFFER_SIZE, TRACE_BUFFERS, TRACE_CAPTURES, TRACE_GUARD, TraceHead,
+    event, event_word, trace_buffer,
 };
+use weft_code::accesses::GONE;
 
-/// How long to wait for weft at a time, and how often, before it is taken for gone.
+/// How long to wait for weft at a time, and how often, before it is taken for gone: less if it has said goodbye.
 const PATIENCE: u64 = 100;
 const ROUNDS: u32 = 100;
+const LAST_ROUNDS: u32 = 10;
+
+/// Where it is said how many captures each run has. Who has filled a buffer may look there whatever others hold.
+static CAPTURES: AtomicU64 = AtomicU64::new(0);
+
+/// Says how many captures a run has, before anybody executes it. `base` is where the recording is.
+pub fn note_captures(base: u64, number: u32, count: usize) {
+    CAPTURES.store(base + TRACE_CAPTURES, Relaxed);
+    // SAFETY: one of the bytes that are kept for it, one for each number.
+    unsafe { *((base + TRACE_CAPTURES + u64::from(number)) as *mut u8) = count as u8 };
+}
+
+fn captures_of(number: u64) -> u64 {
+    let at = CAPTURES.load(Relaxed) + number.min(COUNTERS - 1);
+    // SAFETY: see above; who has a record has been told.
+    u64::from(unsafe { *(at as *const u8) })
+}
 
 /// The register that an instruction of a trace's stores by: `mov [base + place], ...`, as they are written.
 pub fn base_of(pc: u64) -> usize {
@@ -59,31 +81,63 @@ impl Thread {
             && offset % TRACE_BUFFER_SIZE >= TRACE_BUFFER_SIZE - TRACE_GUARD
     }
 
-    /// Gives a buffer away, and says where the next one is, when it is free.
+    /// Gives a buffer away, and says where the next one is, when it is free. If weft does not come, what is in the
+    /// buffer is lost, and it is used again.
     pub fn turn_buffer(&self) -> u64 {
         let head = self.trace_head();
         let number = head.filled.load(Relaxed);
-        let length = head.cursor.load(Relaxed) - self.buffer(number);
-        head.lengths[number as usize % TRACE_BUFFERS].store(length, Relaxed);
         let filled = number.wrapping_add(1);
-        head.filled.store(filled, Release);
         let mut rounds = 0;
         loop {
             let drained = head.drained.load(Acquire);
             if filled.wrapping_sub(drained) < TRACE_BUFFERS as u32 {
                 break;
             }
-            if rounds == ROUNDS || give_up::is_host_gone() {
-                // Nobody reads it any more.
-                head.drained.store(filled, Relaxed);
-                break;
+            let patience = if give_up::is_host_gone() { LAST_ROUNDS } else { ROUNDS };
+            let mark = u64::from(drained) + 1;
+            if rounds >= patience || head.forsaken.load(Relaxed) == mark {
+                head.forsaken.store(mark, Relaxed);
+                return self.lose_buffer();
             }
             system::futex_wait_for(&head.drained, drained, PATIENCE);
             rounds += 1;
         }
+        let length = head.cursor.load(Relaxed) - self.buffer(number);
+        head.lengths[number as usize % TRACE_BUFFERS].store(length, Relaxed);
+        head.filled.store(filled, Release);
         let next = self.buffer(filled);
         head.cursor.store(next, Relaxed);
         next
+    }
+
+    /// Begins a buffer anew with how much of what was in it is lost; says where it goes on.
+    fn lose_buffer(&self) -> u64 {
+        let head = self.trace_head();
+        let start = self.buffer(head.filled.load(Relaxed));
+        let end = head.cursor.load(Relaxed);
+        let (mut at, mut lost) = (start, 0);
+        while at < end {
+            // SAFETY: in its own buffer, which it has written until there.
+            let words = unsafe { core::slice::from_raw_parts(at as *const u64, 2) };
+            at += 8 * match words[0] {
+                word if word & EVENT == 0 => {
+                    lost += 1;
+                    1 + captures_of(word)
+                }
+                word => {
+                    // What was lost before.
+                    if word == event_word(event::LOST, 1) {
+                        lost += words[1];
+                    }
+                    1 + u64::from(word as u32)
+                }
+            };
+        }
+        head.cursor.store(start, Relaxed);
+        self.trace(event::LOST, &[lost]);
+        // They may be among what is lost.
+        self.trace(event::BASES, &self.bases());
+        head.cursor.load(Relaxed)
     }
 
     /// Writes an event. Never while the thread is in the middle of a record.
@@ -107,6 +161,25 @@ impl Thread {
 
     fn bases(&self) -> [u64; 2] {
         [system::fs_base(), self.gs_base]
+    }
+
+    /// Goes on behind an instruction that looks up what the program's one before has read or written, if it is at one.
+    /// Somebody has taken that memory away in between.
+    pub fn skip_lookup(&self, context: &mut Context) -> bool {
+        // SAFETY: an instruction of the clone, which was just executed.
+        let bytes = unsafe { core::slice::from_raw_parts(context.rip as *const u8, 15) };
+        let instruction = Decoder::with_ip(64, bytes, context.rip, DecoderOptions::NONE).decode();
+        let is_load = instruction.op1_kind() == OpKind::Memory
+            && instruction.memory_segment() != Register::GS;
+        let register = weft_code::number(instruction.op0_register());
+        let Some(register) = register.filter(|_| self.is_traced != 0 && is_load) else {
+            return false;
+        };
+        let mut general = context.general();
+        general[usize::from(register.0)] = GONE;
+        context.set_general(&general);
+        context.rip = instruction.next_ip();
+        true
     }
 
     /// The thread begins.

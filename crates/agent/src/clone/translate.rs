@@ -13,6 +13,7 @@ mod traced;
 use super::arena::Arena;
 use super::coprocessor::is_saving;
 use super::emit::{self, Out, RAX, RCX};
+use super::halt::{self, Halts};
 use super::map::Map;
 use super::recording::{Recorder, Run, are_flags_free_at};
 use super::sequences::{Descriptor, Lead, Sequence, Sequences};
@@ -21,7 +22,7 @@ use super::weaving::Weaving;
 use alloc::vec::Vec;
 use iced_x86::{
     Code, Decoder, DecoderOptions, Encoder, FlowControl, Instruction, InstructionInfoFactory,
-    Register,
+    OpKind, Register,
 };
 use weft_abi::recording::ending;
 use weft_abi::weaving;
@@ -113,6 +114,7 @@ struct Translator<'a> {
     arena: &'a mut Arena,
     weaving: &'a mut Weaving,
     recorder: Option<&'a mut Recorder>,
+    halts: &'a Halts,
     /// The run of instructions that is being translated, if that is recorded.
     run: Option<Run>,
     /// What is traced of it, if it is.
@@ -162,8 +164,10 @@ pub fn real(key: u64) -> u64 {
 pub enum Extent {
     /// As far as it goes.
     Block,
-    /// One instruction, which nothing is tied to.
+    /// One instruction, which nothing is tied to and nothing is inserted at.
     Single,
+    /// The same with all that belongs to it.
+    Step,
     /// Up to a branch, or to something that may change what follows; the block asks each time whether its
     /// original is what it was.
     Checked,
@@ -172,15 +176,27 @@ pub enum Extent {
 }
 
 impl Extent {
+    /// Whether it is one instruction, by itself.
+    fn is_single(self) -> bool {
+        matches!(self, Self::Single | Self::Step)
+    }
+
     fn is_checked(self) -> bool {
         matches!(self, Self::Checked | Self::Sequences { is_checked: true, .. })
     }
+}
+
+/// Whether what is translated is told of, and stops for a debugger: not what is not kept, and nothing is inserted where
+/// the kernel may send the thread away.
+fn is_recorded(extent: Extent) -> bool {
+    matches!(extent, Extent::Block | Extent::Checked)
 }
 
 /// What the clone has that the program does not.
 pub struct Inserts<'a> {
     pub weaving: &'a mut Weaving,
     pub recorder: Option<&'a mut Recorder>,
+    pub halts: &'a Halts,
 }
 
 /// What is known of the program, and the table in which its indirect branches look.
@@ -205,14 +221,13 @@ pub fn translate(
     let out = arena.hot();
     let code = out.here();
     let is_inner = key != source.address;
-    // What is not kept is not told of, and nothing is inserted where the kernel may send the thread away.
-    let is_recorded = matches!(extent, Extent::Block | Extent::Checked);
     let mut translator = Translator {
         known,
         number,
         arena,
         weaving: inserts.weaving,
-        recorder: inserts.recorder.filter(|_| is_recorded),
+        recorder: inserts.recorder.filter(|_| is_recorded(extent) || extent == Extent::Step),
+        halts: inserts.halts,
         run: None,
         traced: None,
         mark: 0,
@@ -221,7 +236,7 @@ pub fn translate(
         places: Vec::new(),
         extent,
         // What comes after is not to be tied to something that is thrown away.
-        ties: ties && extent != Extent::Single,
+        ties: ties && !extent.is_single(),
         is_at_end: false,
         address: source.address,
         forward: Vec::new(),
@@ -236,20 +251,16 @@ pub fn translate(
 
 impl Translator<'_> {
     fn run(&mut self, source: &Source<'_>, key: u64, is_inner: bool) -> Option<()> {
-        let single = self.extent == Extent::Single;
+        let single = self.extent.is_single();
         let mut decoder = Decoder::with_ip(64, source.bytes, source.address, DecoderOptions::NONE);
         let mut instruction = Instruction::default();
         let mut address = source.address;
         self.block.starts.push(Start::new(key, self.out.here()));
         if self.extent.is_checked() {
-            let before = self.out.here();
-            emit::leave(&mut self.out, self.arena.gates().check);
-            self.out.u64(address);
-            // As far as the program's state goes, it is a system call that was not made yet.
-            self.record(Kind::SystemCall, 0, before);
+            self.leave_for(self.arena.gates().check);
         }
         let most = match self.extent {
-            Extent::Single => 1,
+            Extent::Single | Extent::Step => 1,
             Extent::Sequences { .. } => usize::MAX,
             Extent::Block | Extent::Checked => LONGEST,
         };
@@ -258,7 +269,7 @@ impl Translator<'_> {
             // What is known as code of its own must not be a jump to itself.
             let is_start = self.is_start();
             // What is traced is written down as a whole.
-            let may_end = self.traced.is_none();
+            let may_end = self.traced.is_none() || single;
             if number >= most && (single || !is_start) && may_end {
                 break;
             }
@@ -321,6 +332,7 @@ impl Translator<'_> {
             let displacement = decoder.get_constant_offsets(&instruction).displacement_offset();
             let rest = &source.bytes[offset..];
             self.trace_before(rest, address);
+            self.halt(&instruction);
             self.weave(weaving::BEFORE, rest, number == 0 && is_inner);
             self.arm_all(address);
             let is_keeping = self.keep_registers(&instruction);
@@ -356,6 +368,31 @@ impl Translator<'_> {
         self.record(Kind::Onward, 0, before);
         self.finish();
         Some(())
+    }
+
+    /// Writes what leaves the clone for a debugger before an instruction, if that is wanted.
+    fn halt(&mut self, instruction: &Instruction) {
+        if !is_recorded(self.extent) {
+            return;
+        }
+        let gates = self.arena.gates();
+        if self.halts.contains(self.address) {
+            self.leave_for(gates.halt);
+        }
+        let before = self.out.here();
+        if let Some(look) = self.halts.look(&mut self.out, instruction) {
+            self.record_snippet(before);
+            self.leave_for(gates.watch);
+            look.end(&self.out);
+        }
+    }
+
+    /// Leaves the clone with the address of the instruction that is being translated.
+    fn leave_for(&mut self, gate: u64) {
+        let before = self.out.here();
+        emit::leave_with(&mut self.out, gate, self.address);
+        // As far as the program's state goes, it is a system call that was not made yet.
+        self.record(Kind::SystemCall, 0, before);
     }
 
     /// Whether something is woven at the instruction that is being translated. Not in restartable sequences:
@@ -411,11 +448,7 @@ impl Translator<'_> {
                 };
                 self.record(kind, length, before);
                 if is_saving(instruction.code()) && !self.is_in_sequences(instruction.ip()) {
-                    let before = self.out.here();
-                    emit::leave(&mut self.out, self.arena.gates().saved);
-                    self.out.u64(instruction.ip());
-                    // As far as the program's state goes, it is a system call that was not made yet.
-                    self.record(Kind::SystemCall, 0, before);
+                    self.leave_for(self.arena.gates().saved);
                 }
                 true
             }
@@ -470,14 +503,22 @@ impl Translator<'_> {
                 self.come_back(next)
             }
             FlowControl::Call if is_system_call(instruction.code()) => {
-                emit::leave(&mut self.out, self.arena.gates().system_call);
-                self.out.u64(next);
+                emit::leave_with(&mut self.out, self.arena.gates().system_call, next);
                 self.record(Kind::SystemCall, length, before);
                 self.block.starts.push(Start::new(next, self.out.here()));
                 true
             }
             FlowControl::Return if is_near_return(instruction.code()) => {
                 let popped = if instruction.op_count() > 0 { instruction.immediate16() } else { 0 };
+                if self.extent.is_single() {
+                    emit::step_out(&mut self.out, popped);
+                    self.record(Kind::Return, length, before);
+                    // It is on its way.
+                    let before = self.out.here();
+                    self.out.jump(self.arena.gates().unknown);
+                    self.record(Kind::Entry, 0, before);
+                    return false;
+                }
                 emit::ret(&mut self.out, self.known.table, popped);
                 self.record(Kind::Return, length, before);
                 false
@@ -486,7 +527,10 @@ impl Translator<'_> {
                 self.out.save(RCX, at!(rcx));
                 self.load_target(instruction, bytes);
                 self.out.save(RAX, at!(rax));
-                emit::through_table(&mut self.out, self.known.table);
+                match self.extent.is_single() {
+                    true => emit::through_gate(&mut self.out, self.arena.gates().unknown),
+                    false => emit::through_table(&mut self.out, self.known.table),
+                }
                 let kind = if uses_gs(instruction) { Kind::JumpSegment } else { Kind::Jump };
                 self.record(kind, length, before);
                 false
@@ -497,7 +541,10 @@ impl Translator<'_> {
                 self.out.save(RAX, at!(rax));
                 let mut thunk = self.arena.cold(emit::RETURN_ADDRESS + 10, Cold::CallIndirectThunk);
                 emit::return_address(&mut thunk, next);
-                emit::through_table(&mut thunk, self.known.table);
+                match self.extent.is_single() {
+                    true => emit::through_gate(&mut thunk, self.arena.gates().unknown),
+                    false => emit::through_table(&mut thunk, self.known.table),
+                }
                 self.out.byte(0xe8);
                 self.out.distance(thunk.rx);
                 let by_gs = uses_gs(instruction);
@@ -513,8 +560,7 @@ impl Translator<'_> {
     /// Has the program go on natively at an instruction, behind which nothing is translated.
     fn refuse(&mut self, instruction: &Instruction) -> bool {
         let before = self.out.here();
-        emit::leave(&mut self.out, self.arena.gates().refused);
-        self.out.u64(instruction.ip());
+        emit::leave_with(&mut self.out, self.arena.gates().refused, instruction.ip());
         self.record(Kind::Refused, instruction.len(), before);
         false
     }
@@ -525,6 +571,13 @@ impl Translator<'_> {
         let entry = self.out.here();
         emit::entry(&mut self.out, address, self.arena.gates().wrong);
         self.record(Kind::Entry, 0, entry);
+        if halt::is_stack_seen() {
+            // Who looks at the stack, and at what nobody has written there, is to find what he would natively. There
+            // is nothing else that could be needed: the call has been there.
+            let before = self.out.here();
+            emit::address_below(&mut self.out, address);
+            self.record(Kind::Snippet, 0, before);
+        }
         let counter = self.count_return(address);
         self.block.starts.push(Start { address, body: self.out.here(), entry, counter });
         true
@@ -802,7 +855,7 @@ pub fn in_reach(from: u64, to: u64) -> bool {
     i32::try_from(to.wrapping_sub(from) as i64).is_ok()
 }
 
-const NAMES: [Register; 8] = [
+const NAMES: [Register; 16] = [
     Register::RAX,
     Register::RCX,
     Register::RDX,
@@ -811,6 +864,14 @@ const NAMES: [Register; 8] = [
     Register::RBP,
     Register::RSI,
     Register::RDI,
+    Register::R8,
+    Register::R9,
+    Register::R10,
+    Register::R11,
+    Register::R12,
+    Register::R13,
+    Register::R14,
+    Register::R15,
 ];
 
 /// The bytes of an instruction, if it has any.
@@ -818,6 +879,21 @@ fn encoded(instruction: &Instruction) -> Option<Vec<u8>> {
     let mut encoder = Encoder::new(64);
     encoder.encode(instruction, 0).ok()?;
     Some(encoder.take_buffer())
+}
+
+/// An instruction with a register and the memory of another one, not counting its segment.
+fn with_memory_of(other: &Instruction, code: Code, register: Register) -> Instruction {
+    let mut instruction = Instruction::default();
+    instruction.set_code(code);
+    instruction.set_op0_kind(OpKind::Register);
+    instruction.set_op0_register(register);
+    instruction.set_op1_kind(OpKind::Memory);
+    instruction.set_memory_base(other.memory_base());
+    instruction.set_memory_index(other.memory_index());
+    instruction.set_memory_index_scale(other.memory_index_scale());
+    instruction.set_memory_displacement64(other.memory_displacement64());
+    instruction.set_memory_displ_size(other.memory_displ_size());
+    instruction
 }
 
 /// Has an instruction's memory be where a register points.

@@ -102,10 +102,16 @@ impl VectorState {
         self.0.as_mut_ptr() as u64
     }
 
-    /// Gives the thread the registers that a program begins with.
-    pub fn clear(&mut self) {
+    /// xmm0 to xmm15.
+    pub fn xmm(&mut self) -> [u128; 16] {
+        // SAFETY: the state is here.
+        unsafe { xmm(self.at()) }
+    }
+
+    /// Gives the thread these registers.
+    pub fn load(&mut self) {
         let at = self.at();
-        // SAFETY: `start_afresh` has made it an initial state.
+        // SAFETY: the state was saved here.
         unsafe {
             core::arch::asm!("xrstor64 [{}]", in(reg) at, in("eax") u32::MAX, in("edx") u32::MAX);
         }

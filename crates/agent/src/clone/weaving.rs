@@ -10,8 +10,8 @@ use super::state::{Progress, RAX, RSP};
 use super::thread::{MEMORIES, Thread, at, stepping};
 use super::translate::Cold;
 use super::{
-    CloneThread, CloneVisit, Engine, call_points, calls, emit, free, give_up, image, state, system,
-    visitors,
+    CloneThread, CloneVisit, Engine, call_points, calls, emit, free, give_up, halt, image, state,
+    system, visitors,
 };
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -22,10 +22,11 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory};
 use weft_abi::option;
 use weft_abi::weaving::{self, FIELDS};
-use weft_code::{Access, Convention, Direction, FlagSet, RegisterSet, live_at_entry};
+use weft_code::{Access, Convention, Direction, FlagSet, Live, RegisterSet, live_at_entry};
 use weft_snippet::layout::{Place, Region, header, salt};
 use weft_snippet::{
-    Clock, Compiled, Env, Part, PointKind, Site, Source, Weave, compile_all, interpret, runtime,
+    Clock, Compiled, Env, OwnStack, Part, PointKind, Site, Source, Weave, compile_all, interpret,
+    runtime,
 };
 
 /// How many instructions are looked at for registers that are free.
@@ -216,6 +217,7 @@ impl Weaving {
                 slab: (at!(slabs) + index * 8) as u32,
                 gs_base: at!(gs_base) as u32,
                 returns: 0,
+                stack: None,
             }),
             bmi2: bmi2 != 0,
             clock: Clock { source: Source::Processor, multiplier, shift: shift as u8, offset },
@@ -321,7 +323,11 @@ impl Strand {
         let is_entry = self.kind == PointKind::Entry;
         // What is known at a function's entry by its convention is not so elsewhere.
         let convention = if is_entry { self.convention } else { Convention::Unknown };
-        let live = live_at_entry(seen, at, convention, LOOK_AHEAD);
+        let live = match halt::is_debugged() {
+            // It shows what nobody else looks at, too.
+            true => Live::ALL,
+            false => live_at_entry(seen, at, convention, LOOK_AHEAD),
+        };
         let is_at_edge = matches!(self.kind, PointKind::Entry | PointKind::Exit);
         Site {
             kind: self.kind,
@@ -356,6 +362,12 @@ fn write_routines(arena: &mut Arena, mut env: Env, table: u32) -> Env {
     emit::ret(&mut returns, table, 0);
     if let Some(engine) = &mut env.engine {
         engine.returns = returns.rx;
+        // What a snippet leaves below the stack would be seen in what a function has not initialised yet.
+        engine.stack = halt::is_debugged().then_some(OwnStack {
+            // The agent's, which is not used by a thread in the clone.
+            top: at!(stack) as u32,
+            program: at!(program_stack) as u32,
+        });
     }
     let length = runtime(&env, arena.rx).code.len();
     let mut out = arena.cold(length, Cold::Snippet);
@@ -461,6 +473,10 @@ impl Engine {
     /// Whether a thread is in code that is out of date, or about to go there.
     fn may_be_in_old_code(&self, visitor: &CloneThread) -> bool {
         let pc = visitor.registers.rip;
+        // Who stands still for a debugger looks where to go before it goes on.
+        if halt::is_own_trap(pc) {
+            return false;
+        }
         let Some(thread) = self.threads().find(|thread| thread.this == visitor.gs_base) else {
             return false;
         };
@@ -491,8 +507,9 @@ impl Engine {
     }
 
     /// Forgets the blocks that these instructions are in.
-    fn forget_at(&mut self, places: &[Range<u64>]) {
+    pub fn forget_at(&mut self, places: &[Range<u64>]) {
         for place in places {
+            self.halts.forget(place.start, place.end);
             let blocks = match self.options & option::BLIND {
                 0 => self.pages.blocks_of(place),
                 // Where changes go unseen, nobody knows what is in a page.

@@ -46,8 +46,8 @@ fn main() {
 fn try_forms() {
     const LAYOUT: instructions::Layout = instructions::HIGH;
     machine::prepare();
-    let data = machine::map(LAYOUT.data, instructions::DATA);
-    let code = machine::map(LAYOUT.code, instructions::PAGE);
+    let data = machine::map_data(LAYOUT.data, instructions::DATA);
+    let code = machine::map_code(LAYOUT.code, instructions::PAGE);
     let mut random = Random(0x1234_5678_9abc_def1);
     let contents = instructions::contents(LAYOUT, &mut random);
     let mut output = BufWriter::new(std::io::stdout());

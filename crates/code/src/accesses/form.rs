@@ -58,10 +58,6 @@ impl Form {
         self.terms().all(|(source, _)| source as usize >= REGISTERS && source < UNKNOWN)
     }
 
-    pub(super) fn is_of_known(&self) -> bool {
-        self.terms().all(|(source, _)| source < UNKNOWN)
-    }
-
     /// The register that it is, at the beginning, but for a constant.
     pub(super) fn only_register(&self) -> Option<u8> {
         let is_one = self.count == 1 && self.factors[0] == 1;

@@ -140,14 +140,23 @@ static LAST_TICK: AtomicU64 = AtomicU64::new(0);
 /// Code that runs longer than two of these, in microseconds of its own time, is taken for endless.
 const TICK: i64 = 20_000;
 
-/// Maps memory that can be written and run, at an address where nothing is.
-pub fn map(address: u64, size: usize) -> &'static mut [u8] {
+/// Maps memory for code, at an address where nothing is.
+pub fn map_code(address: u64, size: usize) -> &'static mut [u8] {
+    map(address, size, libc::PROT_EXEC)
+}
+
+/// Maps memory for data likewise: who jumps there by chance faults, and does not do whatever the numbers there say.
+pub fn map_data(address: u64, size: usize) -> &'static mut [u8] {
+    map(address, size, 0)
+}
+
+fn map(address: u64, size: usize, more: libc::c_int) -> &'static mut [u8] {
     // SAFETY: nothing is replaced, and what is mapped is never taken back.
     unsafe {
         let place = libc::mmap(
             address as *mut _,
             size,
-            libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC,
+            libc::PROT_READ | libc::PROT_WRITE | more,
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE,
             -1,
             0,

@@ -5,11 +5,11 @@
 //! and lets it go. One that cannot go on in the clone rings as well; weft gives its process back to the
 //! program's own code.
 
+use super::CloneOptions;
 use super::flow::{Flow, Sum};
 use super::inject::{Presence, bring_in};
 use super::recording::Recording;
 use super::release;
-use super::{CloneOptions, Records};
 use crate::Result;
 use crate::launch::leave_exec;
 use crate::proc::{self, Tid};
@@ -84,8 +84,9 @@ impl Family {
     /// Nobody adds to what a program has executed any more: its memory can go.
     fn settle(&self, presence: &Presence) {
         let mut past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
+        presence.be_over();
         // What is traced is for others to take.
-        let is_sum = |recording: &mut Arc<Recording>| recording.records() != Records::Trace;
+        let is_sum = |recording: &mut Arc<Recording>| recording.records().trace_detail().is_none();
         if let Some(recording) = presence.recording().take_if(is_sum) {
             past.add(&recording);
         }
@@ -251,7 +252,7 @@ fn follow(
                 return;
             }
             Event::Stop(_) if is_asked_to_stop => {
-                let _ = ptrace::detach(who);
+                let _ = ptrace::detach(who, 0);
                 request.state.store(exec::RELEASED, Release);
                 wake(&request.state);
                 return;
@@ -278,7 +279,7 @@ fn settle_and_bring_in(family: &Arc<Family>, pid: Tid) {
             let _ = family.bring_in(&mut stopped);
             stopped.release();
         }
-        _ => drop(ptrace::detach(pid)),
+        _ => drop(ptrace::detach(pid, 0)),
     }
 }
 

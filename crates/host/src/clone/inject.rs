@@ -19,6 +19,7 @@ use std::ffi::OsStr;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use weft_abi::{
@@ -62,6 +63,8 @@ pub struct Presence {
     since: u64,
     /// What it tells of what the program executes, if it does.
     recording: Mutex<Option<Arc<Recording>>>,
+    /// Whether nobody executes anything there any more.
+    is_over: AtomicBool,
 }
 
 impl Presence {
@@ -74,6 +77,16 @@ impl Presence {
     /// What it tells of what the program executes, if it does.
     pub fn recording(&self) -> MutexGuard<'_, Option<Arc<Recording>>> {
         self.recording.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether nobody executes anything there any more, as far as is known.
+    pub fn is_over(&self) -> bool {
+        self.is_over.load(Acquire)
+    }
+
+    /// Makes that known.
+    pub fn be_over(&self) {
+        self.is_over.store(true, Release);
     }
 
     /// Tells it where to put its reports.
@@ -130,7 +143,7 @@ pub fn bring_in(stopped: &mut Stopped, options: &CloneOptions) -> Result<Presenc
     let shared_length = (size_of::<CloneControl>() as u64).next_multiple_of(PAGE);
     let desk_length = Desk::length(stopped.threads().len(), 0);
     let length = image_length + shared_length;
-    let base = place::find(&maps, length + desk_length)?;
+    let base = place::find(pid, &maps, length + desk_length)?;
     let control = base + image_length;
     let desk = Desk { at: base + length, length: desk_length };
 
@@ -171,6 +184,7 @@ pub fn bring_in(stopped: &mut Stopped, options: &CloneOptions) -> Result<Presenc
             inode,
             since,
             recording: Mutex::new(recording.map(Arc::new)),
+            is_over: AtomicBool::new(false),
         };
         presence.get().processes.store(1, Relaxed);
         presence.get().magic.store(CLONE_MAGIC, Release);

@@ -6,6 +6,7 @@
 
 mod attend;
 mod flow;
+mod grip;
 mod inject;
 mod recording;
 mod release;
@@ -21,12 +22,14 @@ use crate::worker::Worker;
 use crate::{Error, ErrorKind, Result, checks};
 pub(crate) use attend::Family;
 pub use flow::{EdgeCount, EdgeKind, Flow, FlowBlock, FlowModule, Located};
+pub use grip::Grip;
 pub(crate) use inject::is_control;
 use std::path::PathBuf;
 use std::process::Child;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, Mutex};
 pub use trace::Tracer;
+pub use weave::while_held;
 use weft_abi::{CloneRegisters, CloneStats, turn};
 
 /// How a program is cloned.
@@ -58,6 +61,8 @@ pub enum Records {
     EveryBlock,
     /// All of it, in order, with what addresses depend on: see [`Cloned::trace_to`].
     Trace,
+    /// The same, and with what is read and written.
+    TraceValues,
 }
 
 /// Where a program is that waits after each block.
@@ -135,6 +140,13 @@ impl Cloned {
     /// Writes what the program executes to a file from now on, if that is recorded.
     pub fn trace_to(&self, path: &std::path::Path, notes: &[(String, String)]) -> Result<Tracer> {
         Tracer::begin(self.family.clone(), path, notes)
+    }
+
+    /// The program, for a debugger that is to join it.
+    pub fn grip(&self) -> Result<Grip> {
+        let (pid, family) = (self.pid, self.family.clone());
+        let presence = family.presence(pid).ok_or_else(|| weave::gone(pid))?;
+        Ok(Grip { pid, family, presence })
     }
 
     /// What holds the program, for who lets it go.
@@ -251,11 +263,12 @@ pub fn cycles() -> u64 {
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
-fn named(stats: &CloneStats) -> [(&'static str, u64); 13] {
+fn named(stats: &CloneStats) -> [(&'static str, u64); 14] {
     let value = |counter: &std::sync::atomic::AtomicU64| counter.load(Relaxed);
     [
         ("blocks", value(&stats.blocks)),
         ("bytes", value(&stats.bytes)),
+        ("record_bytes", value(&stats.record_bytes)),
         ("links", value(&stats.links)),
         ("lookups", value(&stats.lookups)),
         ("misses", value(&stats.misses)),

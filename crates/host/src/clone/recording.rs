@@ -17,6 +17,7 @@ use weft_abi::recording::{
     COUNTERS, LOG_OFFSET, LOG_SIZE, RECORDING_NAME, RECORDING_SIZE, RecordingHead, STRIPE_COUNT,
     STRIPE_SIZE, STRIPES_OFFSET, TraceHead, mode,
 };
+use weft_trace::Detail;
 
 /// Where it may go: far from what a program maps, so that neither its memory nor the clone is in want of room.
 const PLACES: std::ops::Range<u64> = 0x10..0x70;
@@ -43,6 +44,16 @@ impl Records {
             Self::Counts => mode::COUNTS,
             Self::EveryBlock => mode::EVERY_BLOCK,
             Self::Trace => mode::TRACE,
+            Self::TraceValues => mode::TRACE_VALUES,
+        }
+    }
+
+    /// How detailed the trace is that is written, if one is.
+    pub(super) fn trace_detail(self) -> Option<Detail> {
+        match self {
+            Self::Trace => Some(Detail::Addresses),
+            Self::TraceValues => Some(Detail::Values),
+            _ => None,
         }
     }
 }

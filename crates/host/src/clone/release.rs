@@ -72,7 +72,7 @@ pub fn take_out(stopped: &mut Stopped, presence: &Presence) -> Result<()> {
 pub fn set_up(stopped: &Stopped, room: &Room, message: usize) -> Result<Desk> {
     let pid = stopped.pid();
     let length = Desk::length(stopped.threads().len() + SPARE, message);
-    let desk = Desk { at: place::find(&proc::maps(pid)?, length)?, length };
+    let desk = Desk { at: place::find(pid, &proc::maps(pid)?, length)?, length };
     let steps = [map_private(desk.at, desk.length)];
     let traveller = permitted_traveller(stopped, &steps)?;
     let outcomes = away_trip(stopped, &traveller, room, &steps, |_, _| Ok(()))?;

@@ -1,10 +1,10 @@
 //! Takes traces out of the memory that programs write them to, and puts them into a file.
 
-use super::attend::Family;
+use super::attend::{self, Family};
 use super::flow::{Mapped, What};
 use super::recording::Recording;
-use super::{Records, attend};
 use crate::{Error, ErrorKind, Result};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -39,21 +39,25 @@ impl Tracer {
             Error::new(ErrorKind::BadFile, format!("cannot write the trace {shown}"))
                 .why(error.what)
         };
-        let mut writer = Writer::create(path).map_err(&failed)?;
+        let details = family.presences().into_iter().filter_map(|presence| {
+            presence.recording().as_ref().and_then(|it| it.records().trace_detail())
+        });
+        let detail = details.last().unwrap_or_default();
+        let mut writer = Writer::create(path, detail).map_err(&failed)?;
         for (key, value) in notes {
             writer.note(key, value).map_err(&failed)?;
         }
         let is_over = Arc::new(AtomicBool::new(false));
         let over = is_over.clone();
         let work = move || {
-            let mut drain = Drain { writer, read: 0, has_modules: false, failure: None };
+            let mut drain = Drain { writer, traced: BTreeMap::new(), lost: 0, failure: None };
             while !over.load(Acquire) {
                 if !drain.all(&family, false) {
                     std::thread::sleep(PAUSE);
                 }
             }
             drain.all(&family, true);
-            let lost = drain.lost(&family);
+            let lost = drain.lost & !lost::STRIPES;
             drain
                 .failure
                 .map_or(Ok(()), Err)
@@ -91,28 +95,61 @@ fn failed_to_start(error: &std::io::Error) -> Error {
 
 struct Drain {
     writer: Writer,
-    /// How many words of the log were read.
-    read: u64,
-    has_modules: bool,
+    /// By their places among the programs of the family, which only grow more.
+    traced: BTreeMap<usize, Traced>,
+    /// What could not be kept of programs that have ended.
+    lost: u64,
     /// Why nothing is written any more. The program goes on.
     failure: Option<weft_trace::Error>,
 }
 
+/// A program that is traced.
+#[derive(Clone, Copy)]
+struct Traced {
+    /// Its number in the trace.
+    program: u32,
+    /// How many words of its log were read.
+    read: u64,
+}
+
 impl Drain {
-    /// Takes what was filled, and in the end what was not; says whether there was anything.
+    /// Takes what was filled, and of what has ended what was not; says whether there was anything.
     fn all(&mut self, family: &Family, is_end: bool) -> bool {
-        // A program that becomes another one is traced as long as it is the first.
-        let presences = family.presences();
-        let traced = presences.iter().find_map(|presence| {
-            presence.recording().clone().filter(|it| it.records() == Records::Trace)
-        });
-        traced.is_some_and(|recording| self.recording(&recording, is_end))
+        let mut is_busy = false;
+        for (place, presence) in family.presences().into_iter().enumerate() {
+            let recording = presence.recording().clone();
+            let Some(recording) = recording.filter(|it| it.records().trace_detail().is_some())
+            else {
+                continue;
+            };
+            let Some(mut traced) = self.traced(place, &recording) else { continue };
+            let is_over = is_end || presence.is_over();
+            is_busy |= self.recording(&mut traced, &recording, is_over);
+            self.traced.insert(place, traced);
+            if is_over {
+                self.keep(|writer| writer.end(traced.program));
+                self.lost |= recording.lost();
+                presence.recording().take();
+            }
+        }
+        is_busy
     }
 
-    fn lost(&self, family: &Family) -> u64 {
-        let presences = family.presences();
-        let recordings = presences.iter().filter_map(|presence| presence.recording().clone());
-        recordings.fold(0, |bits, recording| bits | recording.lost()) & !lost::STRIPES
+    /// What is known of the program at a place; a new one tells what is mapped. Nothing if there are too many.
+    fn traced(&mut self, place: usize, recording: &Recording) -> Option<Traced> {
+        if let Some(&traced) = self.traced.get(&place) {
+            return Some(traced);
+        }
+        let mut number = None;
+        self.keep(|writer| writer.program().map(|program| number = Some(program)));
+        let program = number?;
+        for map in recording.code() {
+            let (start, end) = (map.start.0, map.end.0);
+            let (offset, path) = (map.offset, map.path.clone());
+            let module = Module { program, time: 0, start, end, offset, path };
+            self.keep(|writer| writer.module(&module));
+        }
+        Some(Traced { program, read: 0 })
     }
 
     fn keep(&mut self, work: impl FnOnce(&mut Writer) -> weft_trace::Result<()>) {
@@ -121,12 +158,9 @@ impl Drain {
         }
     }
 
-    fn recording(&mut self, recording: &Recording, is_end: bool) -> bool {
+    fn recording(&mut self, traced: &mut Traced, recording: &Recording, is_over: bool) -> bool {
         let head = recording.head();
         head.beat.fetch_add(1, Relaxed);
-        if !std::mem::replace(&mut self.has_modules, true) {
-            self.modules(recording);
-        }
         let mut is_busy = false;
         for stripe in 0..head.stripes.load(Acquire).min(STRIPE_COUNT) {
             let trace = recording.trace_head(stripe);
@@ -137,16 +171,16 @@ impl Drain {
                     break;
                 }
                 let length = trace.lengths[drained as usize % TRACE_BUFFERS].load(Relaxed);
-                self.take(recording, stripe, (base + trace_buffer(drained), length));
+                self.take(traced, recording, stripe, (base + trace_buffer(drained), length));
                 trace.drained.store(drained.wrapping_add(1), Release);
                 attend::wake(&trace.drained);
                 is_busy = true;
             }
             let start = trace.base.load(Relaxed);
-            if is_end && start != 0 {
+            if is_over && start != 0 {
                 let from = trace_buffer(trace.filled.load(Relaxed));
                 let length = trace.cursor.load(Relaxed).wrapping_sub(start + from);
-                self.take(recording, stripe, (base + from, length));
+                self.take(traced, recording, stripe, (base + from, length));
                 // Not once more, if somebody goes on.
                 trace.base.store(0, Relaxed);
             }
@@ -155,50 +189,44 @@ impl Drain {
     }
 
     /// Takes what was written to a buffer.
-    fn take(&mut self, recording: &Recording, stripe: u64, (at, length): (u64, u64)) {
-        self.log(recording);
+    fn take(
+        &mut self,
+        traced: &mut Traced,
+        recording: &Recording,
+        stripe: u64,
+        (at, length): (u64, u64),
+    ) {
+        self.log(traced, recording);
+        let program = traced.program;
         let words = recording.words(at, length.min(TRACE_BUFFER_SIZE));
-        self.keep(|writer| writer.push(stripe as u32, words));
-    }
-
-    fn modules(&mut self, recording: &Recording) {
-        for map in recording.code() {
-            let module = Module {
-                time: 0,
-                start: map.start.0,
-                end: map.end.0,
-                offset: map.offset,
-                path: map.path.clone(),
-            };
-            self.keep(|writer| writer.module(&module));
-        }
+        self.keep(|writer| writer.push(program, stripe as u32, words));
     }
 
     /// Learns of blocks and modules that have come.
-    fn log(&mut self, recording: &Recording) {
+    fn log(&mut self, traced: &mut Traced, recording: &Recording) {
         let taken = recording.taken();
         let began = Instant::now();
-        while self.read < taken {
-            match recording.entry(self.read, taken) {
+        while traced.read < taken {
+            match recording.entry(traced.read, taken) {
                 Some((Some(entry), next)) => {
-                    self.entry(entry.what);
-                    self.read = next;
+                    self.entry(traced.program, entry.what);
+                    traced.read = next;
                 }
                 // Somebody is about to write it.
                 _ if began.elapsed() < PATIENCE => std::thread::yield_now(),
-                Some((None, next)) => self.read = next,
+                Some((None, next)) => traced.read = next,
                 None => return,
             }
         }
     }
 
-    fn entry(&mut self, what: What) {
+    fn entry(&mut self, program: u32, what: What) {
         match what {
             What::Run(run) if run.own != 0 => {
-                self.keep(|writer| writer.block(run.own, run.start, &run.bytes));
+                self.keep(|writer| writer.block(program, run.own, run.start, &run.bytes));
             }
             What::Mapped(Mapped { start, end, offset, path, .. }) => {
-                let module = Module { time: 0, start, end, offset, path };
+                let module = Module { program, time: 0, start, end, offset, path };
                 self.keep(|writer| writer.module(&module));
             }
             _ => {}

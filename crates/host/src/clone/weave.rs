@@ -13,6 +13,7 @@ use crate::target::open_pidfd;
 use crate::worker::Worker;
 use crate::{Error, ErrorKind, Result, TargetAddr};
 use memmap2::MmapMut;
+use std::cell::RefCell;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,10 +22,26 @@ use weft_abi::weaving;
 /// How long to wait for threads that are in code which is out of date.
 const MOMENT: Duration = Duration::from_millis(50);
 
+thread_local! {
+    /// The threads that a debugger has on this thread, while somebody weaves: see [`while_held`].
+    static HELD: RefCell<Option<Stopped>> = const { RefCell::new(None) };
+}
+
+/// Does something while a process is held by this thread already, for a debugger. What is woven into that
+/// process meanwhile is woven by the threads that stand still; no other thread of weft's could do it.
+pub fn while_held<R>(stopped: Stopped, act: impl FnOnce() -> R) -> R {
+    HELD.set(Some(stopped));
+    let result = act();
+    HELD.take();
+    result
+}
+
 /// A program that is held while something is woven.
 pub struct Loom<'a> {
     stopped: &'a mut Stopped,
     presence: &'a Presence,
+    /// Whether nobody may let its threads run for a moment: a debugger has them.
+    is_debugged: bool,
 }
 
 impl Family {
@@ -37,25 +54,32 @@ impl Family {
         act: impl FnOnce(&mut Loom<'_>) -> Result<R> + Send + 'static,
     ) -> (Result<R>, Option<Pause>) {
         let Some(presence) = self.presence(pid) else { return (Err(gone(pid)), None) };
+        let act = move |stopped: &mut Stopped, is_debugged| {
+            let pid = stopped.pid();
+            let mut loom = Loom { stopped, presence: &presence, is_debugged };
+            if presence.is_in(pid) { act(&mut loom) } else { Err(gone(pid)) }
+        };
+        let held = HELD.with_borrow_mut(|held| held.take_if(|held| held.pid() == pid));
+        if let Some(mut stopped) = held {
+            let outcome = act(&mut stopped, true);
+            HELD.set(Some(stopped));
+            return (outcome, None);
+        }
         if let Some(hold) = hold {
-            let act = move |stopped: &mut Stopped| act(&mut Loom { stopped, presence: &presence });
-            return (hold.run(act), None);
+            return (hold.run(|stopped| act(stopped, false)), None);
         }
         Worker::<Stopped>::new().run(move |stopped| {
             match stop(pid) {
                 Ok(held) => *stopped = held,
                 Err(error) => return (Err(error), None),
             }
-            let result = match presence.is_in(pid) {
-                true => act(&mut Loom { stopped, presence: &presence }),
-                false => Err(gone(pid)),
-            };
+            let result = act(stopped, false);
             (result, Some(stopped.release()))
         })
     }
 
     /// The engine in a process, or in the one that has forked it.
-    fn presence(&self, pid: Tid) -> Option<Arc<Presence>> {
+    pub fn presence(&self, pid: Tid) -> Option<Arc<Presence>> {
         self.presences().into_iter().rev().find(|presence| presence.is_in(pid))
     }
 
@@ -81,7 +105,8 @@ fn stop(pid: Tid) -> Result<Stopped> {
     if stopped.threads().is_empty() { Stopped::stop_least_noticed(pid) } else { Ok(stopped) }
 }
 
-fn gone(pid: Tid) -> Error {
+/// What is said of a process that has no engine.
+pub fn gone(pid: Tid) -> Error {
     Error::new(ErrorKind::TargetGone, format!("process {pid} does not run from a clone any more"))
         .why("it has ended, has become another program, or was given back")
 }
@@ -115,11 +140,11 @@ impl Loom<'_> {
                 Ok(true) if threads.iter().all(|(_, thread)| thread.is_busy == 0) => {
                     break Ok(true);
                 }
-                Ok(true) if began.elapsed() > MOMENT => break Ok(false),
+                Ok(true) if self.is_debugged || began.elapsed() > MOMENT => break Ok(false),
                 // What was to be done is done.
                 Ok(true) if message != [weaving::LEAVE] => message.clear(),
                 Ok(true) => {}
-                Ok(false) if began.elapsed() < PATIENCE => {}
+                Ok(false) if !self.is_debugged && began.elapsed() < PATIENCE => {}
                 Ok(false) => {
                     break Err(Error::new(
                         ErrorKind::Timeout,

@@ -9,6 +9,13 @@ use crate::{Error, ErrorKind, Result};
 use std::sync::{Arc, Mutex};
 use weft_abi::weaving;
 
+/// What is said of a process that has become another program.
+fn not_there(pid: Tid) -> Error {
+    Error::new(ErrorKind::TargetGone, format!("process {pid} is not the program that was measured"))
+        .why("it has ended, or has become another program")
+        .advice("measure that one in a session of its own")
+}
+
 impl Target {
     /// A program that runs from a clone, to be measured there.
     pub fn in_clone(cloned: &Cloned) -> Result<Self> {
@@ -32,6 +39,9 @@ impl Target {
     pub(super) fn insert_in_clone(&mut self, family: &Family, items: Vec<Item>) -> Result<()> {
         if let Some(error) = items.iter().find_map(|item| refusal_in_clone(&item.weave)) {
             return Err(error);
+        }
+        if !self.is_current() {
+            return Err(not_there(self.pid));
         }
         let mut batch = self.weaver()?.draft(items)?;
         let ids = batch.ids();
@@ -101,7 +111,7 @@ impl Target {
         Ok(())
     }
 
-    fn has_values(&self, maps: &[proc::Mapping]) -> bool {
+    pub(super) fn has_values(&self, maps: &[proc::Mapping]) -> bool {
         self.weaver().is_ok_and(|weaver| weaver.has_all_values(maps))
     }
 

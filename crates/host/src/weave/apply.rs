@@ -135,7 +135,7 @@ impl Weaver {
         }
         // From here on weft hears of every child that is born: those that are there already are found.
         stopped.guard()?;
-        let mut kin = self.stop_kin()?;
+        let mut kin = self.stop_kin(stopped)?;
         acquaint(stopped, &mut kin);
         self.step_out(stopped, changes)?;
         for held in &mut kin {
@@ -467,7 +467,7 @@ impl Weaver {
     pub fn clear_limbo(&mut self, stopped: &mut Stopped) -> Result<()> {
         // One that wakes and forks stays where it does so, and is seen there.
         stopped.guard()?;
-        let mut kin = self.stop_kin()?;
+        let mut kin = self.stop_kin(stopped)?;
         let busy = self.busy(std::iter::once(&*stopped).chain(&kin));
         for held in &mut kin {
             held.release();

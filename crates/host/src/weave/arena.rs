@@ -58,7 +58,7 @@ impl Arena {
         pidfd: RawFd,
         salt: u64,
     ) -> Result<Self> {
-        let base = place::find_near(maps, near, LENGTH)?;
+        let base = place::find_near(stopped.pid(), maps, near, LENGTH)?;
         let memory = agent.share(stopped, &creating(base), pidfd)?;
         let mut arena = Self {
             base,

@@ -54,8 +54,9 @@ impl Weaver {
         arena.map_or_else(Vec::new, |arena| relatives(self.pid, arena.inode(), arena.since()))
     }
 
-    /// Stops them. Those of their threads that are better left alone are guarded.
-    pub(super) fn stop_kin(&self) -> Result<Vec<Stopped>> {
+    /// Stops them. Those of their threads that are better left alone are guarded. Of what the target has
+    /// started while it was being stopped, children are handed over; others share its memory.
+    pub(super) fn stop_kin(&self, target: &mut Stopped) -> Result<Vec<Stopped>> {
         let mut kin: Vec<Stopped> = Vec::new();
         // One may fork before it is stopped.
         loop {
@@ -65,7 +66,14 @@ impl Weaver {
                 return Ok(kin);
             }
             for child in fresh {
-                kin.extend(unless_ended(child, stop(child))?);
+                let mut parents = std::iter::once(&mut *target).chain(&mut kin);
+                // One that stands still already would not say once more that it does.
+                let stopped = if parents.any(|parent| parent.disown(child)) {
+                    Stopped::adopt_newborn(child)
+                } else {
+                    unless_ended(child, stop(child))?
+                };
+                kin.extend(stopped);
             }
         }
     }
@@ -175,7 +183,7 @@ impl Weaver {
 
     /// Takes the memory of the probes out of the target's children, whose code does not lead there.
     pub fn leave_kin(&self) -> Result<()> {
-        for held in self.stop_kin()? {
+        for held in self.stop_kin(&mut Stopped::default())? {
             unless_ended(held.pid(), self.take_memory(held))?;
         }
         Ok(())

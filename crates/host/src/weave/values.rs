@@ -81,7 +81,7 @@ impl Values {
     ) -> Result<Self> {
         let region = needs.region(is_go);
         let length = region.size() as u64;
-        let base = place::find(&proc::maps(pid)?, length)?;
+        let base = place::find(pid, &proc::maps(pid)?, length)?;
         let map = map_shared(base, length, libc::PROT_READ | libc::PROT_WRITE, 0);
         let mut memory = share(&making_shared(VALUES_NAME, length, vec![map]))?;
         region.initialise(&mut memory);

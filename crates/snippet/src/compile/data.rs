@@ -353,7 +353,7 @@ impl Generator<'_> {
         self.asm.inc(number);
         self.asm.store(Mem::Base(record, size as i32 - 8), number);
         self.asm.bind(done);
-        let skip = self.site.red_zone && !self.plan.uses_stack();
+        let skip = self.is_at_red_zone();
         let ring_at = self.slab(sums);
         let wait = self.env.routines.wait;
         self.cold(full, |this| {

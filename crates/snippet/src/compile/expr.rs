@@ -223,7 +223,8 @@ impl Generator<'_> {
                 match verify::argument(self.site.kind, self.site.convention, *number) {
                     Some(register) => self.origin(register),
                     None => {
-                        let (to, from) = (self.temp(), self.stacked(*number));
+                        let to = self.temp();
+                        let from = self.stacked(*number, to);
                         self.asm.mov(to, from);
                         Value::Own(to)
                     }
@@ -232,7 +233,8 @@ impl Generator<'_> {
             Expr::Result => self.origin(Register::RAX),
             Expr::Register(register) => self.origin(*register),
             Expr::Caller => {
-                let (to, from) = (self.temp(), self.above(self.site.stack_shift));
+                let to = self.temp();
+                let from = self.above(self.site.stack_shift, to);
                 self.asm.mov(to, from);
                 Value::Own(to)
             }
@@ -275,17 +277,18 @@ impl Generator<'_> {
         }
     }
 
-    /// Where an argument is on the stack.
-    pub(super) fn stacked(&self, number: u8) -> Mem {
+    /// Where an argument is on the stack, perhaps by way of a register.
+    pub(super) fn stacked(&mut self, number: u8, way: Register) -> Mem {
         // Before a call its arguments are at the stack pointer itself.
         let is_before = self.site.kind == crate::PointKind::CallBefore;
         let shift = if is_before { 0 } else { self.site.stack_shift };
-        self.above(shift + verify::stack_argument(self.site.kind, number))
+        self.above(shift + verify::stack_argument(self.site.kind, number), way)
     }
 
     /// The frame's address, in a register of ours.
     pub(super) fn frame(&mut self) -> Register {
-        let (to, at) = (self.temp(), self.above(self.site.stack_shift));
+        let to = self.temp();
+        let at = self.above(self.site.stack_shift, to);
         self.asm.lea(to, at);
         to
     }

@@ -12,7 +12,7 @@ mod plan;
 use crate::asm::{Alu, Asm, Cond, Label, Mem, Piece, Shift};
 use crate::ir::{Buckets, Datum, DatumId, DatumKind, Expr, LetId, PointKind, Statement};
 use crate::layout::Place;
-use crate::site::{Env, Site, Source};
+use crate::site::{Env, OwnStack, Site, Source};
 use crate::verify::{self, Problem};
 use alloc::vec::Vec;
 use core::fmt;
@@ -330,7 +330,10 @@ impl<'a> Generator<'a> {
 
     fn prologue(&mut self) {
         let plan = self.plan;
-        if plan.uses_stack() && self.site.red_zone {
+        if let Some(stack) = self.own_stack() {
+            self.asm.set_engine_word(stack.program, Register::RSP);
+            self.asm.engine_word(Register::RSP, stack.top);
+        } else if plan.uses_stack() && self.site.red_zone {
             self.asm.lea(Register::RSP, Mem::Base(Register::RSP, -128));
         }
         for &(register, home) in &plan.homes {
@@ -425,9 +428,20 @@ impl<'a> Generator<'a> {
                 Home::Stack => self.asm.pop(register),
             }
         }
-        if plan.uses_stack() && self.site.red_zone {
+        if let Some(stack) = self.own_stack() {
+            self.asm.engine_word(Register::RSP, stack.program);
+        } else if plan.uses_stack() && self.site.red_zone {
             self.asm.lea(Register::RSP, Mem::Base(Register::RSP, 128));
         }
+    }
+
+    fn own_stack(&self) -> Option<OwnStack> {
+        self.env.engine.and_then(|engine| engine.stack)
+    }
+
+    /// Whether the program may have something right below the stack pointer as it is.
+    fn is_at_red_zone(&self) -> bool {
+        self.site.red_zone && !self.plan.uses_stack() && self.own_stack().is_none()
     }
 
     fn save_flags(&mut self) {
@@ -454,16 +468,22 @@ impl<'a> Generator<'a> {
         red_zone + self.plan.stack_size() as i32
     }
 
-    /// Something above the program's stack pointer.
-    fn above(&self, distance: i64) -> Mem {
-        Mem::Base(Register::RSP, self.depth() + distance as i32)
+    /// Something above the program's stack pointer, perhaps by way of a register.
+    fn above(&mut self, distance: i64, way: Register) -> Mem {
+        match self.own_stack() {
+            Some(stack) => {
+                self.asm.engine_word(way, stack.program);
+                Mem::Base(way, distance as i32)
+            }
+            None => Mem::Base(Register::RSP, self.depth() + distance as i32),
+        }
     }
 
     /// The value that a register of the program had at the site.
     fn origin(&mut self, register: Register) -> Value {
         if register == Register::RSP {
             let to = self.temp();
-            let at = self.above(0);
+            let at = self.above(0, to);
             self.asm.lea(to, at);
             return Value::Own(to);
         }
@@ -580,7 +600,7 @@ impl<'a> Generator<'a> {
     fn call_routine(&mut self, routine: u64, inputs: &[Register], output: Register) {
         const TAKES: [Register; 4] = [Register::RAX, Register::RDX, Register::RCX, Register::RSI];
         let takes = &TAKES[..inputs.len().max(1)];
-        let skip = self.site.red_zone && !self.plan.uses_stack();
+        let skip = self.is_at_red_zone();
         if skip {
             self.asm.lea(Register::RSP, Mem::Base(Register::RSP, -128));
         }
@@ -662,8 +682,10 @@ impl<'a> Generator<'a> {
                 match verify::argument(self.site.kind, self.site.convention, *number) {
                     Some(register) => self.set_origin(register, value),
                     None => {
-                        let at = self.stacked(*number);
+                        let way = self.temp();
+                        let at = self.stacked(*number, way);
                         self.store_value(at, value);
+                        self.release(Value::Own(way));
                     }
                 }
                 self.release(value);

@@ -8,6 +8,7 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
+use weft_code::accesses::Captured;
 use weft_code::iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
     OpKind, Register as Name,
@@ -28,6 +29,8 @@ pub struct Plain {
     pub size: u64,
     /// Where, if that is known.
     pub address: Option<u64>,
+    /// The first eight bytes that are there: before it is read, behind it is written.
+    pub value: Option<u64>,
 }
 
 /// The most instructions of a block, so that some end without a branch.
@@ -47,6 +50,8 @@ struct Thread {
     bases: [u64; 2],
     /// The accesses of repeated instructions that are under way: where in the list.
     repeated: Option<(u64, usize, usize)>,
+    /// Where in the list those of the instruction that is being executed are.
+    pending: std::ops::Range<usize>,
 }
 
 /// Everything that a stepped program has done.
@@ -69,6 +74,7 @@ impl<'a> Stepped<'a> {
     /// Steps through a program, to its end or so many instructions far.
     pub fn run(command: &[OsString], writer: &'a mut Writer, limit: u64) -> io::Result<Self> {
         let pid = start(command)?;
+        writer.program().expect("the first program");
         let mut stepped = Self {
             writer,
             threads: HashMap::new(),
@@ -121,7 +127,7 @@ impl<'a> Stepped<'a> {
         if let Some(before) = &before {
             self.executed(id, &mut thread, before, &now);
         }
-        self.ahead(id, &mut thread, &now, before.is_some_and(|before| before.rip == now.rip));
+        self.ahead(id, &mut thread, &now, before.as_ref());
         thread.before = Some(now);
         self.threads.insert(id, thread);
         Ok(())
@@ -139,14 +145,14 @@ impl<'a> Stepped<'a> {
         if let (Some((number, done)), Some(before)) = (thread.block.take(), thread.before) {
             // It has ended in the middle of a block, in a system call for instance.
             let count =
-                self.writer.blocks().get(number).map_or(0, |b| b.plan.instructions as usize);
+                self.writer.blocks(0).get(number).map_or(0, |b| b.plan.instructions as usize);
             if done < count {
                 interrupted(&mut thread.words, &before);
             }
         }
         thread.words.push(event_word(event::END, 1));
         thread.words.push(self.clock);
-        self.writer.push(id as u32, &thread.words).expect("whole records");
+        self.writer.push(0, id as u32, &thread.words).expect("whole records");
     }
 
     fn decode(&mut self, address: u64) -> Instruction {
@@ -171,6 +177,11 @@ impl<'a> Stepped<'a> {
     ) {
         let instruction = self.decode(before.rip);
         self.steps += 1;
+        for access in &mut self.plain[std::mem::take(&mut thread.pending)] {
+            if access.kind != 1 {
+                access.value = access.found(self.pid);
+            }
+        }
         let is_repeated = is_repeated(&instruction);
         if instruction.mnemonic() == Mnemonic::Syscall {
             thread.words.push(event_word(event::SYSTEM_CALL, 8));
@@ -232,15 +243,23 @@ impl<'a> Stepped<'a> {
         id: i32,
         thread: &mut Thread,
         now: &libc::user_regs_struct,
-        is_another_round: bool,
+        before: Option<&libc::user_regs_struct>,
     ) {
         let instruction = self.decode(now.rip);
-        let is_another_round = is_another_round && is_repeated(&instruction);
+        let is_another_round =
+            before.is_some_and(|before| before.rip == now.rip) && is_repeated(&instruction);
+        let operand = before.map(|before| {
+            let previous = self.decode(before.rip);
+            let address = previous
+                .virtual_address(operand_of(&previous), 0, |name, _, _| Some(value(name, before)));
+            word(self.pid, address.unwrap_or(0), 8).unwrap_or(0)
+        });
         if !is_another_round {
             if let Some((number, done)) = &mut thread.block {
                 *done += 1;
-                let block = self.writer.blocks().get(*number).expect("a block that was made");
-                capture(block, *done, now, &mut thread.words[thread.captures..]);
+                let block = self.writer.blocks(0).get(*number).expect("a block that was made");
+                let words = &mut thread.words[thread.captures..];
+                capture(block, *done, (now, operand.unwrap_or(0)), words);
                 let is_where_it_should = block.instructions.get(*done) == Some(&now.rip);
                 if *done == block.plan.instructions as usize {
                     thread.block = None;
@@ -258,7 +277,11 @@ impl<'a> Stepped<'a> {
             modules(self.pid, self.writer);
         }
         if !is_repeated(&instruction) {
-            let found = plain(id, &instruction, now, &mut self.factory);
+            let mut found = plain(id, &instruction, now, &mut self.factory);
+            for access in found.iter_mut().filter(|access| access.kind == 1) {
+                access.value = access.found(self.pid);
+            }
+            thread.pending = self.plain.len()..self.plain.len() + found.len();
             self.plain.extend(found);
         }
     }
@@ -266,18 +289,18 @@ impl<'a> Stepped<'a> {
     /// A block begins.
     fn enter(&mut self, id: i32, thread: &mut Thread, now: &libc::user_regs_struct) {
         if thread.words.len() > 1 << 16 {
-            self.writer.push(id as u32, &thread.words).expect("whole records");
+            self.writer.push(0, id as u32, &thread.words).expect("whole records");
             thread.words.clear();
         }
         let number = match self.blocks.get(&now.rip) {
             Some(&number) => number,
             None => self.make(now.rip),
         };
-        let block = self.writer.blocks().get(number).expect("a block that was made");
+        let block = self.writer.blocks(0).get(number).expect("a block that was made");
         thread.words.push(number.into());
         thread.captures = thread.words.len();
         thread.words.resize(thread.captures + block.plan.captures.len(), 0x5a5a_5a5a);
-        capture(block, 0, now, &mut thread.words[thread.captures..]);
+        capture(block, 0, (now, 0), &mut thread.words[thread.captures..]);
         thread.block = Some((number, 0));
     }
 
@@ -297,7 +320,7 @@ impl<'a> Stepped<'a> {
         peek(self.pid, address, &mut bytes);
         let number = self.blocks.len() as u32;
         self.blocks.insert(address, number);
-        self.writer.block(number, address, &bytes).expect("a new number");
+        self.writer.block(0, number, address, &bytes).expect("a new number");
         number
     }
 }
@@ -313,25 +336,36 @@ fn modules(pid: i32, writer: &mut Writer) {
             && let Some((start, end)) = range.split_once('-')
         {
             let [start, end, offset] = [start, end, offset].map(number);
-            let module = Module { time: 0, start, end, offset, path: path.into() };
+            let module = Module { program: 0, time: 0, start, end, offset, path: path.into() };
             writer.module(&module).expect("a file that can be written");
         }
     }
 }
 
-/// Fills in what is captured before an instruction of a block.
+/// Fills in what is captured before an instruction of a block: of registers, and of what the instruction before has as
+/// its operand.
 fn capture(
     block: &weft_trace::Block,
     before: usize,
-    now: &libc::user_regs_struct,
+    (now, operand): (&libc::user_regs_struct, u64),
     words: &mut [u64],
 ) {
     let general = general(now);
     for (capture, word) in block.plan.captures.iter().zip(words) {
         if usize::from(capture.before) == before {
-            *word = general[capture.register.0 as usize];
+            *word = match capture.place {
+                Captured::Register(register) => general[register.0 as usize],
+                Captured::Operand(_) => operand,
+            };
         }
     }
+}
+
+/// Which operand of an instruction is in memory.
+fn operand_of(instruction: &Instruction) -> u32 {
+    (0..instruction.op_count())
+        .find(|&operand| instruction.op_kind(operand) == OpKind::Memory)
+        .unwrap_or(0)
 }
 
 fn interrupted(words: &mut Vec<u64>, at: &libc::user_regs_struct) {
@@ -381,6 +415,7 @@ fn plain(
                 false => memory.memory_size().size() as u64,
             },
             address: address.filter(|_| !is_unknown),
+            value: None,
         });
     }
     found.sort_by_key(|access| access.kind != 1);
@@ -467,6 +502,20 @@ fn wait() -> io::Result<Option<(i32, i32)>> {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(Some((thread, status))),
     }
+}
+
+impl Plain {
+    /// What is there now, its first eight bytes; nothing if it cannot be read or its size is not known.
+    fn found(&self, pid: i32) -> Option<u64> {
+        let size = self.size.min(8) as usize;
+        word(pid, self.address?, size).filter(|_| size > 0)
+    }
+}
+
+fn word(pid: i32, address: u64, size: usize) -> Option<u64> {
+    let mut bytes = [0; 8];
+    let count = peek(pid, address, &mut bytes[..size]);
+    (count == size).then(|| u64::from_le_bytes(bytes))
 }
 
 /// Reads memory of a program, as far as it is there.

@@ -10,15 +10,13 @@
 //! function.
 
 use super::{
-    ALL, Context, FOR_THE_ENGINE, NEEDED, SIGBUS, SIGILL, SIGSEGV, SIGTRAP, State, TRAP_FLAG, bit,
-    fault, install, set_mask,
+    ALL, Context, FOR_THE_ENGINE, NEEDED, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGTRAP, State,
+    TRAP_FLAG, bit, fault, install, set_mask,
 };
 use crate::clone::state::{self, Progress};
 use crate::clone::thread::{Thread, stepping};
 use crate::clone::{Engine, give_up, image, locked, switch};
 use core::sync::atomic::Ordering::Relaxed;
-
-const SIGFPE: usize = 8;
 
 /// Whether a thread that is interrupted has begun with a snippet, and not come to its end.
 pub fn has_begun(engine: &Engine, thread: &Thread, info: &[u64; 16], context: &Context) -> bool {
@@ -87,6 +85,8 @@ pub fn lead_out(engine: &mut Engine, thread: &mut Thread, info: &[u64; 16], cont
         // It was thrown away around it.
         engine.let_retired_run(true);
         thread.stepping |= stepping::FOR_FLUSH;
+    } else if is_fault(info) && thread.skip_lookup(context) {
+        return;
     } else if is_fault(info) {
         give_up::fail_with(format_args!(
             "signal {} in a snippet for address {:#x}",

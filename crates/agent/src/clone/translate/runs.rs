@@ -8,11 +8,16 @@ use weft_abi::recording::{ending, entry};
 impl Translator<'_> {
     /// Whether ways are counted each time.
     pub fn is_counting(&self) -> bool {
-        self.recorder.as_ref().is_some_and(|recorder| recorder.is_for_counts())
+        self.has_ways() && self.recorder.as_ref().is_some_and(|recorder| recorder.is_for_counts())
+    }
+
+    /// Whether ways out are of interest: who takes a single step comes in and goes out by the agent.
+    fn has_ways(&self) -> bool {
+        self.extent != Extent::Step
     }
 
     fn is_marking(&self) -> bool {
-        self.recorder.as_ref().is_some_and(|recorder| recorder.is_for_hits())
+        self.has_ways() && self.recorder.as_ref().is_some_and(|recorder| recorder.is_for_hits())
     }
 
     /// Whether code can be entered at an instruction: at the front of a run, if runs are recorded.
@@ -91,7 +96,10 @@ impl Translator<'_> {
     }
 
     fn tell(&mut self, source: &Source<'_>, end: u64) {
-        let Some(run) = self.run.take() else { return };
+        let Some(mut run) = self.run.take() else { return };
+        if !self.has_ways() {
+            run = Run { ending: ending::OTHER, taken: 0, fall: 0, ..run };
+        }
         self.traced = None;
         let bytes = (run.start - source.address) as usize..(end - source.address) as usize;
         if let Some(recorder) = &self.recorder {
@@ -184,10 +192,8 @@ impl Translator<'_> {
 
     /// Where a called function returns to: counted between the way in and what follows.
     pub fn count_return(&mut self, address: u64) -> u32 {
-        let Some(recorder) = self.recorder.as_ref().filter(|recorder| recorder.is_for_counts())
-        else {
-            return 0;
-        };
+        let is_counted = |it: &&&mut Recorder| it.is_for_counts() && self.has_ways();
+        let Some(recorder) = self.recorder.as_ref().filter(is_counted) else { return 0 };
         let counter = recorder.entries_counter(address);
         self.count_here(counter, are_flags_free_at(address));
         counter

@@ -2,7 +2,7 @@
 //! addresses where the program wants it.
 
 use super::*;
-use iced_x86::{Mnemonic, OpKind};
+use iced_x86::Mnemonic;
 
 impl Translator<'_> {
     /// An instruction that uses the program's own `gs`, which is kept for it.
@@ -90,23 +90,15 @@ impl Translator<'_> {
         {
             return self.out.constant(register, instruction.memory_displacement64());
         }
-        let mut address = Instruction::default();
-        address.set_code(Code::Lea_r64_m);
-        address.set_op0_kind(OpKind::Register);
-        address.set_op0_register(NAMES[register as usize]);
-        address.set_op1_kind(OpKind::Memory);
-        address.set_memory_base(instruction.memory_base());
-        if !is_base {
-            address.set_memory_index(instruction.memory_index());
-            address.set_memory_index_scale(instruction.memory_index_scale());
-            address.set_memory_displacement64(instruction.memory_displacement64());
-            address.set_memory_displ_size(instruction.memory_displ_size());
+        let name = NAMES[register as usize];
+        let mut address = with_memory_of(instruction, Code::Lea_r64_m, name);
+        if is_base {
+            point_to(&mut address, 0);
+            address.set_memory_base(instruction.memory_base());
         }
-        let mut encoder = Encoder::new(64);
-        if encoder.encode(&address, 0).is_ok() {
-            self.out.bytes(&encoder.take_buffer());
-        } else {
-            self.out.bytes(&[0x0f, 0x0b]);
+        match encoded(&address) {
+            Some(bytes) => self.out.bytes(&bytes),
+            None => self.out.bytes(&[0x0f, 0x0b]),
         }
     }
 }

@@ -38,8 +38,7 @@ impl Translator<'_> {
         let before = self.out.here();
         let gates = self.arena.gates();
         let mut abort = self.arena.cold(emit::LEAVE + 8, Cold::Abort);
-        emit::leave(&mut abort, gates.abort);
-        abort.u64(sequence.abort);
+        emit::leave_with(&mut abort, gates.abort, sequence.abort);
         // Right before it.
         let mut signature = self.arena.cold(16, Cold::Data);
         signature.bytes(&[0xcc; 12]);

@@ -1,9 +1,10 @@
 //! What the clone has where all that is executed is written down: each run of instructions begins by appending a
-//! record, its number and the registers that its addresses depend on. See [`super::super::tracing`].
+//! record, its number and the registers that its addresses depend on; where values are wanted, instructions are followed
+//! by what captures those. See [`super::super::tracing`].
 
 use super::super::thread::at_counter;
 use super::*;
-use weft_code::accesses::{Plan, plan};
+use weft_code::accesses::{Captured, GONE, Plan, plan};
 use weft_code::{Convention, Register as General, RegisterSet, live_at_entry};
 
 /// The most instructions of a run that is traced: what they take in the clone has to fit.
@@ -18,9 +19,13 @@ pub struct Traced {
     plan: Plan,
     /// Where the run ends.
     end: u64,
-    /// How many of its instructions are translated.
+    /// How many of its instructions are translated, and the last one of them if it is to be known.
     done: u16,
+    last: Instruction,
 }
+
+/// Where in a record something goes, and what.
+type Kept = (i32, Captured);
 
 impl Traced {
     /// How many bytes a record of it has.
@@ -28,12 +33,11 @@ impl Traced {
         WORD * (1 + self.plan.captures.len() as i32)
     }
 
-    /// What is captured before an instruction: where in the record, and which register.
-    fn captures(&self, before: u16) -> impl DoubleEndedIterator<Item = (i32, General)> {
-        let captures = (1..).zip(&self.plan.captures).collect::<Vec<_>>().into_iter();
-        captures
-            .filter(move |(_, capture)| capture.before == before)
-            .map(|(place, capture)| (WORD * place, capture.register))
+    /// What is captured before an instruction.
+    fn captures(&self, before: u16) -> Vec<Kept> {
+        let captures = (1..).zip(&self.plan.captures);
+        let here = captures.filter(|(_, capture)| capture.before == before);
+        here.map(|(place, capture)| (WORD * place, capture.place)).collect()
     }
 }
 
@@ -50,16 +54,20 @@ impl Translator<'_> {
 
     /// Appends a record at the beginning of a run.
     pub fn begin_trace(&mut self, rest: &[u8], number: u32) {
+        let Some(recorder) = &self.recorder else { return };
         let length = self.length_ahead(rest);
         let traced = Traced {
-            plan: plan(&rest[..length], self.address),
+            plan: plan(&rest[..length], self.address, recorder.detail()),
             end: self.address + length as u64,
             done: 0,
+            last: Instruction::default(),
         };
-        let captures: Vec<_> = traced.captures(0).collect();
+        recorder.note_captures(number, traced.plan.captures.len());
+        let captures = traced.captures(0);
         let last = traced.size() - WORD;
         let before = self.out.here();
-        let (base, is_kept) = self.scratch(rest, self.address, &captures);
+        let taken = registers(&captures);
+        let (base, is_kept) = self.scratch(rest, self.address, taken);
         if is_kept {
             self.out.save(base, at!(far));
         }
@@ -68,8 +76,10 @@ impl Translator<'_> {
         if last > 0 && captures.last().is_none_or(|&(place, _)| place != last) {
             self.store_number(base, last, 0);
         }
-        for &(place, register) in captures.iter().rev() {
-            self.store(base, place, register.0);
+        for &(place, captured) in captures.iter().rev() {
+            if let Captured::Register(register) = captured {
+                self.store(base, place, register.0);
+            }
         }
         self.store_number(base, 0, number);
         self.out.bytes(&[0x48 | ((base >> 3) * 5), 0x8d, 0x80 | (base & 7) << 3 | base & 7]);
@@ -90,22 +100,45 @@ impl Translator<'_> {
         let Some(traced) = &mut self.traced else { return };
         let index = traced.done;
         traced.done += 1;
-        if index == 0 {
-            return;
+        let last = traced.last;
+        if traced.captures(index + 1).iter().any(is_operand) {
+            traced.last = Decoder::with_ip(64, rest, address, DecoderOptions::NONE).decode();
         }
-        let size = traced.size();
-        let captures: Vec<_> = traced.captures(index).collect();
+        let captures = if index == 0 { Vec::new() } else { traced.captures(index) };
         if captures.is_empty() {
             return;
         }
+        let size = traced.size();
         let before = self.out.here();
-        let (base, is_kept) = self.scratch(rest, address, &captures);
+        let operand = captures.iter().find(|kept| is_operand(kept));
+        let mut taken = registers(&captures);
+        if operand.is_some() {
+            for part in [last.memory_base(), last.memory_index()] {
+                taken = weft_code::number(part).map_or(taken, |register| taken.with(register));
+            }
+        }
+        let (base, is_kept) = self.scratch(rest, address, taken);
         if is_kept {
             self.out.save(base, at!(far));
         }
-        self.out.load(base, at_counter(0) as usize);
-        for (place, register) in captures {
-            self.store(base, place - size, register.0);
+        if let Some(&(place, Captured::Operand(length))) = operand {
+            let (value, is_kept) = self.scratch(rest, address, taken.with(General(base)));
+            if is_kept {
+                self.out.save(value, at!(far_too));
+            }
+            self.look_up(value, &last, length);
+            self.out.load(base, at_counter(0) as usize);
+            self.store(base, place - size, value);
+            if is_kept {
+                self.out.load(value, at!(far_too));
+            }
+        } else {
+            self.out.load(base, at_counter(0) as usize);
+        }
+        for &(place, captured) in &captures {
+            if let Captured::Register(register) = captured {
+                self.store(base, place - size, register.0);
+            }
         }
         if is_kept {
             self.out.load(base, at!(far));
@@ -116,15 +149,40 @@ impl Translator<'_> {
         }
     }
 
-    /// A register to work with, and whether it has to be put aside.
-    fn scratch(&self, rest: &[u8], address: u64, captures: &[(i32, General)]) -> (u8, bool) {
-        // As a base, these are written otherwise than the others.
-        let mut usable = !RegisterSet::of(&[General::RSP, General::R12]);
-        for &(_, register) in captures {
-            usable = usable.without(register);
+    /// Loads the first bytes of an instruction's operand in memory. They may be gone by now: see [`Thread::skip_lookup`].
+    ///
+    /// [`Thread::skip_lookup`]: super::super::thread::Thread::skip_lookup
+    fn look_up(&mut self, register: u8, instruction: &Instruction, length: u8) {
+        let name = NAMES[register as usize];
+        let (code, name) = match length {
+            1 => (Code::Movzx_r32_rm8, name.full_register32()),
+            2 => (Code::Movzx_r32_rm16, name.full_register32()),
+            4 => (Code::Mov_r32_rm32, name.full_register32()),
+            _ => (Code::Mov_r64_rm64, name),
+        };
+        let mut load = with_memory_of(instruction, code, name);
+        load.set_segment_prefix(instruction.segment_prefix());
+        if instruction.is_ip_rel_memory_operand() {
+            self.out.constant(register, instruction.ip_rel_memory_address());
+            point_to(&mut load, register);
         }
-        let live =
-            live_at_entry((rest, address), address, Convention::Unknown, LOOK_AHEAD).registers;
+        match encoded(&load) {
+            Some(bytes) => self.out.bytes(&bytes),
+            None => self.out.constant(register, GONE),
+        }
+    }
+
+    /// A register to work with that is none of those, and whether it has to be put aside.
+    fn scratch(&self, rest: &[u8], address: u64, taken: RegisterSet) -> (u8, bool) {
+        // As a base, these are written otherwise than the others.
+        let usable = !(RegisterSet::of(&[General::RSP, General::R12]) | taken);
+        let live = match halt::is_debugged() {
+            // It shows what nobody else looks at, too.
+            true => !RegisterSet::NONE,
+            false => {
+                live_at_entry((rest, address), address, Convention::Unknown, LOOK_AHEAD).registers
+            }
+        };
         let free = (usable & !live).iter().next();
         let any = usable.iter().next().unwrap_or(General::RAX);
         (free.unwrap_or(any).0, free.is_none())
@@ -162,7 +220,8 @@ impl Translator<'_> {
             if instruction.is_invalid() {
                 return before;
             }
-            let is_last = instruction.flow_control() != FlowControl::Next
+            let is_last = self.extent == Extent::Step
+                || instruction.flow_control() != FlowControl::Next
                 || self.extent == Extent::Checked && may_change_code(&instruction);
             if is_last {
                 break;
@@ -170,4 +229,16 @@ impl Translator<'_> {
         }
         decoder.position()
     }
+}
+
+fn is_operand(kept: &Kept) -> bool {
+    matches!(kept.1, Captured::Operand(_))
+}
+
+/// The registers among what is captured.
+fn registers(captures: &[Kept]) -> RegisterSet {
+    captures.iter().fold(RegisterSet::NONE, |set, &(_, captured)| match captured {
+        Captured::Register(register) => set.with(register),
+        Captured::Operand(_) => set,
+    })
 }

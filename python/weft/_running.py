@@ -1,4 +1,4 @@
-"""What goes on in the background until it is closed."""
+"""What leaving a ``with`` block closes."""
 
 from __future__ import annotations
 

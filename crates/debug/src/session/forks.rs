@@ -1,0 +1,193 @@
+//! Processes that the program forks. The debugger stays with the parent, unless it wants to go with a child; whoever
+//! it is not with goes on by itself, from its clone.
+
+use super::in_call::send_unheard;
+use super::points::Points;
+use super::thread::{Place, Thread, no_thread};
+use super::{Session, options};
+use crate::debuggee::{Debuggee, Motion, Resumption, Stop};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering::{Relaxed, Release};
+use weft_host::proc::Tid;
+use weft_host::{Registers, Result, ptrace};
+
+/// The children that are known.
+#[derive(Debug, Default)]
+pub struct Forks {
+    /// Whether the debugger wants to hear of them.
+    pub are_told: bool,
+    /// Those that have stopped or been heard of, if they are nobody's business.
+    strangers: BTreeSet<Tid>,
+    /// Those that stand still until the debugger has decided, and whether they have borrowed their parent's memory.
+    held: BTreeMap<Tid, bool>,
+}
+
+impl Forks {
+    /// Whether a process has been heard of before it has stopped.
+    pub fn is_stranger(&self, pid: Tid) -> bool {
+        self.strangers.contains(&pid)
+    }
+
+    /// A process has ended.
+    pub fn forget(&mut self, pid: Tid) {
+        self.strangers.remove(&pid);
+        self.held.remove(&pid);
+    }
+
+    /// Lets a process go that is nobody's business. It stops once and is heard of once, in either order: the second time
+    /// it is known to stand still.
+    pub fn part_from(&mut self, pid: Tid) {
+        if self.strangers.remove(&pid) {
+            let _ = ptrace::detach(pid, 0);
+        } else {
+            self.strangers.insert(pid);
+        }
+    }
+
+    /// Holds a child, which is about to stop if it has not.
+    fn hold(&mut self, child: Tid, is_vfork: bool) {
+        if !self.strangers.remove(&child) && !stops(child) {
+            return;
+        }
+        // It is not to end with the tracer.
+        let _ = ptrace::set_options(child, 0);
+        self.held.insert(child, is_vfork);
+    }
+
+    /// Lets a child go that is held.
+    fn let_go(&mut self, child: Tid) {
+        if self.held.remove(&child).is_some() {
+            // A failure means that it was killed.
+            let _ = ptrace::detach(child, 0);
+        }
+    }
+}
+
+/// Waits until a child has stopped for the first time; not if it was killed before.
+fn stops(child: Tid) -> bool {
+    let mut status = 0;
+    // SAFETY: the kernel writes the status.
+    let tid = unsafe { libc::waitpid(child, &raw mut status, libc::__WALL) };
+    tid == child && libc::WIFSTOPPED(status)
+}
+
+impl Session {
+    /// A thread has made another process. Says what the debugger hears of it.
+    pub(super) fn forked(&mut self, tid: Tid, is_vfork: bool) -> Result<Option<Stop>> {
+        let failed = |e: std::io::Error| ptrace::failed("look at", tid, &e);
+        let child = ptrace::event_message(tid).map_err(failed)? as Tid;
+        if !self.stands_in_fork(tid)? {
+            self.forks.part_from(child);
+            return Ok(None);
+        }
+        self.forks.hold(child, is_vfork);
+        Ok(Some(Stop::Fork { tid, child, is_vfork }))
+    }
+
+    /// A child has given its parent's memory back.
+    pub(super) fn vfork_done(&mut self, tid: Tid) -> Result<Option<Stop>> {
+        Ok(self.stands_in_fork(tid)?.then_some(Stop::VforkDone(tid)))
+    }
+
+    /// Has a thread stand still where the kernel makes a process for it, or go on if the debugger is not to hear of that.
+    /// Says which.
+    fn stands_in_fork(&mut self, tid: Tid) -> Result<bool> {
+        let failed = |e: std::io::Error| ptrace::failed("look at", tid, &e);
+        let registers = ptrace::registers(tid).map_err(failed)?;
+        let Some(thread) = self.threads.get_mut(&tid).filter(|_| self.forks.are_told) else {
+            super::let_go(tid, 0);
+            return Ok(false);
+        };
+        thread.stop_in_fork(registers);
+        Ok(true)
+    }
+
+    /// The children that stand still, and of which the debugger has heard.
+    pub(super) fn known_children(&self) -> Vec<Tid> {
+        let is_news = |child: Tid| {
+            let is_it = |stop: &Stop| matches!(stop, Stop::Fork { child: it, .. } if *it == child);
+            self.news.iter().any(is_it)
+        };
+        self.forks.held.keys().copied().filter(|&child| !is_news(child)).collect()
+    }
+
+    /// Lets children go that the debugger has said nothing of.
+    pub(super) fn let_children_go(&mut self, children: Vec<Tid>) {
+        children.into_iter().for_each(|child| self.forks.let_go(child));
+    }
+
+    /// The debugger hears of no more children, nor of those that it has not heard of yet.
+    pub(super) fn forget_forks(&mut self) {
+        self.forks.are_told = false;
+        self.news.retain(|stop| !matches!(stop, Stop::Fork { .. } | Stop::VforkDone(_)));
+        self.let_children_go(self.forks.held.keys().copied().collect());
+    }
+
+    /// Lets a child go, or ends it.
+    pub(super) fn part_from_child(&mut self, child: Tid, ends: bool) {
+        if ends && self.forks.held.contains_key(&child) {
+            // SAFETY: plain numbers.
+            unsafe { libc::kill(child, libc::SIGKILL) };
+        }
+        self.forks.let_go(child);
+    }
+
+    /// Goes on with a child in the place of its parent, which goes on by itself.
+    pub(super) fn go_with(&mut self, child: Tid) -> Result<()> {
+        match self.forks.held.get(&child) {
+            Some(false) => {}
+            // One that has borrowed its parent's memory has no engine of its own.
+            _ => return Err(no_thread(child)),
+        }
+        let failed = |e: std::io::Error| ptrace::failed("follow", child, &e);
+        let registers = ptrace::registers(child).map_err(failed)?;
+        ptrace::set_options(child, options(self.child.is_some())).map_err(failed)?;
+        self.forks.held.remove(&child);
+        self.forget_forks();
+        self.forks.are_told = true;
+        // Both see the same; whose number it is, is debugged.
+        let debug = self.grip.debug();
+        debug.pid.store(child as u32, Relaxed);
+        debug.count.store(0, Relaxed);
+        debug.watch_count.store(0, Relaxed);
+        debug.version.fetch_add(1, Release);
+        for tid in self.threads() {
+            self.part_from_thread(&Resumption { tid, motion: Motion::Continue, signal: None })?;
+        }
+        self.threads.clear();
+        self.news.clear();
+        self.points = Points::default();
+        self.grip.go_with(child);
+        let mut thread = Thread::new();
+        thread.stop_in_fork(registers);
+        self.threads.insert(child, thread);
+        self.first.store(child, Relaxed);
+        Ok(())
+    }
+
+    /// Has a thread go on that nobody looks after any more.
+    pub(super) fn part_from_thread(&mut self, resumption: &Resumption) -> Result<()> {
+        let tid = resumption.tid;
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            send_unheard(self.grip.pid(), tid, thread);
+        }
+        if let Some(signal) = self.set_out(resumption)? {
+            // A failure means that it was killed.
+            let _ = ptrace::detach(tid, signal);
+        }
+        Ok(())
+    }
+}
+
+impl Thread {
+    /// It stands where the kernel makes a process for it, or has just made it.
+    fn stop_in_fork(&mut self, registers: Registers) {
+        self.stop_in_call(registers, None);
+        self.is_forking = true;
+    }
+
+    /// Whether the kernel is in the middle of making a process for it: what it has in registers then is the kernel's.
+    pub fn is_in_fork(&self) -> bool {
+        self.is_forking && matches!(self.place, Place::InCall(_))
+    }
+}

@@ -1,0 +1,116 @@
+//! What is known of a thread, and what it tells: its [`Halt`].
+
+use super::signal::Info;
+use crate::debuggee::Motion;
+use weft_abi::halt::Halt;
+use weft_host::proc::Tid;
+use weft_host::{Error, ErrorKind, Registers, Result, TargetAddr, memory};
+
+/// Where a thread is.
+#[derive(Clone, Copy, Debug)]
+pub enum Place {
+    /// It runs.
+    Running,
+    /// It stands still at an instruction of the program's.
+    Halted(Halt),
+    /// It is in a system call of the program's.
+    InCall(Registers),
+}
+
+#[derive(Debug)]
+pub struct Thread {
+    pub place: Place,
+    /// Whether it has been asked to stand still, and has not yet.
+    pub is_asked: bool,
+    /// A signal that the program does not handle, and the debugger is to hear of first.
+    pub withheld: Option<Info>,
+    /// The signal with which it was stopped in a system call.
+    pub interrupted_by: Option<Info>,
+    /// Whether the debugger has not heard of that yet: it heard of a step that has ended there.
+    pub is_unheard: bool,
+    /// What the debugger wants to be said of a signal.
+    pub described: Option<Info>,
+    /// A signal that the debugger knows of, and that is on its way once more.
+    pub let_through: Option<i32>,
+    /// What the debugger believes the number of its system call to be.
+    pub call: u64,
+    /// How it was last told to go on, and out of which system call.
+    pub motion: Motion,
+    pub left_call: u64,
+    /// Whether a system call that it is in was made by a step.
+    pub is_call_stepped: bool,
+    /// Whether the debugger is to hear of the end of that, and whether it has.
+    pub is_call_caught: bool,
+    pub is_end_heard: bool,
+    /// Whether it was last stopped where it has made a process.
+    pub is_forking: bool,
+}
+
+impl Thread {
+    pub fn new() -> Self {
+        Self {
+            place: Place::Running,
+            is_asked: false,
+            withheld: None,
+            interrupted_by: None,
+            is_unheard: false,
+            described: None,
+            let_through: None,
+            call: u64::MAX,
+            motion: Motion::Continue,
+            left_call: u64::MAX,
+            is_call_stepped: false,
+            is_call_caught: false,
+            is_end_heard: false,
+            is_forking: false,
+        }
+    }
+
+    /// It stands in a system call, and perhaps before a signal.
+    pub fn stop_in_call(&mut self, registers: Registers, signal: Option<Info>) {
+        self.place = Place::InCall(registers);
+        self.call = registers.0.orig_rax;
+        self.interrupted_by = signal;
+        (self.is_unheard, self.is_forking) = (false, false);
+    }
+
+    /// Whether its step is over where it is.
+    pub fn has_stepped(&self, pc: u64) -> bool {
+        match self.motion {
+            Motion::Continue => false,
+            Motion::Step => true,
+            Motion::StepWithin(start, end) => !(start..end).contains(&pc),
+        }
+    }
+
+    /// The signal that it was stopped for, as far as the debugger knows.
+    pub fn signal(&self) -> Option<Info> {
+        self.described.or(self.withheld).or(self.interrupted_by.filter(|_| !self.is_unheard))
+    }
+}
+
+/// Why a thread stands still, which it says itself.
+pub fn read_halt(tid: Tid, place: TargetAddr) -> Result<Halt> {
+    let words = memory::words(&memory::read(tid, place, size_of::<Halt>())?);
+    let [reason, about, context, info, gs_base, motion, start, end, signal, told, heard] =
+        words[..]
+    else {
+        return Err(no_thread(tid));
+    };
+    let range = [start, end];
+    Ok(Halt { reason, about, context, info, gs_base, motion, range, signal, told, heard })
+}
+
+/// Tells a thread how to go on.
+pub fn write_halt(tid: Tid, place: TargetAddr, halt: &Halt) -> Result<()> {
+    let Halt { reason, about, context, info, gs_base, motion, range, signal, told, heard } = *halt;
+    let [start, end] = range;
+    let words = [reason, about, context, info, gs_base, motion, start, end, signal, told, heard];
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    memory::write(tid, place, &bytes)
+}
+
+pub fn no_thread(tid: Tid) -> Error {
+    Error::new(ErrorKind::TargetGone, format!("there is no thread {tid}"))
+        .why("it has ended, or never was one of the program's")
+}

@@ -1,0 +1,133 @@
+//! A program that runs from a clone and is held by a debugger all the time.
+
+use super::attend::Family;
+use super::inject::Presence;
+use super::{CloneOptions, Cloned, refuse_others, release};
+use crate::launch::{self, Launch, leave_exec};
+use crate::proc::{self, Mapping, Tid};
+use crate::stopped::{Stopped, seize_with};
+use crate::{Error, ErrorKind, Result, checks};
+use std::process::Child;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::{Arc, Mutex};
+use weft_abi::halt::CloneDebug;
+
+/// A process under the hand of the thread that took it: the kernel lets no other do anything with it.
+#[derive(Debug)]
+pub struct Grip {
+    pub(super) pid: Tid,
+    pub(super) family: Arc<Family>,
+    pub(super) presence: Arc<Presence>,
+}
+
+impl Grip {
+    /// Starts a program. Returns its threads, too, which are stopped; each stands still as soon as it is let go,
+    /// before its next instruction.
+    pub fn launch(launch: Launch, options: CloneOptions) -> Result<(Self, Child, Vec<Tid>)> {
+        let family = Arc::new(Family::new(options));
+        let (mut child, mut stopped) = launch::launch(launch)?;
+        match Self::take(family, &mut stopped) {
+            Ok((grip, threads)) => Ok((grip, child, threads)),
+            Err(error) => {
+                // It has not run a single instruction: as good as never started.
+                let _ = child.kill();
+                stopped.release();
+                let _ = child.wait();
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes over a running process, likewise.
+    pub fn attach(pid: Tid, options: CloneOptions) -> Result<(Self, Vec<Tid>)> {
+        checks::preflight(pid)?;
+        // One that another weft has is not stopped for nothing.
+        refuse_others(pid)?;
+        let mut stopped = release::stop(pid)?;
+        let outcome = refuse_others(pid)
+            .and_then(|()| Self::take(Arc::new(Family::new(options)), &mut stopped));
+        if outcome.is_err() {
+            stopped.release();
+        }
+        outcome
+    }
+
+    /// Takes hold of a program that runs from its clone already. Returns its threads, which run on.
+    pub fn join(&self, options: i32) -> Result<Vec<Tid>> {
+        let mut threads = Vec::new();
+        // Of a thread that one of these starts, the kernel tells.
+        loop {
+            let mut fresh = proc::threads(self.pid)?;
+            fresh.retain(|tid| !threads.contains(tid));
+            if fresh.is_empty() {
+                break;
+            }
+            for &tid in &fresh {
+                seize_with(self.pid, tid, options)?;
+            }
+            threads.extend(fresh);
+        }
+        self.debug().pid.store(self.pid as u32, Relaxed);
+        self.debug().version.fetch_add(1, Release);
+        Ok(threads)
+    }
+
+    /// Stays with a process that has just become another program, likewise; nothing if it ends instead.
+    pub fn follow(&mut self) -> Result<Option<Vec<Tid>>> {
+        let failed = |e: std::io::Error| crate::ptrace::failed("follow", self.pid, &e);
+        let Some(registers) = leave_exec(self.pid).map_err(failed)? else { return Ok(None) };
+        let mut stopped = Stopped::adopt(self.pid, registers);
+        let (grip, threads) = Self::take(self.family.clone(), &mut stopped)?;
+        *self = grip;
+        Ok(Some(threads))
+    }
+
+    fn take(family: Arc<Family>, stopped: &mut Stopped) -> Result<(Self, Vec<Tid>)> {
+        let pid = stopped.pid();
+        family.bring_in(stopped)?;
+        let Some(presence) = family.presences().pop() else {
+            return Err(Error::new(ErrorKind::Internal, "the engine is not where it was brought"));
+        };
+        let grip = Self { pid, family, presence };
+        grip.debug().pid.store(pid as u32, Relaxed);
+        grip.debug().version.store(1, Release);
+        Ok((grip, stopped.keep()))
+    }
+
+    /// Goes over to a process that this one has forked: it has the same engine.
+    pub fn go_with(&mut self, child: Tid) {
+        self.pid = child;
+    }
+
+    /// The process.
+    pub fn pid(&self) -> Tid {
+        self.pid
+    }
+
+    /// Whether memory of the process is the engine's, and not the program's.
+    pub fn is_own(&self, maps: &[Mapping], mapping: &Mapping) -> bool {
+        /// How much address space the engine's own memory could take.
+        const ASIDE: u64 = 1 << 40;
+        let Presence { base, length, .. } = &*self.presence;
+        let debug = self.debug();
+        let [start, end] = debug.table.each_ref().map(|edge| edge.load(Relaxed));
+        let aside = debug.aside.load(Relaxed);
+        let is_aside = |one: &Mapping| (aside..aside + ASIDE).contains(&one.start.0);
+        let is_view = |one: &Mapping| one.inode != 0 && one.inode == mapping.inode;
+        (*base..*base + *length).contains(&mapping.start)
+            || (start..end).contains(&mapping.start.0)
+            || is_aside(mapping)
+            // An arena, which has its other view aside.
+            || mapping.shared && maps.iter().any(|one| is_aside(one) && is_view(one))
+    }
+
+    /// What the debugger shares with the engine.
+    pub fn debug(&self) -> &CloneDebug {
+        &self.presence.get().debug
+    }
+
+    /// The program, for tools that measure it meanwhile.
+    pub fn cloned(&self) -> Cloned {
+        Cloned { pid: self.pid, family: self.family.clone(), hold: Mutex::new(None) }
+    }
+}

@@ -1,0 +1,141 @@
+"""Debuggers for a program that this weft has in a clone, and that somebody else asks for.
+
+The kernel lets one thread trace a program, so the weft that measures it has to serve the debugger,
+too. Whoever wants to debug hands over the debugger's connection, and hears how the visit has ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from weft.errors import WeftError
+
+if TYPE_CHECKING:
+    from weft.debug import Debugged
+
+__all__ = ["Visits", "ask", "knock"]
+
+_CREDENTIALS = struct.Struct("3i")
+_LAST_WORDS = 1.0
+"""How many seconds a debugger has to hear of the program's end, and to go by itself."""
+
+
+def _name(pid: int) -> str:
+    """Where a weft waits for those who want to debug a process: no file, so nothing is left."""
+    return f"\0weft-debug-{pid}"
+
+
+class Visits:
+    """Waits for debuggers, on a thread of its own, until it is closed."""
+
+    def __init__(self, pid: int, join: Callable[[], Debugged]) -> None:
+        self._pid, self._join = pid, join
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._peer: socket.socket | None = None
+        self._visitor: socket.socket | None = None
+        self._is_alone = threading.Event()
+        self._is_alone.set()
+        self._thread = threading.Thread(target=self._wait, name="weft-visits", daemon=True)
+        self._listener = socket.socket(socket.AF_UNIX)
+        try:
+            self._listener.bind(_name(pid))
+        except OSError:
+            # A weft that is about to go has it still: then nobody can visit.
+            self._listener.close()
+            return
+        self._listener.listen(1)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Have nobody come any more, and who is there leave."""
+        with self._lock:
+            self._is_closed, visitor = True, self._visitor
+        if not Path(f"/proc/{self._pid}").exists():
+            self._is_alone.wait(_LAST_WORDS)
+        for one in (self._listener, self._peer, visitor):
+            if one is not None:
+                with suppress(OSError):
+                    one.shutdown(socket.SHUT_RDWR)
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _wait(self) -> None:
+        while True:
+            try:
+                peer, _ = self._listener.accept()
+            except OSError:
+                self._listener.close()
+                return
+            with peer:
+                self._peer = peer
+                self._receive(peer)
+
+    def _receive(self, peer: socket.socket) -> None:
+        """Serve the debuggers that somebody has, one after the other."""
+        credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        _pid, user, _group = _CREDENTIALS.unpack(credentials)
+        if user not in (0, os.geteuid()):
+            return
+        while True:
+            try:
+                _, descriptors, _, _ = socket.recv_fds(peer, 1, 1)
+                if not descriptors:
+                    return
+                with socket.socket(fileno=descriptors[0]) as visitor:
+                    answer = self._serve(visitor)
+                peer.sendall(json.dumps(answer).encode() + b"\n")
+            except OSError:
+                return
+            finally:
+                self._is_alone.set()
+
+    def _serve(self, visitor: socket.socket) -> dict[str, str | int]:
+        with self._lock:
+            if self._is_closed:
+                return {"error": "the weft that has the program is about to go"}
+            self._visitor = visitor
+            self._is_alone.clear()
+        try:
+            with self._join() as program:
+                ending = program.serve(visitor)
+        except WeftError as error:
+            return {"error": str(error)}
+        finally:
+            with self._lock:
+                self._visitor = None
+        return {"kind": ending.kind, "number": ending.number}
+
+
+def knock(pid: int) -> socket.socket | None:
+    """Return a connection to the weft that has a process in a clone, if it can be visited."""
+    peer = socket.socket(socket.AF_UNIX)
+    try:
+        peer.connect(_name(pid))
+    except OSError:
+        peer.close()
+        return None
+    return peer
+
+
+def ask(peer: socket.socket, visitor: socket.socket) -> dict[str, str | int]:
+    """Have a debugger be served there, and return how that has ended."""
+    socket.send_fds(peer, [b"d"], [visitor.fileno()])
+    answer = b""
+    while not answer.endswith(b"\n"):
+        more = peer.recv(4096)
+        if not more:
+            raise WeftError(
+                "the weft that has the program has gone", advice="the program runs on without it"
+            )
+        answer += more
+    found: dict[str, str | int] = json.loads(answer)
+    return found
