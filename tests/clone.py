@@ -18,6 +18,7 @@ import pytest
 
 import weft
 from tests.toolchain import PROGRAMS
+from weft import trace
 from weft.cli import main
 
 SOURCES = PROGRAMS / "clone"
@@ -144,6 +145,19 @@ def run_blind(command: list[str]) -> None:
     """Run a program from a clone that does not look for changes of its code."""
     with weft.run(command, weaver="clone", sees_changes=False) as program:
         sys.exit(program.wait())
+
+
+def run_counted(command: list[str]) -> None:
+    """Run a program from a clone in which all is counted that it executes."""
+    with weft.run(command, weaver="clone", records="counts") as program:
+        sys.exit(program.wait())
+
+
+def run_traced(command: list[str]) -> None:
+    """Run a program from a clone in which all is written down that it executes."""
+    with tempfile.TemporaryDirectory(prefix="weft-") as folder:
+        code, _ = trace.record(command, Path(folder) / "trace")
+    sys.exit(code)
 
 
 def outcome_of_clone(

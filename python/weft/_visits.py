@@ -33,6 +33,13 @@ def _name(pid: int) -> str:
     return f"\0weft-debug-{pid}"
 
 
+def _has_ended(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
 class Visits:
     """Waits for debuggers, on a thread of its own, until it is closed."""
 
@@ -59,7 +66,7 @@ class Visits:
         """Have nobody come any more, and who is there leave."""
         with self._lock:
             self._is_closed, visitor = True, self._visitor
-        if not Path(f"/proc/{self._pid}").exists():
+        if _has_ended(self._pid):
             self._is_alone.wait(_LAST_WORDS)
         for one in (self._listener, self._peer, visitor):
             if one is not None:

@@ -59,6 +59,7 @@ RECIPES = {
     "counts_go": _go("counts.go"),
     "signals": _compile("gcc", "signals.c"),
     "forks": _compile("gcc", "forks.c"),
+    "loops": _compile("gcc", "loops.c"),
     "broods": _compile("gcc", "broods.c"),
     "coroutines": _compile("gcc", "coroutines.c"),
     "churn": _compile("gcc", "churn.c"),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +19,9 @@ import pytest
 import weft
 from tests.e2e.harness import Background, answers, eventually, free_port, need, server, status
 from tests.e2e.test_debug_command import words
+from tests.gdb.rsp import Remote
 from tests.toolchain import compile_program
+from weft import clone
 
 WEFT = [sys.executable, "-m", "weft"]
 
@@ -146,6 +151,27 @@ def test_a_program_ends_under_the_debugger(program: Path) -> None:
     assert "Breakpoint 1, work" in shown
     assert "exited with code 03" in shown
     assert code == 3, said
+
+
+def test_two_hear_how_a_program_ends() -> None:
+    """Who has started it, and its debugger, whoever of them is first."""
+    for _ in range(40):
+        given, giving = os.pipe()
+        command = ["sh", "-c", "read line; exit 3"]
+        with clone.launch(command, streams=(given, None, None)) as program:
+            os.close(given)
+            ours, theirs = socket.socketpair()
+            with ours, theirs, program.debugged() as stopped:
+                served = threading.Thread(target=stopped.serve, args=(theirs,))
+                served.start()
+                remote = Remote(ours)
+                remote.send("vCont;c")
+                os.close(giving)
+                code = program.wait(60)
+                heard = remote.receive()
+                ours.shutdown(socket.SHUT_RDWR)
+                served.join()
+        assert (code, heard) == (3, f"W03;process:{program.pid:x}")
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])

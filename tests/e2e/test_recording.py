@@ -101,6 +101,19 @@ def entries(flow: Flow, program: Path, function: str) -> int:
     return sum(block.count for block in module.blocks if block.offset == found.offset)
 
 
+@pytest.mark.parametrize("records", ["hits", "counts", "every block"])
+def test_a_signal_does_not_turn_a_branch(build: Build, records: clone.Records) -> None:
+    """Whatever counts the branch, and wherever in that the signal comes."""
+    command = [str(build("loops")), "2000"]
+    with (
+        tempfile.TemporaryFile("w+") as out,
+        clone.launch(command, records=records, streams=(None, out.fileno(), None)) as cloned,
+    ):
+        code = cloned.wait()
+        out.seek(0)
+        assert (code, out.read()) == (0, "well\n")
+
+
 @pytest.mark.parametrize("threads", [1, 4])
 @pytest.mark.parametrize(
     "name", ["counts", "counts_static", "counts_musl", "signals", "churn", "coroutines"]

@@ -1,8 +1,8 @@
 //! What an instruction does to general registers and flags.
 
 use iced_x86::{
-    Code, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind,
-    Register as Name, RflagsBits,
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
+    OpAccess, OpKind, Register as Name, RflagsBits,
 };
 
 use crate::{FlagSet, Register, RegisterSet};
@@ -164,6 +164,30 @@ fn may_shift_by_nothing(instruction: &Instruction) -> bool {
         OpKind::Immediate8 => instruction.immediate8() & 0x1f == 0 || instruction.immediate8() > 7,
         _ => true,
     }
+}
+
+/// The instructions at the front of some bytes, `limit` of them at most, that cannot fault: who handles a fault sees
+/// every register, and may go on anywhere with them.
+pub fn before_faults((bytes, address): (&[u8], u64), limit: usize) -> &[u8] {
+    let mut factory = InstructionInfoFactory::new();
+    let mut decoder = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE);
+    let mut end = 0;
+    for instruction in decoder.iter().take(limit) {
+        if may_fault(&instruction, &mut factory) {
+            break;
+        }
+        end += instruction.len();
+    }
+    &bytes[..end]
+}
+
+fn may_fault(instruction: &Instruction, factory: &mut InstructionInfoFactory) -> bool {
+    let info = factory.info(instruction);
+    is_opaque(instruction)
+        || info.used_memory().iter().any(|used| used.access() != OpAccess::NoMemAccess)
+        || matches!(instruction.mnemonic(), Mnemonic::Div | Mnemonic::Idiv)
+        // Arithmetic with other registers may, if the program has asked for it.
+        || !info.used_registers().iter().all(|used| used.register().is_gpr())
 }
 
 /// Whether an instruction may look at the whole state, or hands it to somebody who may.

@@ -17,7 +17,7 @@ mod relocate;
 mod state;
 mod sweep;
 
-pub use effects::number;
+pub use effects::{before_faults, number};
 pub use graph::{
     Block, Call, Edge, EdgeKind, Exit, ExitKind, Gap, Graph, JumpTable, Loop, TableForm, Unknown,
     Why, graph,

@@ -5,12 +5,12 @@ use crate::proc::Tid;
 use crate::ptrace::{self, Event};
 use crate::stopped::{Caution, Stopped, before_breakpoint, settle_stop};
 use crate::weave::edit::{BREAKPOINT, CodeWriter};
-use crate::{Error, ErrorKind, Result, TargetAddr, memory};
+use crate::{Error, ErrorKind, Result, TargetAddr, checks, memory};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -124,7 +124,8 @@ pub fn launch(launch: Launch) -> Result<(Child, Stopped)> {
 }
 
 /// How a program that was started has ended, if it has. Stops that are for a tracer, who may be another
-/// thread of weft's, are left to it: any thread that waits for the child would be given them.
+/// thread of weft's, are left to it: any thread that waits for the child would be given them. So is the end, while
+/// there is one: it stays to be heard, and to be asked for once more.
 pub fn ended(child: &mut Child) -> io::Result<Option<ExitStatus>> {
     // SAFETY: plain numbers; the kernel fills them in.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
@@ -132,6 +133,12 @@ pub fn ended(child: &mut Child) -> io::Result<Option<ExitStatus>> {
     // SAFETY: the kernel writes to the structure.
     let result = unsafe { libc::waitid(libc::P_PID, child.id(), &raw mut info, options) };
     let has_ended = matches!(info.si_code, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED);
+    if has_ended && checks::tracer(child.id() as Tid).is_some() {
+        // SAFETY: the kernel wrote what it reports of a child.
+        let status = unsafe { info.si_status() };
+        let is_exit = info.si_code == libc::CLD_EXITED;
+        return Ok(Some(ExitStatus::from_raw(if is_exit { status << 8 } else { status })));
+    }
     // Whatever is wrong, the library says it best.
     if result != 0 || has_ended { child.try_wait() } else { Ok(None) }
 }

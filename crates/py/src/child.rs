@@ -13,6 +13,15 @@ const SIGNAL_CHECK: Duration = Duration::from_millis(50);
 /// The program, for one who waits at a time.
 pub struct Waited(Mutex<Child>);
 
+impl Drop for Waited {
+    fn drop(&mut self) {
+        // Its end may have been left for a tracer to hear, who has gone by now.
+        if let Ok(child) = self.0.get_mut() {
+            let _ = child.try_wait();
+        }
+    }
+}
+
 impl Waited {
     pub fn new(child: Child) -> Self {
         Self(Mutex::new(child))

@@ -8,6 +8,7 @@
 mod arena;
 mod call_points;
 mod calls;
+mod clock;
 mod coprocessor;
 mod emit;
 mod give_up;
@@ -847,6 +848,7 @@ impl Engine {
     /// it will need, and throws nothing away any more as long as there is room.
     pub fn seal(&mut self) {
         self.is_sealed = true;
+        clock::seal();
         #[cfg(weft_freestanding)]
         HEAP.seal();
     }

@@ -389,7 +389,7 @@ impl Engine {
                 let Some(block) = state::block_at(self, place) else { return };
                 match state::kinds_around(block, place) {
                     (_, Kind::Entry) | (Some(Kind::Entry), Kind::Snippet) => return,
-                    (_, Kind::Snippet) => 0,
+                    (_, Kind::Snippet | Kind::Way) => 0,
                     (_, Kind::Onward) => block.code | entry::AT_END,
                     _ => block.code,
                 }

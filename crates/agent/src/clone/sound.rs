@@ -36,7 +36,8 @@ pub fn is_explained(engine: &Engine, place: u64, is_illegal: bool) -> bool {
         | Kind::Entry
         | Kind::Onward
         | Kind::Refused
-        | Kind::Snippet => false,
+        | Kind::Snippet
+        | Kind::Way => false,
     }
 }
 

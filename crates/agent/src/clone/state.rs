@@ -3,7 +3,7 @@
 use super::emit::{ENTRY, LEAVE, SAVE};
 use super::thread::Thread;
 pub use super::translate::{Cold, Kind};
-use super::translate::{INDIRECT_ADDRESS, real, stub, thunk};
+use super::translate::{INDIRECT_ADDRESS, inner, real, stub, thunk};
 use super::{BlockInfo, Engine, pages};
 
 pub const RAX: usize = 0;
@@ -82,9 +82,18 @@ pub fn lengths(block: &BlockInfo) -> (u64, u64) {
 /// the other. A snippet belongs to what follows it: whoever has come through it has not executed anything yet.
 pub fn is_between(engine: &Engine, pc: u64) -> bool {
     let Some(block) = block_at(engine, pc) else { return false };
-    let (_, kind, offset, length, _) = locate(block, pc);
+    let (address, kind, offset, length, _) = locate(block, pc);
     let is_begun = kinds_around(block, pc).0 == Some(Kind::Snippet);
+    let is_begun = is_begun && !is_let_in_at(engine, block, address, pc);
     offset == 0 && !is_begun && (length != 0 || kind == Kind::Snippet)
+}
+
+/// Whether the agent lets threads in at a place in a block, which is for an address: a snippet before it is another's,
+/// or counts those who come from elsewhere.
+fn is_let_in_at(engine: &Engine, block: &BlockInfo, address: u64, place: u64) -> bool {
+    let is_inner = block.is_inner && block.start == address;
+    let key = if is_inner { inner(address) } else { address };
+    engine.map.get(key).is_some_and(|known| known.body == place)
 }
 
 /// Whether a thread at a place in a block is on its way into or out of it, by an indirect branch.
@@ -172,21 +181,28 @@ pub fn progress(engine: &Engine, pc: u64) -> Progress {
         _ => {}
     }
     let Some(block) = block_at(engine, pc) else { return Progress::Outside };
-    let (mut original, mut copy, mut was_snippet) = (block.start, block.code, false);
+    let (mut original, mut copy, mut before) = (block.start, block.code, None);
     for record in block.records.chunks_exact(2) {
         let (kind, length) = kind_and_length(record);
-        let is_snippet = kind == Kind::Snippet;
         if pc < copy + u64::from(record[1]) {
-            return match (was_snippet, is_snippet) {
-                (false, true) if pc == copy => Progress::Outside,
-                (_, true) => Progress::Within,
-                (true, false) => Progress::Behind(original),
-                (false, false) => Progress::Outside,
+            return match (before, kind) {
+                // The branch is taken, and where to is not known here.
+                (_, Kind::Way) => Progress::Within,
+                (_, Kind::Snippet) if pc != copy => Progress::Within,
+                (Some(Kind::Snippet), Kind::Snippet) => {
+                    match is_let_in_at(engine, block, original, pc) {
+                        true => Progress::Outside,
+                        false => Progress::Within,
+                    }
+                }
+                (_, Kind::Snippet) => Progress::Outside,
+                (Some(Kind::Snippet), _) => Progress::Behind(original),
+                _ => Progress::Outside,
             };
         }
         original += u64::from(length);
         copy += u64::from(record[1]);
-        was_snippet = is_snippet;
+        before = Some(kind);
     }
     Progress::Outside
 }
@@ -204,8 +220,9 @@ fn hot(thread: &Thread, state: &mut State, block: &BlockInfo) {
     let (original, kind, offset, length, copied) = locate(block, place);
     state.pc = original;
     match kind {
-        // In a snippet this is its beginning: see `is_in_snippet`.
-        Kind::Copied | Kind::Branch | Kind::Onward | Kind::Call | Kind::Snippet => {}
+        Kind::Copied | Kind::Branch | Kind::Onward | Kind::Call => {}
+        // The beginning: from anywhere else threads are led out first.
+        Kind::Snippet | Kind::Way => {}
         Kind::Loop => {
             // Padding, then nine bytes and a prefix: `loop taken`, `jmp next`, `taken: jmp target`.
             let from_end = copied - offset;

@@ -9,7 +9,7 @@ use super::signals::Context;
 use super::state::{self, Kind};
 use super::system;
 use super::thread::Thread;
-use super::{Engine, give_up};
+use super::{Engine, clock, give_up};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use iced_x86::{Decoder, DecoderOptions, OpKind, Register};
@@ -99,7 +99,7 @@ impl Thread {
                 head.forsaken.store(mark, Relaxed);
                 return self.lose_buffer();
             }
-            system::futex_wait_for(&head.drained, drained, PATIENCE);
+            clock::wait_for(&head.drained, drained, PATIENCE);
             rounds += 1;
         }
         let length = head.cursor.load(Relaxed) - self.buffer(number);
@@ -186,14 +186,14 @@ impl Thread {
     pub fn trace_begin(&self) {
         if self.is_traced != 0 {
             let [fs, gs] = self.bases();
-            self.trace(event::THREAD, &[self.tid.into(), fs, gs, system::now()]);
+            self.trace(event::THREAD, &[self.tid.into(), fs, gs, clock::now()]);
         }
     }
 
     /// It ends.
     pub fn trace_end(&self) {
         if self.is_traced != 0 {
-            self.trace(event::END, &[system::now()]);
+            self.trace(event::END, &[clock::now()]);
         }
     }
 
@@ -203,7 +203,7 @@ impl Thread {
             return;
         }
         let [number, _, rdx, _, _, _, rsi, rdi, r8, r9, r10, ..] = self.general;
-        let words = [number, rdi, rsi, rdx, r10, r8, r9, system::now()];
+        let words = [number, rdi, rsi, rdx, r10, r8, r9, clock::now()];
         self.trace(event::SYSTEM_CALL, &words);
     }
 
@@ -212,7 +212,7 @@ impl Thread {
         if self.is_traced == 0 {
             return;
         }
-        self.trace(event::RESULT, &[result as u64, system::now()]);
+        self.trace(event::RESULT, &[result as u64, clock::now()]);
         if number == system::ARCH_PRCTL {
             self.trace(event::BASES, &self.bases());
         }
@@ -221,7 +221,7 @@ impl Thread {
     /// It is about to handle a signal.
     pub fn trace_signal(&self, signal: usize) {
         if self.is_traced != 0 {
-            self.trace(event::SIGNAL, &[signal as u64, system::now()]);
+            self.trace(event::SIGNAL, &[signal as u64, clock::now()]);
         }
     }
 }

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::*;
-use crate::{Callee, Function, Program, graph};
+use crate::{Callee, Function, Program, before_faults, graph};
 
 const BASE: u64 = 0x1000;
 
@@ -90,4 +90,18 @@ fn a_glance_at_the_entry() {
     let unknown = live_at_entry((code, BASE), BASE, Convention::Unknown, 24);
     assert_eq!(unknown.flags, FlagSet::DF, "written before anything reads them");
     assert_eq!(live_at_entry((code, BASE), BASE, Convention::Unknown, 0), Live::ALL);
+}
+
+#[test]
+fn what_a_fault_shows_is_needed() {
+    // mov ebx, 1; lea ecx, [rax+1]; add rax, [rdi]; mov edx, 2
+    let code = &[0xbb, 1, 0, 0, 0, 0x8d, 0x48, 1, 0x48, 0x03, 0x07, 0xba, 2, 0, 0, 0];
+    assert_eq!(before_faults((code, BASE), 16), &code[..8]);
+    assert_eq!(before_faults((code, BASE), 1), &code[..5]);
+    // idiv ecx; addsd xmm0, xmm1; push rax; fsqrt; ud2
+    let faulting: [&[u8]; 5] =
+        [&[0xf7, 0xf9], &[0xf2, 0x0f, 0x58, 0xc1], &[0x50], &[0xd9, 0xfa], &[0x0f, 0x0b]];
+    for code in faulting {
+        assert!(before_faults((code, BASE), 1).is_empty(), "{code:x?}");
+    }
 }

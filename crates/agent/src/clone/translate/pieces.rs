@@ -33,10 +33,12 @@ pub enum Kind {
     Arm = 0xf2,
     /// Not of the program's: a snippet, or a part of one. *Insert*.
     Snippet = 0xf3,
+    /// Not of the program's: the way that a branch takes, where that is counted right behind the branch. *Insert*.
+    Way = 0xf4,
 }
 
 impl Kind {
-    const ALL: [Self; 17] = [
+    const ALL: [Self; 18] = [
         Self::Copied,
         Self::Far,
         Self::Branch,
@@ -54,6 +56,7 @@ impl Kind {
         Self::Onward,
         Self::Arm,
         Self::Snippet,
+        Self::Way,
     ];
 
     /// What a record says: what became of an instruction, and how long it is.

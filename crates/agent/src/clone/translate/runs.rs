@@ -183,8 +183,7 @@ impl Translator<'_> {
         emit::count(&mut self.out, at_counter(counter), are_flags_free_at(target));
         let target = self.target_from_here(target);
         self.branch(&[0xe9], target);
-        // All of it is past the branch: who is there is on his way.
-        self.record(Kind::Snippet, 0, taken);
+        self.record(Kind::Way, 0, taken);
         let over = (self.out.here() - taken) as u8;
         // SAFETY: the distance of the branch that was just written.
         unsafe { *self.arena.writable(taken - 1) = over };

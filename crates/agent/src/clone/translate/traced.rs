@@ -5,7 +5,7 @@
 use super::super::thread::at_counter;
 use super::*;
 use weft_code::accesses::{Captured, GONE, Plan, plan};
-use weft_code::{Convention, Register as General, RegisterSet, live_at_entry};
+use weft_code::{Convention, Register as General, RegisterSet, before_faults, live_at_entry};
 
 /// The most instructions of a run that is traced: what they take in the clone has to fit.
 const LONGEST_RUN: u16 = 24;
@@ -179,8 +179,10 @@ impl Translator<'_> {
         let live = match halt::is_debugged() {
             // It shows what nobody else looks at, too.
             true => !RegisterSet::NONE,
+            // What is needed no more may be needed by who handles a fault.
             false => {
-                live_at_entry((rest, address), address, Convention::Unknown, LOOK_AHEAD).registers
+                let before = before_faults((rest, address), LOOK_AHEAD);
+                live_at_entry((before, address), address, Convention::Unknown, LOOK_AHEAD).registers
             }
         };
         let free = (usable & !live).iter().next();
