@@ -160,6 +160,10 @@ def run_traced(command: list[str]) -> None:
     sys.exit(code)
 
 
+RECORDERS = {"counts": run_counted, "trace": run_traced}
+"""How to run a program while something is recorded of it."""
+
+
 def outcome_of_clone(
     command: Sequence[str | Path], options: Sequence[str] = (), patience: float = 30.0
 ) -> Outcome:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.clone import (
+    RECORDERS,
     SMALL_CACHE,
     SOURCES,
     known,
@@ -49,6 +50,16 @@ def test_a_change_is_seen(
     alone = outcome(command)
     assert (alone.status, alone.stdout) == (0, f"{seen}\n{name}: well\n"), alone
     assert outcome_of_clone(command, options) == alone
+
+
+@pytest.mark.parametrize("records", RECORDERS)
+@pytest.mark.parametrize(("program", "name", "seen", "unseen"), CASES)
+def test_a_change_is_seen_while_all_is_recorded(
+    build: Build, program: str, name: str, seen: str, unseen: list[str], records: str
+) -> None:
+    assert seen not in unseen
+    recorded = outcome_apart(RECORDERS[records], [build(program), name], patience=60.0)
+    assert (recorded.status, recorded.stdout) == (0, f"{seen}\n{name}: well\n"), recorded
 
 
 @pytest.mark.parametrize(("program", "name", "seen", "unseen"), CASES)

@@ -13,14 +13,13 @@ import pytest
 
 from tests.clone import (
     KNOWN,
+    RECORDERS,
     SMALL_CACHE,
     cases,
     known,
     outcome,
     outcome_apart,
     outcome_of_clone,
-    run_counted,
-    run_traced,
 )
 
 Build = Callable[[str], Path]
@@ -63,9 +62,7 @@ IS_LONG = os.environ.get("WEFT_TORTURE") == "long"
 CASES = [(program, case) for program, source in PROGRAMS.items() for case in cases(source)]
 
 
-RECORDERS = {"counts": run_counted, "trace": run_traced}
 RECORDED = {
-    ("trace", "faults-single_steps_far"): "a repeated instruction is one step",
     ("counts", "threads-memory_returned"): "a thread has 16 MB of addresses to write to",
     ("trace", "threads-memory_returned"): "a thread has 16 MB of addresses to write to",
 }

@@ -74,6 +74,47 @@ SMC(makes_its_exit, "7", "1000") {
     say("%ld", call_with(code, 7, 0, 0));
 }
 
+/* So often that nobody would be told of each change. */
+SMC(changes_all_the_time, "124750", "0") {
+    uint8_t *code = pages(1, RWX);
+    long sum = 0;
+    for (uint32_t i = 0; i < 500; i++) {
+        put_constant(code, i);
+        sum += call(code);
+    }
+    say("%ld", sum);
+}
+
+/* The same, and then entered where the loop goes round. */
+LABEL(turn_head);
+LABEL(turn_operand);
+FRAGMENT(turning, "xor %eax, %eax\n"
+                  "turn_head: .byte 0x05\n" /* add $1, %eax */
+                  "turn_operand: .long 1\n"
+                  "dec %edi\n"
+                  "jnz turn_head\n"
+                  "ret");
+SMC(into_a_loop, "500 7 7", "500 1 1") {
+    uint8_t *code = pages(1, RWX);
+    PUT(code, turning);
+    uint8_t *operand = AT(code, turning, turn_operand);
+    long sum = 0;
+    for (uint32_t i = 0; i < 500; i++) {
+        memcpy(operand, &(uint32_t){1}, 4);
+        sum += call_with(code, 1, 0, 0);
+    }
+    say("%ld", sum);
+    for (int i = 0; i < 2; i++) {
+        call_with(code, 1, 0, 0); /* so that it is known as it is before the change */
+        memcpy(operand, &(uint32_t){7}, 4);
+        long rest;
+        asm volatile("xor %%eax, %%eax\n mov $1, %%edi\n call *%1"
+                     : "=&a"(rest) : "r"(AT(code, turning, turn_head)) : "rdi", "cc", "memory");
+        say("%ld", rest);
+        memcpy(operand, &(uint32_t){1}, 4);
+    }
+}
+
 /* A string instruction writes over what comes right after it. */
 LABEL(over_target);
 FRAGMENT(over, "mov %rdx, %rcx\n"

@@ -498,9 +498,14 @@ pub extern "C" fn handler(signal: usize, info: &mut [u64; 16], context: &mut Con
         return;
     }
     // A program that steps through itself takes one step where the clone takes several: all but the last are
-    // not its own.
-    if is_step && context.rflags & TRAP_FLAG != 0 && !state::is_between(&engine, pc) {
-        return;
+    // not its own. Who is at the same place again has gone round a repeated instruction, and a snippet before that
+    // is long over.
+    let was_here = core::mem::replace(&mut thread.trapped, if is_step { pc } else { 0 }) == pc;
+    if is_step && context.rflags & TRAP_FLAG != 0 {
+        if !was_here && !state::is_between(&engine, pc) {
+            return;
+        }
+        thread.trapped = 0;
     }
     if snippets::has_begun(&engine, thread, info, context) {
         snippets::lead_out(&mut engine, thread, info, context);

@@ -129,6 +129,8 @@ pub struct Thread {
     pub stepping: u32,
     /// Whether the program steps through itself, and what leads it out of a snippet must not end that: the flag.
     pub pending_trap: u64,
+    /// Where in the clone it has trapped last without the program's being told; 0 if it has gone elsewhere since.
+    pub trapped: u64,
     /// A system call that is still to be made.
     pub announced: call_points::Announced,
     /// How it stands still for a debugger, and goes on.

@@ -697,11 +697,13 @@ impl Translator<'_> {
         unsafe { *self.arena.writable(stub + stub::FAR).cast::<u64>() = mark };
     }
 
-    /// Where an earlier instruction of this block went, which then becomes a way into it.
+    /// Where an earlier instruction of this block went, which then becomes a way into it if it may.
     fn inside(&mut self, target: u64) -> Option<u64> {
         let index = self.places.binary_search_by_key(&target, |place| place.0).ok()?;
         let body = self.places[index].1;
-        if !self.block.starts.iter().any(|start| start.address == target) {
+        // Who comes from elsewhere has to ask first whether it is what it was.
+        let is_open = self.extent != Extent::Checked;
+        if is_open && !self.block.starts.iter().any(|start| start.address == target) {
             self.block.starts.push(Start::new(target, body));
         }
         Some(body)

@@ -32,8 +32,9 @@ impl Translator<'_> {
             _ => return,
         };
         self.run = Some(Run { start: address, own, ..Run::default() });
-        // Whoever comes from elsewhere comes here.
-        if !self.is_start() && self.known.map.get(address).is_none() {
+        // Whoever comes from elsewhere comes here, unless there is something to be asked first.
+        let may_enter = self.extent != Extent::Checked;
+        if may_enter && !self.is_start() && self.known.map.get(address).is_none() {
             self.block.starts.push(Start::new(address, self.out.here()));
         }
         if own != 0 {
