@@ -139,6 +139,8 @@ static void work(long amount) {
     pthread_t thread;
     check(!pipe(pair.ask) && !pipe(pair.answer), "pipes");
     check(!pthread_create(&thread, NULL, partner, &pair), "no thread");
+    /* That takes a lock of the loader's, for which others who create a thread may have to wait. */
+    ADD(perhaps_contended, 1);
     locks(&pair, amount);
     ask(&pair, 'e');
     check(!pthread_join(thread, NULL), "no end");
