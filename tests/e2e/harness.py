@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import select
 import shutil
 import signal
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -218,6 +221,36 @@ def server(command: Sequence[str | Path], ready: Callable[[], bool], **popen: An
             assert process.wait(timeout=30) == 0
         finally:
             kill_family(process)
+
+
+@contextmanager
+def redis_clients(port: int, *kinds: str) -> Iterator[None]:
+    """Have clients ask redis-server, round after round until it is enough; none sees an error."""
+    load = ["redis-benchmark", "-p", str(port), "-n", "20000", "-c", "20", "--csv"]
+    enough = threading.Event()
+
+    def rounds() -> Iterator[subprocess.CompletedProcess[str]]:
+        while not enough.is_set():
+            yield subprocess.run(
+                [*load, "-t", ",".join(kinds)],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=120,
+                check=False,
+            )
+
+    with ThreadPoolExecutor(1) as beside:
+        asking = beside.submit(lambda: list(rounds()))
+        try:
+            yield
+        finally:
+            enough.set()
+    for done in asking.result():
+        assert done.returncode == 0, done.stdout
+        assert "error" not in done.stdout.lower(), done.stdout
+        rates = re.findall(r'^"(\w+)","[\d.]+"', done.stdout, re.MULTILINE)
+        assert [rate.lower() for rate in rates] == list(kinds), done.stdout
 
 
 def status(pid: int) -> Mapping[str, str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests import drcov, executed, gcov
-from tests.e2e.harness import answers, free_port, need, server
+from tests.e2e.harness import answers, free_port, need, redis_clients, server
 from tests.toolchain import PROGRAMS, run
 from weft.export.coverage_json import read
 from weft.flow import Flow
@@ -344,25 +344,14 @@ def test_a_server_is_recorded_under_load(tmp_path: Path) -> None:
     address = ["--bind", "127.0.0.1", "--port", str(port), "--dir", str(tmp_path)]
     out = tmp_path / "out.json"
     with server(["redis-server", *address, *quiet], lambda: answers(port)) as pid:
-        requests = ["-p", str(port), "-l", "-n", "20000", "-t", "set,get,lpush", "-q"]
-        with subprocess.Popen(
-            ["redis-benchmark", *requests], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        ) as client:
-            try:
-                for options in (["--weaver", "patch"], [], ["--counts"]):
-                    wanted = ["--for", "1", "--format", "json", "-o", str(out)]
-                    done = cov([str(pid), *wanted, *options], tmp_path)
-                    assert done.returncode == 0, done.stderr
-                    [module] = [one for one in read(out).modules if one.is_detailed]
-                    hit = {function.name for function in module.functions if function.count}
-                    assert len(hit) > 30, options
-                # It goes round for ever: who is still there has had no error.
-                assert client.poll() is None
-            finally:
-                client.terminate()
-                assert client.stdout is not None
-                printed = client.stdout.read().lower()
-        assert b"error" not in printed and b"could not" not in printed
+        with redis_clients(port, "set", "get", "lpush"):
+            for options in (["--weaver", "patch"], [], ["--counts"]):
+                wanted = ["--for", "1", "--format", "json", "-o", str(out)]
+                done = cov([str(pid), *wanted, *options], tmp_path)
+                assert done.returncode == 0, done.stderr
+                [module] = [one for one in read(out).modules if one.is_detailed]
+                hit = {function.name for function in module.functions if function.count}
+                assert len(hit) > 30, options
         merged = cov(["report", out, "--format", "drcov", "-o", tmp_path / "out.drcov"], tmp_path)
         assert merged.returncode == 0, merged.stderr
         assert len(drcov.read((tmp_path / "out.drcov").read_bytes()).blocks) > 500

@@ -133,6 +133,13 @@ fn parse_stat(text: &str) -> Option<Stat> {
     })
 }
 
+/// How often a thread has had its turn on a processor; nothing when it has ended, or the kernel does not
+/// tell.
+pub fn turns(tid: Tid) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{tid}/schedstat")).ok()?;
+    text.split_ascii_whitespace().nth(2)?.parse().ok()
+}
+
 /// A system call that a sleeping thread is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SleepingCall {

@@ -2,7 +2,7 @@
 
 use crate::arch::{Disturbance, Registers, copies_memory, disturbance, syscall_name};
 use crate::proc::{self, Tid};
-use crate::ptrace::{self, Event};
+use crate::ptrace::{self, CallSide, Event};
 use crate::{Error, ErrorKind, Result, TargetAddr, checks, memory};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -14,6 +14,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const ROUNDS: u32 = 10;
 /// How long one of several threads may take to stop that would all do.
 const IMPATIENCE: Duration = Duration::from_millis(20);
+/// How long threads run that are let run for a moment.
+const MOMENT: Duration = Duration::from_micros(30);
 /// How long to sleep when no thread has anything to report.
 const NAP: Duration = Duration::from_micros(20);
 
@@ -67,6 +69,8 @@ pub struct Stopped {
     newborn: Vec<Tid>,
     /// Other processes that are held as well, see [`Stopped::acquaint`].
     others: Vec<Tid>,
+    /// The system call before which threads stop that are let run, see [`Stopped::stop_before`].
+    call: Option<TargetAddr>,
     since: Option<Instant>,
 }
 
@@ -412,20 +416,76 @@ impl Stopped {
         Ok(())
     }
 
+    /// Has threads that are let run stop before the system call that this instruction makes, if they come
+    /// to it. One that makes it all the time, and waits in it or for its turn behind it, would hardly ever
+    /// be found anywhere else.
+    pub fn stop_before(&mut self, call: TargetAddr) {
+        self.call = Some(call);
+    }
+
     /// Lets some of the stopped threads run for a moment, and stops them again, with those that they have
     /// started meanwhile.
-    pub fn let_run(&mut self, some: Vec<Tid>, moment: Duration) -> Result<()> {
-        for tid in &some {
-            self.threads.remove(tid);
-            // A failure means that the thread was killed; waiting will tell.
-            let _ = ptrace::resume(*tid, 0);
+    pub fn let_run(&mut self, some: Vec<Tid>) -> Result<()> {
+        let mut running = Vec::with_capacity(some.len());
+        for tid in some {
+            running.push((tid, proc::turns(tid)));
+            let place = self.threads.remove(&tid).map(|registers| registers.instruction());
+            // Who stands before the call already has to get behind it: it may keep others waiting.
+            let is_there = place.is_some() && place == self.call;
+            resume(tid, 0, self.call.filter(|_| !is_there));
         }
-        std::thread::sleep(moment);
-        for &tid in &some {
+        let mut waiting = Vec::with_capacity(running.len());
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            std::thread::sleep(MOMENT);
+            let is_quiet = self.heed(&mut running, &mut waiting)?;
+            // On a busy machine a thread can wait long for its turn, and one that is asked to stop before
+            // stands where it stood.
+            let is_due = |&(tid, turns): &(Tid, Option<u64>)| {
+                turns.is_some() && proc::turns(tid) == turns && is_runnable(tid)
+            };
+            if (is_quiet && !running.iter().any(is_due)) || Instant::now() > deadline {
+                break;
+            }
+        }
+        for (tid, _) in running {
             let _ = ptrace::interrupt(tid);
+            waiting.push(tid);
         }
-        self.await_stops(some, PATIENCE)?;
+        self.await_stops(waiting, PATIENCE)?;
         self.stop_others(Caution::StopAll)
+    }
+
+    /// Lets running threads go on with what has come to them; those that come to the call before which
+    /// they stop are about to. Says whether nothing has come.
+    fn heed(
+        &mut self,
+        running: &mut Vec<(Tid, Option<u64>)>,
+        stopping: &mut Vec<Tid>,
+    ) -> Result<bool> {
+        let mut is_quiet = true;
+        for (tid, turns) in std::mem::take(running) {
+            let event = ptrace::poll(tid).map_err(|e| ptrace::failed("wait for", tid, &e))?;
+            is_quiet &= matches!(event, None | Some(Event::Gone));
+            match event {
+                Some(Event::Stop(_)) => {
+                    self.admit(tid)?;
+                    continue;
+                }
+                Some(Event::SystemCall) if self.call.is_some_and(|call| take_back(tid, call)) => {
+                    let _ = ptrace::resume_asked(tid, 0);
+                    stopping.push(tid);
+                    continue;
+                }
+                Some(Event::SystemCall | Event::Exec | Event::Other(_)) => {
+                    resume(tid, 0, self.call);
+                }
+                Some(Event::Signal(signal)) => resume(tid, signal, self.call),
+                None | Some(Event::Gone) => {}
+            }
+            running.push((tid, turns));
+        }
+        Ok(is_quiet)
     }
 
     /// The threads that sleep undisturbed, or cannot be stopped.
@@ -482,6 +542,11 @@ fn is_asleep(tid: Tid) -> bool {
         && proc::stat(tid).is_ok_and(|stat| stat.state != 't')
 }
 
+/// Whether a thread runs, or would if it had its turn.
+fn is_runnable(tid: Tid) -> bool {
+    proc::stat(tid).is_ok_and(|stat| stat.state == 'R')
+}
+
 /// How long threads may take to stop; longer, if one of them waits for nothing but its turn.
 struct Limit {
     patience: Duration,
@@ -496,11 +561,10 @@ impl Limit {
 
     /// Whether these threads have had their time; those that get more are asked to stop once more.
     fn is_reached(&mut self, waiting: &[Tid]) -> bool {
-        let is_runnable = |&tid: &Tid| proc::stat(tid).is_ok_and(|stat| stat.state == 'R');
         if Instant::now() <= self.deadline {
             return false;
         }
-        if self.rounds == ROUNDS || !waiting.iter().any(is_runnable) {
+        if self.rounds == ROUNDS || !waiting.iter().any(|&tid| is_runnable(tid)) {
             return true;
         }
         self.rounds += 1;
@@ -567,6 +631,25 @@ pub(crate) fn settle_stop(tid: Tid) -> Option<Registers> {
         ptrace::set_registers(tid, &registers).ok()?;
     }
     Some(registers)
+}
+
+/// Lets a thread run, with a signal or 0; no further than to a system call if it is to stop before one.
+fn resume(tid: Tid, signal: i32, call: Option<TargetAddr>) {
+    // A failure means that the thread was killed; waiting will tell.
+    let _ = match call {
+        Some(_) => ptrace::resume_to_call(tid, signal),
+        None => ptrace::resume(tid, signal),
+    };
+}
+
+/// Takes a thread that is stopped on its way into a system call back before it, if this instruction makes
+/// it: then nothing has happened. Says whether it did.
+fn take_back(tid: Tid, call: TargetAddr) -> bool {
+    let Ok(CallSide::Entry(after, number)) = ptrace::call_side(tid) else { return false };
+    ptrace::registers(tid).is_ok_and(|registers| {
+        after == registers.called_from(call.0).instruction()
+            && ptrace::set_registers(tid, &registers.before_call(number)).is_ok()
+    })
 }
 
 /// A thread inside a restartable sequence has lost it by being stopped: the kernel would send it to the

@@ -74,6 +74,11 @@ impl Presence {
         unsafe { &*self.shared.as_ptr().cast() }
     }
 
+    /// The instruction by which the program's system calls are made.
+    pub fn call(&self) -> TargetAddr {
+        TargetAddr(self.get().debug.call.load(Relaxed))
+    }
+
     /// What it tells of what the program executes, if it does.
     pub fn recording(&self) -> MutexGuard<'_, Option<Arc<Recording>>> {
         self.recording.lock().unwrap_or_else(PoisonError::into_inner)

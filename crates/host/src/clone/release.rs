@@ -14,8 +14,6 @@ use weft_abi::CloneThread;
 
 /// How long threads may take to come to where they can leave.
 pub const PATIENCE: Duration = Duration::from_secs(5);
-/// How long those that cannot leave run before they are asked again.
-const MOMENT: Duration = Duration::from_micros(30);
 /// How long to wait for a thread that must not be stopped where it is.
 const REST: Duration = Duration::from_millis(2);
 /// Threads that may be started while others leave.
@@ -54,7 +52,7 @@ fn await_faults(stopped: &mut Stopped) -> Result<()> {
         if faulty.is_empty() {
             return Ok(());
         }
-        stopped.let_run(faulty, MOMENT)?;
+        stopped.let_run(faulty)?;
     }
 }
 
@@ -62,6 +60,7 @@ fn await_faults(stopped: &mut Stopped) -> Result<()> {
 /// from its clone.
 pub fn take_out(stopped: &mut Stopped, presence: &Presence) -> Result<()> {
     let room = Room::find(stopped.pid(), &proc::maps(stopped.pid())?)?;
+    stopped.stop_before(presence.call());
     let desk = set_up(stopped, &room, 0)?;
     let outcome = leave(stopped, presence, &room, &desk)
         .and_then(|mut threads| forget(stopped, presence, &room, &desk, &mut threads));
@@ -110,7 +109,7 @@ fn leave(
 pub fn let_busy_run(stopped: &mut Stopped, threads: &[(Tid, CloneThread)]) -> Result<()> {
     let busy = threads.iter().filter(|(_, thread)| thread.is_busy != 0);
     let busy = busy.map(|&(tid, _)| tid).collect();
-    stopped.let_run(busy, MOMENT)?;
+    stopped.let_run(busy)?;
     await_faults(stopped)
 }
 

@@ -130,6 +130,7 @@ impl Loom<'_> {
     pub fn weave(&mut self, message: &[u64]) -> Result<bool> {
         let pid = self.stopped.pid();
         let room = Room::find(pid, &proc::maps(pid)?)?;
+        self.stopped.stop_before(self.presence.call());
         let desk = set_up(self.stopped, &room, message.len())?;
         let began = Instant::now();
         let mut message = message.to_vec();

@@ -47,6 +47,16 @@ impl Registers {
         moved
     }
 
+    /// The registers of a thread that is on its way into a system call, before the instruction that makes
+    /// it. The kernel, which is asked for none now, leaves them as they are.
+    pub fn before_call(&self, number: u64) -> Self {
+        let mut moved = *self;
+        moved.0.rip = self.0.rip.wrapping_sub(SYSCALL_LENGTH);
+        moved.0.rax = number;
+        moved.0.orig_rax = u64::MAX;
+        moved
+    }
+
     /// Makes a call that failed only because the thread was stopped go on as if it had not been.
     /// True when there was such a call.
     ///
