@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.e2e.harness import eventually, status, threads
+
 
 class Invariants:
     """The running program."""
@@ -17,8 +19,10 @@ class Invariants:
         assert self._line() == "ready"
 
     def rest(self) -> None:
-        """Have it map no memory and open no files until it is told to go on."""
+        """Have it map no memory, open no files and handle no signals until it is told to go on."""
         assert self._say("rest") == "resting"
+        # A signal is blocked until its handler has returned.
+        eventually(lambda: all(int(status(tid)["SigBlk"], 16) == 0 for tid in threads(self.pid)))
 
     def go(self) -> None:
         """End the rest."""

@@ -175,7 +175,8 @@ class Footprint:
         for tid in self.threads.keys() & other.threads.keys():
             for field in ("SigBlk", "SigIgn", "SigCgt", "TracerPid"):
                 if self.threads[tid][field] != other.threads[tid][field]:
-                    found.append(f"{field} of thread {tid}")
+                    values = (one.threads[tid][field] for one in (self, other))
+                    found.append(f"{field} of thread {tid} ({', then '.join(values)})")
         return found
 
 

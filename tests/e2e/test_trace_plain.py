@@ -269,15 +269,19 @@ def test_memory_may_be_gone_when_a_value_is_looked_up(tmp_path: Path) -> None:
     built = compiled(VANISHING, tmp_path, "-O1", "-pthread")
     file = tmp_path / "run.weft-trace"
     command = [sys.executable, "-m", "weft", "trace", "--values", "-o", str(file), "--", str(built)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "well\n", "")
-    _, [(known, right, missed)] = ask(
-        weft.trace.open(file),
-        """SELECT count(value), count_if(value = 7), count(*) - count(value) FROM accesses
-        JOIN code USING (block) WHERE function = 'main' AND kind = 'update'""",
-    )
-    assert known == right > 0
-    assert missed > 0
+    # Whether it ever goes between an access and the look at its value depends on who runs when.
+    for _ in range(8):
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "well\n", "")
+        _, [(known, right, missed)] = ask(
+            weft.trace.open(file),
+            """SELECT count(value), count_if(value = 7), count(*) - count(value) FROM accesses
+            JOIN code USING (block) WHERE function = 'main' AND kind = 'update'""",
+        )
+        assert known == right > 0
+        if missed > 0:
+            return
+    raise AssertionError("no value was ever missed")
 
 
 STEPPING = r"""

@@ -141,8 +141,9 @@ func oneRound(t *tally, number uint64) {
 	check(callsClosure(t, func(x uint64) uint64 { return tiny(t, x) + n }, n) == 2*n+1, "callsClosure")
 	check((&box{n}).method(t, 4) == n+4, "method")
 	// The worker waits for the goroutine, so both may count in the same place.
-	channel := make(chan uint64)
+	channel, left := make(chan uint64), make(chan bool)
 	go func() {
+		defer close(left)
 		depth := 20 + int(n%200)
 		got := deep(t, depth)
 		if n%50 == 0 {
@@ -151,6 +152,7 @@ func oneRound(t *tally, number uint64) {
 		sends(t, channel, uint64(got))
 	}()
 	check(<-channel > 0, "deep")
+	<-left
 }
 
 type workers struct {

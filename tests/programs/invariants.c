@@ -6,7 +6,7 @@
  * threads. Each checks what it can know: that calls do not fail or return early, that no wake-up and no
  * signal is lost, that registers keep their values. Prints "ready" and obeys its standard input:
  *
- *   rest   nobody maps memory or opens files until "go"; answers "resting"
+ *   rest   nobody maps memory, opens files or sends signals until "go"; answers "resting"
  *   go     everybody goes on
  *   stop   (or the end of the input) checks that everybody got on with their work, prints what was done
  *          and exits with 7
@@ -135,9 +135,11 @@ static void pass_by_signal(int thread, struct pair *p, int side) {
     }
     unsigned long before = p->handled;
     union sigval value = {.sival_int = (int)(p - pairs)};
-    if (pthread_sigqueue(p->first, SIGUSR1, value)) wrong(thread, "sigqueue", 0);
+    int error = pthread_sigqueue(p->first, SIGUSR1, value);
+    /* In the end it may have left. */
+    if (error && !(error == ESRCH && stopping)) wrong(thread, "sigqueue", error);
     int64_t deadline = now() + 20000000000ll;
-    while (p->handled == before) {
+    while (p->handled == before && !stopping) {
         if (now() > deadline) wrong(thread, "a signal was lost", 0);
         sched_yield();
     }
@@ -184,29 +186,35 @@ static void churn(int thread) {
 
 static int churners;
 
+/* How the threads of a pair spend their time. */
+enum { SPINNING, CONDITIONS, PIPES, EPOLLS, SIGNALS, SLEEPS, POLLS, FUTEXES, WAYS };
+
+static bool is_signalling(int pair) { return pair % WAYS == SIGNALS; }
+
 static void *live(void *argument) {
     int thread = (int)(uintptr_t)argument;
     int index = thread - churners;
     struct pair *p = index >= 0 ? &pairs[index / 2] : NULL;
     if (p && index % 2 == 1) p->first = pthread_self(), sem_post(&p->born);
     while (!stopping) {
+        bool is_sender = index >= 0 && is_signalling(index / 2) && index % 2 == 0;
+        if (resting && (thread < churners || is_sender)) {
+            rested++;
+            while (resting) usleep(1000);
+            rested--;
+        }
         if (thread < churners) {
-            if (resting) {
-                rested++;
-                while (resting) usleep(1000);
-                rested--;
-            }
             churn(thread);
         } else {
-            switch (index / 2 % 8) {
-            case 0: spin(thread); break;
-            case 1: pass_by_condition(thread, p, index % 2); break;
-            case 2: pass_by_pipe(thread, p, index % 2); break;
-            case 3: pass_by_epoll(thread, p, index % 2); break;
-            case 4: pass_by_signal(thread, p, index % 2); break;
-            case 5: sleep_exactly(thread); break;
-            case 6: poll_exactly(thread); break;
-            case 7: futex_exactly(thread); break;
+            switch (index / 2 % WAYS) {
+            case SPINNING: spin(thread); break;
+            case CONDITIONS: pass_by_condition(thread, p, index % 2); break;
+            case PIPES: pass_by_pipe(thread, p, index % 2); break;
+            case EPOLLS: pass_by_epoll(thread, p, index % 2); break;
+            case SIGNALS: pass_by_signal(thread, p, index % 2); break;
+            case SLEEPS: sleep_exactly(thread); break;
+            case POLLS: poll_exactly(thread); break;
+            case FUTEXES: futex_exactly(thread); break;
             }
         }
         progress[thread]++;
@@ -263,10 +271,12 @@ int main(int argc, char **argv) {
     puts("ready");
     fflush(stdout);
 
+    int restless = churners;
+    for (int i = 0; i < pair_count; i++) restless += is_signalling(i);
     char line[16];
     while (fgets(line, sizeof line, stdin) && strcmp(line, "stop\n")) {
         resting = !strcmp(line, "rest\n");
-        while (rested != (resting ? churners : 0)) usleep(1000);
+        while (rested != (resting ? restless : 0)) usleep(1000);
         puts(resting ? "resting" : "going");
         fflush(stdout);
     }
