@@ -21,6 +21,8 @@ static double now(void) {
 }
 /* Longer than a change takes to be seen, if it is. */
 #define PATIENCE 5.0
+/* Whether to look once more: for so long, and so often if the machine stood still meanwhile. */
+static int is_awaited(double since, int looks) { return now() < since + PATIENCE || looks < 500; }
 
 static void new_code(uint32_t value) {
     code = pages(1, RWX);
@@ -190,7 +192,8 @@ SMC(operand_while_it_runs, "200", "0") {
     for (uint32_t i = 1; i <= 200; i++) {
         __atomic_store_n((uint32_t *)(code + 4), i, __ATOMIC_SEQ_CST);
         /* Looked at once a turn: one of the two may still have an old value in its hand, and put it down late. */
-        for (double until = now() + PATIENCE; patched != i && now() < until; sched_yield())
+        double since = now();
+        for (int looks = 0; patched != i && is_awaited(since, looks); looks++, sched_yield())
             if (seen == i) patched = i;
         if (patched != i) break;
     }
@@ -289,7 +292,8 @@ SMC(inline_cache, "400 0", "0 0") {
         __atomic_store_n((int32_t *)target, distance, __ATOMIC_SEQ_CST);
         long before = hits[next];
         __atomic_store_n(kind, next, __ATOMIC_SEQ_CST);
-        for (double until = now() + PATIENCE; hits[next] < before + 2 && now() < until;) sched_yield();
+        double since = now();
+        for (int looks = 0; hits[next] < before + 2 && is_awaited(since, looks); looks++) sched_yield();
         if (hits[next] < before + 2) break;
         patched++;
     }
@@ -331,7 +335,8 @@ SMC(by_breakpoints, "100", "0 | 1") {
         all_serialize();
         *(volatile uint8_t *)code = 0xb8;
         /* Looked at once a turn: one of the two may still have an old value in its hand, and put it down late. */
-        for (double until = now() + PATIENCE; patched != i && now() < until; sched_yield())
+        double since = now();
+        for (int looks = 0; patched != i && is_awaited(since, looks); looks++, sched_yield())
             if (seen == i) patched = i;
         if (patched != i) break;
     }
