@@ -45,6 +45,7 @@ test: test-rust test-python  ## All tests, of Rust and of Python
 .PHONY: test-rust
 test-rust:  ## The tests of the crates
 	cargo $(CARGO_TEST) --locked --workspace
+	cargo $(CARGO_TEST) --locked --package weft-agent --features clone
 
 .PHONY: test-python
 test-python:  ## The tests of everything together: most side by side, then those that want to be alone
@@ -96,6 +97,10 @@ soak: release  ## The long forms of slow tests: thousands of attaches, kills, pr
 	$(PY) -m tests.soak.probes --long
 	$(PY) -m tests.soak.metrics --long
 	$(PY) -m tests.soak.takeover --long
+	$(PY) -m tests.soak.several --long
+	$(PY) -m tests.soak.random --seconds 3600
+	$(PY) -m tests.matrix
+	$(PY) -m tests.patch_against_clone
 	$(PY) -m tests.cpython --long
 	WEFT_TORTURE=long $(PY) -m pytest -q tests/e2e/test_clone_torture.py
 	WEFT_CASES=1000000 $(PY) -m pytest -q tests/e2e/test_clone_lockstep.py \

@@ -12,8 +12,9 @@ from typing import Any
 
 import click
 
+from weft._interrupts import ENDING, Interrupted
 from weft.cli import main
-from weft.cli.output import INTERRUPTED, WithParts
+from weft.cli.output import WithParts
 from weft.errors import WeftError
 from weft.mdl import ast
 from weft.mdl.diagnostics import CODES
@@ -39,7 +40,10 @@ def exit_codes() -> str:
     """Return the table of exit codes: what click decides, and what each error carries."""
     rows = [(0, "", "Everything went as asked.")]
     rows += [(2, "", "The command line makes no sense; the message says where.")]
-    rows += [(INTERRUPTED, "", "Interrupted with Ctrl-C.")]
+    rows += [
+        (Interrupted(number).exit_code, "", f"Ended by {number.name} before there was a result.")
+        for number in ENDING
+    ]
     rows += [(e.exit_code, f"`{e.__name__}`", _first_line(e)) for e in _family(WeftError)]
     lines = [f"| {code} | {name} | {text} |" for code, name, text in sorted(rows)]
     return "\n".join(["| code | error | meaning |", "|---|---|---|", *lines])

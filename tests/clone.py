@@ -27,11 +27,10 @@ SMALL_CACHE = ("--cache-size", str(256 << 10))
 
 
 KNOWN = {
-    "faults-code_beyond_addresses": "such a jump faults where it leads to, as on some processors",
     "smc_memory-by_a_ring": "the kernel writes to guarded pages later, and fails",
     "smc_memory-by_another_process": "another process cannot write to guarded pages",
     "smc_memory-by_proc_mem": "such writes do not ask for rights",
-    "smc_memory-file_truncated": "a file's private mapping changes unseen",
+    "smc_memory-file_truncated": "code that is cut off makes it leave its clone, with a report",
     "smc_memory-private_file_rewritten": "a file's private mapping changes unseen",
 }
 """What is not yet as it is natively, and why: ``docs/explanation/clone-engine.md``."""
@@ -39,7 +38,7 @@ KNOWN = {
 
 def known(case: str) -> list[pytest.MarkDecorator]:
     """Return the marks of a case."""
-    return [pytest.mark.xfail(reason=KNOWN[case], strict=False)] if case in KNOWN else []
+    return [pytest.mark.xfail(reason=KNOWN[case])] if case in KNOWN else []
 
 
 def cloned(*options: str) -> list[str]:

@@ -1,7 +1,8 @@
-"""What holds for every test: it may not hang."""
+"""What holds for every test: it may not hang, and where all is installed it may not be skipped."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator
 
 import pytest
@@ -9,6 +10,10 @@ import pytest
 from tests.watchdog import watch
 
 PATIENCE = 120.0
+
+MAY_SKIP = os.environ.get("WEFT_TESTS") != "all"
+"""Whether a test may be skipped because something that it needs is not there. ``WEFT_TESTS=all``
+says that everything is installed: then a skipped test is one that nobody has run."""
 
 
 @pytest.hookimpl(wrapper=True)
@@ -18,3 +23,13 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
     seconds: float = mark.args[0] if mark else PATIENCE
     with watch(seconds, lambda text: item.add_report_section("call", "native backtraces", text)):
         return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Count a test that was skipped as failed, unless it may be."""
+    report = yield
+    if report.skipped and not MAY_SKIP and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, though nothing may be missing: {report.longrepr}"
+    return report

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from weft.metrics.model import Interval, MetricKind, Sample, Shed, TargetFacts, Value
+from weft.metrics.model import (
+    Completeness,
+    Interval,
+    MetricKind,
+    Missing,
+    Sample,
+    Shed,
+    TargetFacts,
+    Value,
+)
 from weft.probes import Bucket, Histogram
 
 START = 1_750_000_000.0
@@ -24,8 +33,16 @@ class Measurement:
     title: str = ""
     interval: Interval | None = None
     shed: Shed | None = None
+    missing: tuple[Missing, ...] = ()
+    remarks: tuple[str, ...] = ()
+    is_monotonic: bool = True
+    seconds: float = 7.0
     samples: list[Sample] = field(default_factory=list)
     functions: dict[str, int | float] = field(default_factory=dict)
+
+    @property
+    def completeness(self) -> Completeness:
+        return Completeness(self.interval, self.missing)
 
     def history(self) -> list[Sample]:
         return self.samples

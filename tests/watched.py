@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tests.measurements import LATENCY, SHED, TARGET
@@ -46,6 +46,7 @@ class GivenSource:
     budget: float | None = None
     overhead: float | None = None
     shed: tuple[Shed, ...] = ()
+    partly: dict[tuple[str, str], Shed] = field(default_factory=dict)
     functions_of: Mapping[str, list[str]] = field(
         default_factory=lambda: {
             "redis-server": sorted(PER_SECOND),
@@ -77,16 +78,21 @@ class GivenSource:
         self._note_thread()
         return len(self.functions_of[request.path.split("/")[2]])
 
-    def begin(self, request: Request) -> str:
+    def begin(self, requests: Sequence[Request]) -> str:
         self._note_thread()
-        if request.metric in self.errors:
-            raise self.errors[request.metric]
-        self.begun.add(request)
+        for request in requests:
+            if request.metric in self.errors:
+                raise self.errors[request.metric]
+        self.begun.update(requests)
         return self.note
 
-    def end(self, request: Request) -> None:
+    def end(self, requests: Sequence[Request]) -> None:
         self._note_thread()
-        self.begun.discard(request)
+        self.begun.difference_update(requests)
+
+    def pace(self, interval: float) -> float:
+        self._note_thread()
+        return interval
 
     def read(self) -> Reading:
         self._note_thread()
@@ -97,6 +103,7 @@ class GivenSource:
             self.threads,
             self.overhead,
             self.shed,
+            self.partly,
             self.end_text,
         )
 
@@ -116,6 +123,8 @@ class GivenSource:
         share = 0.25 if request.thread else 1
         values: dict[str, int | float] = {}
         for number, name in enumerate(self.functions_of[module]):
+            if request.path not in (f"/Code/{module}/*", f"/Code/{module}/{name}"):
+                continue
             calls, busy = PER_SECOND.get(name, (100 * (number + 1), 0.001))
             each = {"calls": calls * share, "inclusive_time": busy * share, "blocks": calls * 7}
             values[f"/Code/{module}/{name}"] = each[request.metric] * seconds

@@ -1,5 +1,5 @@
 """Makes ``python -m weft`` the same as ``weft``."""
 
-from weft.cli import main
+from weft_command import main
 
-main(prog_name="weft")
+main()

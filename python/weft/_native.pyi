@@ -10,6 +10,9 @@ from weft.probes import PointKind, PointSelection
 
 __version__: str
 
+def is_holding() -> bool:
+    """Whether a target has been taken, or is being taken, and was not given back yet."""
+
 # --- A target under control --------------------------------------------------------------------
 
 @final
@@ -34,6 +37,10 @@ class Target:
     @property
     def pid(self) -> int:
         """The process."""
+    def is_here(self) -> bool:
+        """Whether it belongs to this process, and not to one that has forked it."""
+    def check_here(self) -> None:
+        """Raise an error unless it belongs to this process."""
     def ping(self) -> list[tuple[int, str | None]]:
         """Ask every thread; with each, why it was not asked, if it was not."""
     def syscall(self, number: int, args: list[int]) -> int:
@@ -80,10 +87,21 @@ class Target:
         """Weave a snippet at points, and return the number of the probe."""
     def reserve_probes(self, count: int) -> list[int]:
         """Numbers for probes that are to come: see :meth:`insert_many`."""
+    def see_reloaded(self) -> list[tuple[int, int]]:
+        """Where libraries begin and end that were loaded again since probes were woven into them.
+
+        The probes are there no longer. A clone still has them, unless there is something else now
+        where the library was: then it forgets them.
+        """
+
     def insert_many(
-        self, items: list[tuple[int, str, list[PointKind], list[int], list[int], bool]]
+        self,
+        items: list[tuple[int, str, list[PointKind], list[int], list[int], bool]],
+        enabled: bool = True,
     ) -> None:
         """Weave many snippets in one stop, or none if one cannot be woven.
+
+        Those that are not enabled change no code until they are.
 
         Each is a number from :meth:`reserve_probes` and what :meth:`insert` takes. A snippet may
         use data of other probes, also of those before it in the list: see ``of N`` in the
@@ -94,8 +112,16 @@ class Target:
 
         What others use of its data stays until they are discarded too.
         """
-    def set_probe_enabled(self, probe: int, enabled: bool) -> None:
-        """Put a probe into the code or take it out."""
+    def set_probes_enabled(self, probes: list[int], enabled: bool) -> None:
+        """Put probes into the code or take them out, in one stop.
+
+        Calls that are running when a probe is taken out are not measured.
+        """
+    def enable_probes_for(self, probes: list[int], seconds: float) -> float:
+        """Have disabled probes in the code for so long, a second at most.
+
+        Returns for how many seconds the target's threads ran on processors meanwhile.
+        """
     def remove_probe(self, probe: int) -> None:
         """Take a probe out for good."""
     def probe_refused(self, probe: int) -> list[tuple[tuple[PointKind, int, int], str]]:
@@ -142,7 +168,10 @@ class Target:
     def probe_records(self, probe: int, name: str) -> list[tuple[int, ...]]:
         """The records of a ring since the last time."""
     def probe_lost(self, probe: int, name: str) -> int:
-        """How much a ring or a map has lost for want of room."""
+        """How much a ring or a map has lost for want of room.
+
+        Of a timer or a mark: how many calls did not return, so that their time is lost.
+        """
 
 @final
 class Cloned:
@@ -165,6 +194,10 @@ class Cloned:
         """Take over a running process, which runs on."""
     def target(self) -> Target:
         """The same program, to be measured in its clone."""
+    def is_here(self) -> bool:
+        """Whether it belongs to this process, and not to one that has forked it."""
+    def check_here(self) -> None:
+        """Raise an error unless it belongs to this process."""
     def release(self) -> None:
         """Give all its processes back to the program's own code."""
     @property
@@ -179,21 +212,23 @@ class Cloned:
         list[tuple[int, int, int, int, int]],
         list[tuple[int, int, int, int, EdgeKind, int]],
         int,
-        int,
+        list[tuple[str, int]],
     ]:
         """What was executed, as far as that is recorded.
 
         Modules: path, build-id, bias, start and size. Blocks: module, offset, size, instructions,
         count. Edges: module and offset that each leaves, those that it leads to, kind, count. How
-        many counters were executed. Bits of what was lost.
+        many counters were executed. What is missing, and how often: see weft.losses.
         """
     def stats(self) -> list[tuple[str, int]]:
         """What the engine has counted, by name."""
+    def losses(self) -> list[tuple[str, int]]:
+        """What is missing from what is known of it, and how often: see weft.losses."""
     def reports(self) -> list[Path]:
         """The files in which the engine has said what went wrong in it."""
     def cycles(self) -> int:
         """The processor's counter of cycles, now."""
-    def trace_to(self, path: Path, notes: list[tuple[str, str]]) -> Tracer:
+    def trace_to(self, descriptor: int, path: Path, notes: list[tuple[str, str]]) -> Tracer:
         """Write what it executes to a file from now on."""
     def leave(self) -> None:
         """Answer its processes no more."""
@@ -298,6 +333,8 @@ class _Mapping(TypedDict):
 
 class _Module(TypedDict):
     path: str
+    file: str
+    is_program: bool
     open_path: str | None
     start: int
     end: int
@@ -313,8 +350,14 @@ def threads(pid: int) -> list[tuple[int, str, str]]:
 def modules(pid: int) -> list[_Module]:
     """The program, its libraries and the vDSO."""
 
+def program(pid: int) -> str | None:
+    """The path of the program that a process runs, as the process would name it."""
+
 def module_image(pid: int, start: int) -> bytes | None:
     """The bytes in memory of the module that starts there, if there is one."""
+
+def read_words(pid: int, addresses: Sequence[int]) -> list[int | None]:
+    """The 64-bit words at addresses of a process; nothing where it has no memory."""
 
 # --- What can stand in the way of attaching ----------------------------------------------------
 
@@ -342,6 +385,8 @@ class Candidate(TypedDict):
     """Why it cannot be attached to; empty when it can."""
     advice: str
     """What to try then."""
+    wefts: str
+    """What other wefts have in it, in words; empty if nothing."""
 
 def preflight(pid: int) -> None:
     """Raise the error that attaching to ``pid`` would end in, without disturbing the process.
@@ -433,6 +478,25 @@ class ModuleSymbols:
         Those that each thread has for itself are not among them.
         """
 
+    def other_results(self, offsets: Sequence[int]) -> list[str | None]:
+        """What functions give to their callers that is not in ``rax`` when they return, in words.
+
+        Nothing where it is there, or where no debug information tells.
+        """
+
+    def slots(self, names: Sequence[str]) -> list[tuple[int, int | None, str, str]]:
+        """The words that the loader fills by asking a resolver, or with symbols of these names.
+
+        Of each its offset, the offset of the resolver, and the name and version of the symbol.
+        """
+
+    def candidates(self, resolver: int) -> tuple[list[int], list[int], bool]:
+        """What a resolver, given by its index, can choose, as far as its code tells.
+
+        The offsets of functions whose address it takes, those of slots that it reads, and whether
+        there may be others.
+        """
+
     def containing(self, offsets: Sequence[int]) -> list[int | None]:
         """The functions that contain offsets; debug information is not read."""
 
@@ -513,8 +577,8 @@ class Trace:
 class Tracer:
     """A file that a trace is being written to."""
 
-    def finish(self) -> int:
-        """Take what is left, and end the file. Bits of what was lost."""
+    def finish(self) -> list[tuple[str, int]]:
+        """Take what is left, and end the file. What is missing from it: see weft.losses."""
 
 @final
 class TraceTable:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import socket
 import struct
 import threading
@@ -29,8 +30,30 @@ _LAST_WORDS = 1.0
 
 
 def _name(pid: int) -> str:
-    """Where a weft waits for those who want to debug a process: no file, so nothing is left."""
-    return f"\0weft-debug-{pid}"
+    """The beginning of the name under which a weft waits for those who want to debug a process.
+
+    The name is in the abstract namespace, where nothing is left behind but every user can take any
+    name. So the rest of it is random, and whoever looks for it asks who has it: see :func:`knock`.
+    """
+    return f"weft-debug-{pid}-"
+
+
+def _names(pid: int) -> list[str]:
+    """The names that there are, of whomever."""
+    start = f"@{_name(pid)}"
+    try:
+        lines = Path("/proc/net/unix").read_text(errors="surrogateescape").splitlines()
+    except OSError:
+        return []
+    found = (line.rpartition(" ")[2] for line in lines)
+    return ["\0" + name[1:] for name in found if name.startswith(start)]
+
+
+def _is_trusted(peer: socket.socket) -> bool:
+    """Whether the other end belongs to this user, or to root."""
+    credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    _pid, user, _group = _CREDENTIALS.unpack(credentials)
+    return user in (0, os.geteuid())
 
 
 def _has_ended(pid: int) -> bool:
@@ -54,12 +77,12 @@ class Visits:
         self._thread = threading.Thread(target=self._wait, name="weft-visits", daemon=True)
         self._listener = socket.socket(socket.AF_UNIX)
         try:
-            self._listener.bind(_name(pid))
+            self._listener.bind(f"\0{_name(pid)}{secrets.token_hex(16)}")
+            self._listener.listen(1)
         except OSError:
-            # A weft that is about to go has it still: then nobody can visit.
+            # Nobody can visit then, and all else goes on.
             self._listener.close()
             return
-        self._listener.listen(1)
         self._thread.start()
 
     def close(self) -> None:
@@ -88,9 +111,7 @@ class Visits:
 
     def _receive(self, peer: socket.socket) -> None:
         """Serve the debuggers that somebody has, one after the other."""
-        credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        _pid, user, _group = _CREDENTIALS.unpack(credentials)
-        if user not in (0, os.geteuid()):
+        if not _is_trusted(peer):
             return
         while True:
             try:
@@ -123,14 +144,24 @@ class Visits:
 
 
 def knock(pid: int) -> socket.socket | None:
-    """Return a connection to the weft that has a process in a clone, if it can be visited."""
-    peer = socket.socket(socket.AF_UNIX)
-    try:
-        peer.connect(_name(pid))
-    except OSError:
+    """Return a connection to the weft that has a process in a clone, if it can be visited.
+
+    A debugger's connection is handed over there, and a debugger trusts whoever serves it: so the
+    listener has to be this user's, or root's.
+    """
+    for name in _names(pid):
+        peer = socket.socket(socket.AF_UNIX)
+        try:
+            # Somebody else's may have a queue that is full.
+            peer.setblocking(False)
+            peer.connect(name)
+            if _is_trusted(peer):
+                peer.setblocking(True)
+                return peer
+        except OSError:
+            pass
         peer.close()
-        return None
-    return peer
+    return None
 
 
 def ask(peer: socket.socket, visitor: socket.socket) -> dict[str, str | int]:

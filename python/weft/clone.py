@@ -16,9 +16,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
 from weft import _native
+from weft._files import Draft
 from weft._visits import Visits
 from weft.errors import WeftError
 from weft.flow import NO_FILE, Block, CodeModule, Edge, Flow
+from weft.losses import sentences
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -26,18 +28,12 @@ if TYPE_CHECKING:
     from weft.debug import Debugged
     from weft.session import Session
 
-__all__ = ["CloneStats", "Cloned", "Records", "attach", "launch"]
+__all__ = ["CloneStats", "Cloned", "Records", "Tracing", "attach", "launch"]
 
 Records = Literal["nothing", "hits", "counts", "every block", "trace", "trace with values"]
 """What to record of what a program executes: nothing; which blocks and edges, each the first time;
 how often, exactly; the same by a counter in every block, to hold that against; all of it, in order:
 see :mod:`weft.trace`."""
-
-_LOST = [
-    "the log was full: code that came later is missing",
-    "there were no more counters: some of the code is missing",
-    "there were too many threads and processes: some counts may be too low",
-]
 
 
 def launch(
@@ -117,6 +113,24 @@ class CloneStats:
     """Processes that were forked."""
 
 
+class Tracing:
+    """A trace that is being written; made by :meth:`Cloned.trace_to`."""
+
+    def __init__(self, draft: Draft, writer: _native.Tracer) -> None:
+        self._draft = draft
+        self._writer = writer
+
+    def finish(self) -> list[tuple[str, int]]:
+        """Take what is left, and give the file its name; returns what was lost, and how much."""
+        try:
+            lost = self._writer.finish()
+        except BaseException:
+            self._draft.discard()
+            raise
+        self._draft.complete()
+        return lost
+
+
 class Cloned:
     """A program that runs from a clone of its code; made by :func:`weft.run`, :func:`weft.attach`.
 
@@ -160,7 +174,7 @@ class Cloned:
             # The two modules need each other.
             from weft.session import Session
 
-            self._session = Session(self._target.target())
+            self._session = Session(self._target.target(), "clone", self._target)
         return self._session
 
     @property
@@ -186,6 +200,7 @@ class Cloned:
         be without weft, and nothing of weft is left in the program. If that cannot be done, the
         program goes on from its clone and the error says why.
         """
+        self._target.check_here()
         self._close_visits()
         self._leave_session()
         self._target.release()
@@ -205,12 +220,20 @@ class Cloned:
         passed = max(1, self._target.cycles() - self._cycles)
         return CloneStats(seconds=seconds, agent_seconds=cycles * seconds / passed, **counts)
 
-    def trace_to(self, path: Path) -> _native.Tracer:
+    def trace_to(self, path: Path) -> Tracing:
         """Write all that it executes to a file: see :func:`weft.trace.record`.
 
-        It needs ``records="trace"`` when the program is started, or taken over.
+        It needs ``records="trace"`` when the program is started, or taken over. The file gets its
+        name when the trace is finished. What holds values is for its owner only.
         """
-        return self._target.trace_to(path, [("command", " ".join(self._command))])
+        draft = Draft(path, is_private=self._records == "trace with values")
+        notes = [("command", " ".join(self._command))]
+        try:
+            native = self._target.trace_to(draft.file.fileno(), path, notes)
+        except BaseException:
+            draft.discard()
+            raise
+        return Tracing(draft, native)
 
     def flow(self) -> Flow:
         """Return what has been executed so far, at any time: nothing stands still for it.
@@ -232,9 +255,19 @@ class Cloned:
             edges=tuple(Edge(*edge) for edge in edges),
             is_counted=self._records != "hits",
             command=self._command,
-            lost=tuple(text for bit, text in enumerate(_LOST) if lost >> bit & 1),
+            lost=sentences(lost),
             counters_executed=counted,
         )
+
+    def lost(self) -> tuple[str, ...]:
+        """Say what is missing from what is known of the program: nothing, if all is well.
+
+        Programs that it has started and weft could not follow, for example, ran natively. What
+        has left its clone has a report of its own, and is missing only from what is recorded.
+        """
+        is_recorded = self._records != "nothing"
+        losses = self._target.losses()
+        return sentences(row for row in losses if is_recorded or row[0] == "native")
 
     def reports(self) -> list[Path]:
         """Return the files in which the engine has said what went wrong in it.
@@ -273,6 +306,9 @@ class Cloned:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if not self._target.is_here():
+            # A forked child leaves it to its parent.
+            return
         self._close_visits()
         if self._is_attached:
             self.release()

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from weft import _native, _visits
 from weft._running import Running
-from weft.clone import Cloned, Records
+from weft.clone import Cloned, Records, Tracing
 from weft.errors import InvalidArgument, WeftError
+from weft.metrics.engine import metric_and_focus
 
 if TYPE_CHECKING:
     from weft.flow import Flow
@@ -75,9 +76,9 @@ class Address:
         Without a host, only this machine can connect.
         """
         host, colon, port = text.rpartition(":")
-        if "/" in text or (not colon and not text.isdigit()):
+        if "/" in text or (not colon and not text.isdecimal()):
             return cls("", 0, Path(text).absolute())
-        if not port.isdigit() or int(port) > 0xFFFF:
+        if not (port.isascii() and port.isdecimal() and len(port) <= 5) or int(port) > 0xFFFF:
             raise InvalidArgument(
                 f"{text} is no address",
                 f"{port or 'nothing'} is no port",
@@ -165,7 +166,7 @@ class Debugged(Running):
         """Return what has been executed so far, if it is recorded: see :meth:`weft.Cloned.flow`."""
         return self._cloned.flow()
 
-    def trace_to(self, path: Path) -> _native.Tracer:
+    def trace_to(self, path: Path) -> Tracing:
         """Write all that it executes to a file: see :meth:`weft.Cloned.trace_to`."""
         return self._cloned.trace_to(path)
 
@@ -203,7 +204,7 @@ class Debugged(Running):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return Ending(*self._target.serve(connection.fileno()))
 
-    def close(self) -> None:
+    def _close(self) -> None:
         """End the program if weft has started it, or let it go."""
         if self._is_attached:
             self._target.detach()
@@ -272,7 +273,7 @@ class Visited(Running):
             case answer:
                 raise WeftError(f"process {self.pid} cannot be visited", str(answer.get("error")))
 
-    def close(self) -> None:
+    def _close(self) -> None:
         """Leave."""
         self._host.close()
 
@@ -340,7 +341,7 @@ class _Owner:
 
     def check(self, metric: str) -> None:
         """Raise an error if there is no such metric, wherever it is to be measured."""
-        self.session().metrics.definition(metric.partition("@")[0])
+        self.session().metrics.definition(metric_and_focus(metric)[0])
 
     def measure_or_wait(self, metric: str) -> None:
         """Measure a metric as soon as what it is about is there."""
@@ -355,15 +356,14 @@ class _Owner:
             self.measure_or_wait(metric)
 
     def _measure(self, text: str) -> str:
-        name, _, focus = text.partition("@")
+        name, focus = metric_and_focus(text)
         session = self.session()
-        metric = session.metric(name, focus)
+        metric = session.metric(name, focus, allow_incomplete=True)
         if not self._metrics:
             self._program, self._began = session.program(), time.monotonic()
         self._metrics[text] = metric
-        if metric.sees_nothing:
-            return f"{text} sees nothing: {metric.refused[0]}\n"
-        return f"{text} is measured\n"
+        summary = metric.completeness.summary()
+        return f"{text} is measured\n" if not summary else f"{text} is incomplete: {summary}\n"
 
     def session(self) -> Session:
         """Return the session in which the program is measured."""
@@ -374,7 +374,7 @@ class _Owner:
             return self._joined.session
         if self._measured is None:
             target = self.programs[-1].target()
-            self._measured = target, Session(target)
+            self._measured = target, Session(target, "clone")
         return self._measured[1]
 
     def measured(self) -> str:

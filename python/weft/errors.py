@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
+    from weft.completeness import Missing
     from weft.mdl.diagnostics import Diagnostic
 
 
@@ -39,6 +40,10 @@ class InvalidArgument(WeftError):
     exit_code = 2
 
 
+class CodeGone(InvalidArgument):
+    """There is no code where some was said to be: its library may have been unloaded meanwhile."""
+
+
 class TargetError(WeftError):
     """The target cannot be attached to, or was lost."""
 
@@ -54,7 +59,7 @@ class PermissionDenied(TargetError):
 
 
 class AlreadyTraced(TargetError):
-    """Another tracer (a debugger, strace) holds the process."""
+    """Another tracer (a debugger, strace) holds the process, or another weft what is asked for."""
 
 
 class ZombieTarget(TargetError):
@@ -74,7 +79,7 @@ class SeccompForbids(TargetError):
 
 
 class TargetGone(TargetError):
-    """The target ended, or replaced its program, while weft worked on it."""
+    """The session is over: the target ended, replaced its program, or was left."""
 
 
 class Timeout(TargetError):
@@ -86,7 +91,7 @@ class LaunchFailed(TargetError):
 
 
 class BadFile(WeftError):
-    """A file that was read is not what it claims to be."""
+    """A file cannot be read or written, or is not what it claims to be."""
 
     exit_code = 4
 
@@ -115,6 +120,18 @@ class BadMetric(WeftError):
     ) -> None:
         super().__init__(what, why, advice)
         self.diagnostics = tuple(diagnostics)
+
+
+class IncompleteMetric(WeftError):
+    """A metric would be wrong, because not all of its points can be woven; see ``missing``."""
+
+    exit_code = 5
+
+    def __init__(
+        self, what: str, why: str = "", advice: str = "", missing: Iterable[Missing] = ()
+    ) -> None:
+        super().__init__(what, why, advice)
+        self.missing = tuple(missing)
 
 
 class LimitReached(WeftError):

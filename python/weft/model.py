@@ -33,6 +33,9 @@ __all__ = [
     "Thread",
 ]
 
+Procedures: TypeAlias = "dict[int, tuple[str, str]]"
+"""Functions by their address in a process, each with its name and that of its module."""
+
 FunctionKind: TypeAlias = Literal["function", "ifunc", "plt"]
 """An ordinary function; one that chooses at start-up which function its name stands for; an entry
 of the procedure linkage table, which jumps to a function of another module."""
@@ -114,7 +117,8 @@ class Module:
     ``path`` is what the program that has loaded it calls it. ``open_path`` and ``root`` lead to it
     and to its debug files from here, when that program lives in another mount namespace. ``image``
     holds its bytes where there is no file to open: those of a file, or with ``image_bias`` its
-    segments as they lie in memory. ``bias`` is what the loader has added to its addresses.
+    segments as they lie in memory. ``bias`` is what the loader has added to its addresses, and
+    ``is_program`` says that it is the program itself that a process runs.
     """
 
     path: str
@@ -123,12 +127,17 @@ class Module:
     bias: int = 0
     image: bytes | None = field(default=None, repr=False)
     image_bias: int | None = None
+    is_program: bool = False
     use_cache: bool = field(default=True, repr=False)
 
     @property
     def name(self) -> str:
-        """The last part of the path, which is its name in the resource tree."""
-        return self.path.rstrip("/").rpartition("/")[2] or self.path
+        """The last part of the path, which is its name in the resource tree.
+
+        A file that was replaced while it is in use is called what it was called.
+        """
+        name = self.path.rstrip("/").rpartition("/")[2] or self.path
+        return name.removesuffix(" (deleted)") or name
 
     @cached_property
     def symbols(self) -> ModuleSymbols:
@@ -286,7 +295,7 @@ class Pause:
     """A time for which threads of the target stood still because of weft."""
 
     seconds: float
-    """From the first request to stop until the last thread ran again."""
+    """From when the first thread stood still until the last one ran again."""
     threads: int
     """How many threads."""
     began: float

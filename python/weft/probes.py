@@ -6,13 +6,17 @@ without stopping anything. What a snippet can say is in the reference of the sni
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+import time
+import weakref
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from weft import _native
-from weft.errors import InvalidArgument
+from weft._libraries import Arrivals, Reload, loaded_again
+from weft.completeness import Completeness, Missing
+from weft.errors import AlreadyTraced, InvalidArgument
 
 __all__ = [
     "Bucket",
@@ -54,6 +58,8 @@ neither a load nor a store."""
 Process: TypeAlias = int | Literal["all"] | None
 """A process by its id, the target and all its children, or the target alone."""
 
+_CHANGED = "the code has changed since weft has read it"
+
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 
 
@@ -72,11 +78,37 @@ class Point:
     module: str
     target: int = 0
 
+    @property
+    def path(self) -> str:
+        """The path of the function, or the system call, in the resource tree."""
+        if is_of_kernel(self.kind):
+            return f"/Syscall/{self.function}"
+        return f"/Code/{self.module}/{self.function}"
+
     def __str__(self) -> str:
         if is_of_kernel(self.kind):
-            return f"/Syscall/{self.function} {self.kind}"
-        place = f"/Code/{self.module}/{self.function}"
-        return f"{place} {self.kind} {self.address:#x}"
+            return f"{self.path} {self.kind}"
+        return f"{self.path} {self.kind} {self.address:#x}"
+
+
+def refused_points(refused: Iterable[Refusal], advice: str = "") -> list[Missing]:
+    """Say which points were refused, by function and reason."""
+    found = Counter((one.point.path, one.point.kind, one.reason) for one in refused)
+    return [
+        Missing(f"{kind} points", where, why, count, advice)
+        for (where, kind, why), count in found.items()
+    ]
+
+
+def unseen_points(points: Iterable[tuple[Point, str]]) -> list[Missing]:
+    """Say which functions may have points that are not known.
+
+    ``points`` are instructions behind which they would be, each with their kind as far as it is
+    known.
+    """
+    why = "not all jumps of the function are known, so that there may be more"
+    found = dict.fromkeys((point.path, kind) for point, kind in points)
+    return [Missing(f"{kind} points".lstrip(), where, why, None) for where, kind in found]
 
 
 def is_of_kernel(kind: PointSelection) -> bool:
@@ -107,8 +139,26 @@ class Refusal:
     point: Point
     reason: str
 
+    @property
+    def is_anothers(self) -> bool:
+        """Whether another weft, or another session, has probes in the function."""
+        return self.reason.endswith("has probes in this function")
+
     def __str__(self) -> str:
         return f"{self.point}: {self.reason}"
+
+
+def refuse_anothers(what: str, probes: Iterable[Probe]) -> None:
+    """Raise an error if nothing could be woven because all of it is another weft's."""
+    probes = list(probes)
+    refused = [refusal for probe in probes for refusal in probe.refused]
+    anothers = [refusal for refusal in refused if refusal.is_anothers]
+    if anothers and len(refused) == sum(len(probe.points) for probe in probes):
+        raise AlreadyTraced(
+            f"{what} cannot be measured",
+            anothers[0].reason,
+            "end that one first, or measure other functions: a function has one owner",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,9 +269,20 @@ class Probe:
         number: int,
         points: Sequence[Point],
         uncertain: Iterable[Point] = (),
+        forgotten: deque[tuple[_native.Target, int]] | None = None,
+        reloads: Callable[[], Sequence[Reload]] = tuple,
     ) -> None:
         self._parts: list[_Part] = []
+        self._retired: set[int] = set()
+        self._arrivals = Arrivals()
+        """Modules that came since, and were woven."""
+        self._reloads = reloads
+        self._last_reloads: Sequence[Reload] = ()
+        self._began = time.monotonic()
+        self._ended: float | None = None
         self._removed = False
+        self._forgotten = forgotten
+        """Where to leave what the compiled core need not keep any longer."""
         self._grow(target, number, points, uncertain)
 
     def _grow(
@@ -252,6 +313,28 @@ class Probe:
         return tuple(refusal for part in self._parts for refusal in part.refused)
 
     @property
+    def completeness(self) -> Completeness:
+        """Whether its values contain all that they say to, and what is missing if not.
+
+        That is about points: what was refused, what cannot be seen, and libraries that were loaded
+        while it was there. What a ring or a map has lost for want of room is told by :meth:`lost`,
+        and of too many threads :attr:`is_crowded`.
+        """
+        unseen = ((point, "") for point in self.uncertain)
+        missing = (*refused_points(self.refused), *unseen_points(unseen))
+        return Completeness(None, (*missing, *self._arrivals.missing(), *self._reloaded()))
+
+    def _reloaded(self) -> list[Missing]:
+        """What was loaded again while it was there, so that it was there no longer."""
+        points, times = self.points, Counter[str]()
+        reloads = self._reloads() if self._ended is None else self._last_reloads
+        for reload in reloads:
+            if reload.seen > self._began and (self._ended is None or reload.seen <= self._ended):
+                times.update({point.module for point in points if reload.has(point.address)})
+        advice = "" if self._removed else "look more often: session.refresh()"
+        return [loaded_again(module, count, advice) for module, count in sorted(times.items())]
+
+    @property
     def uncertain(self) -> tuple[Point, ...]:
         """Instructions of its functions behind which there may be points that it does not have.
 
@@ -261,7 +344,10 @@ class Probe:
 
     @property
     def tactics(self) -> dict[str, int]:
-        """How many points were woven in which way: ``jump``, ``neighbours`` or ``hop``."""
+        """How many points were woven in which way.
+
+        ``jump``, ``neighbours``, ``hop`` or ``relocated``: see "How weaving works".
+        """
         total: Counter[str] = Counter()
         for part in self._parts:
             total.update(part.target.probe_tactics(part.number))
@@ -271,6 +357,30 @@ class Probe:
     def numbers(self) -> tuple[int, ...]:
         """What the compiled core calls it: a number for each time that it has grown."""
         return tuple(part.number for part in self._parts)
+
+    @property
+    def active_numbers(self) -> tuple[int, ...]:
+        """The same, of what may be in the code."""
+        return tuple(number for number in self.numbers if number not in self._retired)
+
+    @property
+    def _not_there(self) -> set[Point]:
+        """The newest points that were gone when they were to be woven, as libraries go."""
+        return {one.point for one in self._parts[-1].refused if one.reason == _CHANGED}
+
+    def _retire(self, is_new: Callable[[Point], bool]) -> set[Point]:
+        """Take out for good what was woven together with points that are new now.
+
+        In a clone it may still be there, and would count together with what is woven next. Return
+        all points that it was at.
+        """
+        gone: set[Point] = set()
+        for part in self._parts:
+            if part.number not in self._retired and any(map(is_new, part.points)):
+                part.target.set_probes_enabled([part.number], False)
+                self._retired.add(part.number)
+                gone.update(part.points)
+        return gone
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -392,26 +502,38 @@ class Probe:
         return [record for records in parts for record in records]
 
     def lost(self, name: str | None = None) -> int:
-        """Return how many records a ring, or additions a map, has lost for want of room."""
+        """Return how many records a ring, or additions a map, has lost for want of room.
+
+        Of a timer or a mark, return how many calls did not return, so that their time is lost.
+        """
         name, _ = self._datum(name)
         return sum(part.target.probe_lost(part.number, name) for part in self._parts)
 
     def disable(self) -> None:
         """Take the probe out of the code for a while. Its values stay."""
         for part in self._parts:
-            part.target.set_probe_enabled(part.number, False)
+            part.target.set_probes_enabled([part.number], False)
 
     def enable(self) -> None:
         """Put a disabled probe back."""
         for part in self._parts:
-            part.target.set_probe_enabled(part.number, True)
+            if part.number in self._retired:
+                continue
+            part.target.set_probes_enabled([part.number], True)
 
     def remove(self) -> None:
         """Take the probe out for good. Its last values can still be read."""
         if not self._removed:
+            self._last_reloads = tuple(self._reloads())
+            self._ended = time.monotonic()
             for part in self._parts:
                 part.target.remove_probe(part.number)
             self._removed = True
+            if self._forgotten is not None:
+                # Its values can be read for as long as there is a probe to ask. It ends at any
+                # moment, also within a call of the core: so it is only noted then.
+                parts = [(part.target, part.number) for part in self._parts]
+                weakref.finalize(self, self._forgotten.extend, parts).atexit = False
 
     def __repr__(self) -> str:
         woven = len(self.points) - len(self.refused)

@@ -4,20 +4,47 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterable, Iterator, Sequence
+import select
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Mapping as MappingType
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Literal, TypeAlias, overload
+from typing import IO, TYPE_CHECKING, Literal, ParamSpec, TypeAlias, TypeVar, overload
 
 from weft import _native, clone
-from weft._live_modules import live_modules
+from weft._ifuncs import Implementations, by_address, unbound
+from weft._libraries import Reload, steadily
+from weft._live_modules import Paths, live_modules
 from weft.clone import Cloned
-from weft.errors import BadFile, InvalidArgument, TargetGone
-from weft.model import Function, Mapping, Module, Pause, Pong, Process, Processor, Registers, Thread
-from weft.probes import Point, PointSelection, Probe, is_of_kernel, kind_of
+from weft.errors import (
+    AlreadyTraced,
+    BadFile,
+    CodeGone,
+    InvalidArgument,
+    NoSuchProcess,
+    TargetError,
+    TargetGone,
+    WeftError,
+)
+from weft.model import (
+    Function,
+    Mapping,
+    Module,
+    Pause,
+    Pong,
+    Procedures,
+    Process,
+    Processor,
+    Registers,
+    Thread,
+)
+from weft.probes import Point, PointSelection, Probe, is_of_kernel, kind_of, refuse_anothers
 from weft.resources import ResourceTree
 from weft.system_calls import matching
 
@@ -38,9 +65,18 @@ _SYSTEM_CALLS = "/Syscall/"
 #: What ``subprocess.DEVNULL`` is; importing that module takes longer than starting a program.
 _DEVNULL = -3
 
+_AGAIN = "attach again"
+
+_Method = ParamSpec("_Method")
+_Result = TypeVar("_Result")
+
 #: What can be a program's standard stream: a file, a descriptor, ``subprocess.DEVNULL``, or nothing
 #: for weft's own.
 Stream: TypeAlias = "IO[bytes] | IO[str] | int | None"
+
+
+_HIGHEST_PID = (1 << 22) - 1
+"""The highest process id that the kernel gives: see proc(5), ``pid_max``."""
 
 
 @overload
@@ -87,6 +123,9 @@ def attach(
         print(program.stats().blocks)
     ```
     """
+    if pid > _HIGHEST_PID:
+        why, advice = f"ids go up to {_HIGHEST_PID}", "list the processes: weft ps --all"
+        raise NoSuchProcess(f"there is no process {pid}", why, advice)
     if weaver == "clone":
         return clone.attach(pid, cache_size=cache_size, follows=follows, records=records)
     return Session(_native.Target.attach(pid))
@@ -191,39 +230,121 @@ class _Followed:
     known: set[Point]
 
 
+def _of_target(method: Callable[_Method, _Result]) -> Callable[_Method, _Result]:
+    """Have a method of a session need a target that has not ended, and was not left."""
+
+    @wraps(method)
+    def checked(*args: _Method.args, **options: _Method.kwargs) -> _Result:
+        session = args[0]
+        assert isinstance(session, Session)
+        with session._living():
+            return method(*args, **options)
+
+    return checked
+
+
 class Session:
     """One target with weft in it; made by :func:`attach` and :func:`run`.
 
     A session is a context manager. Leaving it detaches: everything that weft brought into the
     target is gone then, its mappings, its descriptors and its code, and the target runs on.
+
+    Several sessions, of one process or of several, may measure a target at once, each in functions
+    of its own: where another has probes, points are refused.
+
+    A session is over when it was left, or when the target has ended. From then on whatever asks
+    something of the target raises :class:`weft.errors.TargetGone`; what was measured until then can
+    still be read from probes and metrics.
     """
 
-    def __init__(self, target: _native.Target) -> None:
+    def __init__(
+        self,
+        target: _native.Target,
+        weaver: Literal["patch", "clone"] = "patch",
+        clone: _native.Cloned | None = None,
+    ) -> None:
+        self.weaver = weaver
+        """How probes and metrics are woven."""
+        self._clone = clone
+        """What the target runs from, where that is known."""
         self._target = target
         self._detached = False
         self._followed: list[_Followed] = []
         self._loaded: set[tuple[str, int]] = set()
+        self._reloads: list[Reload] = []
+        """Libraries with probes that were loaded again at the same place, as that was noticed."""
+        self._went: set[str] = set()
+        """Libraries that were seen to be gone since the last time that probes were woven again."""
+        self._refreshed = 0
+        """How many of them the probes were woven into again."""
+        self._paths: Paths = {}
         self._engine: Engine | None = None
+        self.resumed = 0.0
+        """When a target that stood still was last let go, by the monotonic clock."""
+        self._forgotten: deque[tuple[_native.Target, int]] = deque()
+        """Probes that were removed and that nobody can ask for values any more."""
+        self._process: int | None = None
+        with suppress(ProcessLookupError):
+            self._process = os.pidfd_open(target.pid)
+            weakref.finalize(self, os.close, self._process)
 
     @property
     def pid(self) -> int:
         """The process id of the target."""
         return self._target.pid
 
+    @property
+    def left_clones(self) -> int:
+        """How many processes have left their clone and gone on natively, without any probes."""
+        return 0 if self._clone is None else dict(self._clone.losses()).get("left", 0)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the target has ended. What it has executed instead (``execve``) is no end."""
+        if self._process is None:
+            return True
+        poll = select.poll()
+        poll.register(self._process, select.POLLIN)
+        return bool(poll.poll(0))
+
+    def require(self) -> None:
+        """Raise an error if the session is over, or is another process's."""
+        self._target.check_here()
+        if self._detached:
+            raise TargetGone(f"weft has left process {self.pid}", "the session is over", _AGAIN)
+        if self.has_ended:
+            raise TargetGone(f"process {self.pid} has ended")
+
     @contextmanager
-    def _unless_gone(self) -> Iterator[None]:
-        """Say that the target has ended where its files or its code are missing because of it."""
+    def _living(self) -> Iterator[None]:
+        """Do what needs a target. That it is gone is the error, not what is missing since then."""
+        self.require()
         try:
             yield
-        except (InvalidArgument, BadFile):
-            self.program()
+        except (InvalidArgument, BadFile, TargetError):
+            self.require()
             raise
 
+    @_of_target
     def program(self) -> str:
-        """Return the path of the program that the target runs, as the target sees it."""
-        with self._looking():
-            return str(Path(f"/proc/{self.pid}/exe").readlink())
+        """Return the path of the program that the target runs, as the target sees it.
 
+        Its file may have been removed since, or replaced by another.
+        """
+        path = _native.program(self.pid)
+        if path is None:
+            raise TargetGone(f"process {self.pid} has ended")
+        return path
+
+    def is_current(self) -> bool:
+        """Whether the target still runs the program that weft was brought into.
+
+        It does not when it has ended, or has become another program by ``execve``. What happens to
+        the program's file does not matter.
+        """
+        return self._target.is_current()
+
+    @_of_target
     def command(self) -> tuple[str, ...]:
         """Return the words that the target was started with; some servers write others there."""
         with self._looking():
@@ -238,6 +359,7 @@ class Session:
         except (FileNotFoundError, ProcessLookupError):
             raise TargetGone(f"process {self.pid} has ended") from None
 
+    @_of_target
     def ping(self) -> list[Pong]:
         """Have every thread of the target run through the agent and answer.
 
@@ -245,6 +367,7 @@ class Session:
         """
         return [Pong(tid, unasked) for tid, unasked in self._target.ping()]
 
+    @_of_target
     def syscall(self, number: int, *args: int) -> int:
         """Have a thread of the target make a system call, and return its result.
 
@@ -258,20 +381,23 @@ class Session:
             raise OSError(-result, os.strerror(-result))
         return result
 
+    @_of_target
     def threads(self) -> list[Thread]:
         """Return the threads that exist now."""
         return [Thread(*thread, self.pid) for thread in _native.threads(self.pid)]
 
+    @_of_target
     def modules(self) -> list[Module]:
         """The program, its libraries and the vDSO; their functions are read when asked for."""
-        return live_modules(self.pid)
+        return live_modules(self.pid, paths=self._paths)
 
+    @_of_target
     def resources(self) -> ResourceTree:
         """The resource tree of the target as it is now: its code, its process and its threads."""
         program = self.program()
         return ResourceTree(
             # The program itself comes first.
-            modules=sorted(self.modules(), key=lambda module: module.path != program),
+            modules=sorted(self.modules(), key=lambda module: not module.is_program),
             processes=[Process(self.pid, Path(program).name)],
             threads=self.threads(),
             machine=platform.node(),
@@ -286,6 +412,7 @@ class Session:
         started_as = "".join(self.command()[:1]).split(" ")[0].rstrip(":")
         return [name, Path(started_as).name]
 
+    @_of_target
     def points(self, where: str | Iterable[str], kind: PointSelection = "entry") -> list[Point]:
         """Return the points of one kind that functions, or system calls, have.
 
@@ -300,6 +427,7 @@ class Session:
         """
         return self._points(where, kind)[0]
 
+    @_of_target
     def uncertain(self, where: str | Iterable[str], kind: PointSelection = "exit") -> list[Point]:
         """Return instructions behind which functions may have points that :meth:`points` lacks.
 
@@ -319,9 +447,8 @@ class Session:
             calls = {call: number for name in names for call, number in matching(name).items()}
             kind = kind_of(selection)
             return [Point(kind, number, name, "") for name, number in calls.items()], []
-        with self._unless_gone():
-            functions = self._functions([path for path in paths if path not in of_kernel])
-            return self._points_of(functions, selection)
+        functions = self._functions([path for path in paths if path not in of_kernel])
+        return self._points_of(functions, selection)
 
     def _points_of(
         self, functions: MappingType[int, tuple[str, str]], selection: PointSelection
@@ -336,12 +463,14 @@ class Session:
         ]
         return points, [Point("insn", address, *names[index]) for index, address in found[3]]
 
+    @_of_target
     def insert(
         self,
         where: str | Iterable[str | Point],
         snippet: str,
         *,
         order: Literal["append", "prepend"] = "append",
+        wait: bool = False,
     ) -> Probe:
         """Weave a snippet into the running target.
 
@@ -355,34 +484,71 @@ class Session:
         print(calls.value())
         ```
 
-        Points that cannot be woven are in the probe's ``refused``, with the reason. Where weft does
-        not see all points of the functions, the probe's ``uncertain`` says so.
+        Points that cannot be woven are in the probe's ``refused``, with the reason. If that is all
+        of them because another weft, or another session, has probes in their functions,
+        :class:`~weft.errors.AlreadyTraced` is raised. Where weft does not see all points of the
+        functions, the probe's ``uncertain`` says so.
+
+        With ``wait``, paths may name functions of libraries that are not loaded yet: the probe has
+        no points there until :meth:`refresh` finds them.
         """
         places = [where] if isinstance(where, str) else list(where)
+        if any(isinstance(place, str) for place in places):
+            return steadily(lambda: self._insert(places, snippet, order, wait=wait))
+        return self._insert(places, snippet, order, wait=wait)
+
+    def _insert(
+        self, places: Sequence[str | Point], snippet: str, order: str, *, wait: bool
+    ) -> Probe:
         paths = [place for place in places if isinstance(place, str)]
         points = [place for place in places if isinstance(place, Point)]
         uncertain: dict[Point, None] = {}
+        # Whether there are others later is seen by what there is now.
+        here = {(module.name, module.bias) for module in self.modules()} if paths else set()
+        for kind in _kinds(snippet, paths) if paths else ():
+            for some in [[path] for path in paths] if wait else [paths]:
+                with suppress(InvalidArgument) if wait else nullcontext():
+                    found, unknown = self._points(some, kind)
+                    points.extend(found)
+                    uncertain.update(dict.fromkeys(unknown))
+        if not points and not (wait and paths):
+            given = ", ".join(map(str, places))
+            raise InvalidArgument("there is nothing to weave the snippet into", given)
+        self._forget()
+        number = self._weave(points, snippet, order)
+        # A probe does not keep its session: one that nobody has any more leaves the target.
+        reloaded = weakref.WeakMethod(self._reloaded)
+        probe = Probe(
+            *(self._target, number, points, uncertain, self._forgotten),
+            lambda: method() if (method := reloaded()) is not None else (),
+        )
+        try:
+            refuse_anothers(", ".join(map(str, places)), [probe])
+        except AlreadyTraced:
+            probe.remove()
+            raise
         if paths:
-            for kind in _kinds(snippet, paths):
-                found, unknown = self._points(paths, kind)
-                points.extend(found)
-                uncertain.update(dict.fromkeys(unknown))
-        if not points:
-            raise InvalidArgument("there is nothing to weave the snippet into", f"{where!r}")
-        probe = Probe(self._target, self._weave(points, snippet, order), points, uncertain)
-        if paths:
+            self._loaded = self._loaded or here
             self._followed.append(_Followed(probe, paths, snippet, order, set(points)))
         return probe
 
+    def _forget(self) -> None:
+        """Give up what is kept of probes that were removed."""
+        self._followed = [one for one in self._followed if not one.probe.is_removed]
+        while self._forgotten:
+            target, number = self._forgotten.popleft()
+            # What was in a library that has gone is kept by the core: it may come back.
+            with suppress(InvalidArgument):
+                target.discard_probe(number)
+
     def _weave(self, points: Sequence[Point], snippet: str, order: str) -> int:
-        with self._unless_gone():
-            return self._target.insert(
-                snippet,
-                [point.kind for point in points],
-                [point.address for point in points],
-                [point.target for point in points],
-                order == "prepend",
-            )
+        return self._target.insert(
+            snippet,
+            [point.kind for point in points],
+            [point.address for point in points],
+            [point.target for point in points],
+            order == "prepend",
+        )
 
     def replace(self, where: str | Iterable[str], value: int | str) -> Probe:
         """Have functions, or system calls, give a value at once, in place of doing anything.
@@ -399,6 +565,10 @@ class Session:
 
         What is to be done in between, or only sometimes, is said by a snippet: ``return``,
         ``arg(0) = ...`` and ``result = ...`` in the reference of the snippet language.
+
+        A function that gives something else, as a floating-point number or a structure, is refused
+        by :class:`weft.errors.InvalidArgument`. Only debug information tells what it gives: where
+        there is none, its caller finds what happens to be where it looks.
         """
         paths = [where] if isinstance(where, str) else list(where)
         are_calls = {path.startswith(_SYSTEM_CALLS) for path in paths}
@@ -408,26 +578,86 @@ class Session:
                 f"{where!r}",
                 advice="replace them one after the other",
             )
-        kind = "syscall" if are_calls.pop() else "entry"
-        return self.insert(paths, f"at {kind} {{ return {value} }}")
+        if are_calls.pop():
+            return self.insert(paths, f"at syscall {{ return {value} }}")
+        self._refuse_other_results(paths)
+        return self.insert(paths, f"at entry {{ return {value} }}")
 
+    @_of_target
+    def _refuse_other_results(self, paths: list[str]) -> None:
+        """Raise an error if a function gives something that is not returned as an integer is."""
+        functions = self._functions(paths)
+        for module in self.modules():
+            names = {
+                address - module.bias: name
+                for address, (name, of) in functions.items()
+                if of == module.name
+            }
+            if not names:
+                continue
+            results: list[str | None] = []
+            # What cannot be read tells nothing.
+            with suppress(BadFile):
+                results = module.symbols.other_results(list(names))
+            for name, what in zip(names.values(), results, strict=False):
+                if what is not None:
+                    raise InvalidArgument(
+                        f"/Code/{module.name}/{name} cannot be replaced: it gives {what}",
+                        "a value is handed to the caller in rax, which is not where it looks",
+                        "replace a function that calls it and gives an integer or a pointer, or "
+                        "change its arguments by a snippet: arg(0) = ...",
+                    )
+
+    def _see_reloaded(self) -> list[Reload]:
+        """All libraries with probes that were loaded again at the same place until now."""
+        now = time.monotonic()
+        found = self._target.see_reloaded()
+        self._reloads += [Reload(start, end, now) for start, end in found]
+        return self._reloads
+
+    def _loaded_now(self) -> tuple[set[tuple[str, int]], list[Reload]]:
+        """The names and places of all modules, and what was loaded again, of one moment."""
+        here = {(module.name, module.bias) for module in self.modules()}
+        reloads = self._see_reloaded()
+        if here != {(module.name, module.bias) for module in self.modules()}:
+            # What was seen to be gone may have been forgotten: it is new when it is back.
+            self._went |= {name for name, _ in self._loaded - here}
+            raise CodeGone("a library came or went while weft looked at what is loaded")
+        return here, reloads
+
+    def _reloaded(self) -> list[Reload]:
+        """The same, as far as it can be known."""
+        if not self._detached:
+            with suppress(WeftError):
+                return self._see_reloaded()
+        return self._reloads
+
+    @_of_target
     def refresh(self) -> list[Point]:
         """Weave probes into code that has come since they were inserted, and return the new points.
 
         Probes that were inserted by paths are woven into the functions that the paths name now: in
-        libraries that were loaded meanwhile, and, when the target has replaced its program by
-        ``execve``, in the new program. Metrics are woven into libraries. The values go on. Where
-        nothing new matches, nothing happens.
+        libraries that were loaded meanwhile, also again, and, when the target has replaced its
+        program by ``execve``, in the new program. Metrics are woven into libraries. The values go
+        on. Where nothing new matches, nothing happens. What a library did before is not measured:
+        :attr:`weft.Probe.completeness` says so.
         """
-        if not self._target.is_current():
+        if not self.is_current():
             self._target = _native.Target.attach(self.pid)
-        here = {(module.name, module.bias) for module in self.modules()}
+        here, reloads = steadily(self._loaded_now)
+        again = reloads[self._refreshed :]
         fresh: list[Point] = []
         for followed in self._followed:
             # What was unloaded may come back at the same place.
             gone = self._loaded - here
-            names = {name for name, _ in gone}
-            followed.known -= {point for point in followed.known if point.module in names}
+            names = {name for name, _ in gone} | self._went
+
+            def is_new(point: Point, names: set[str] = names) -> bool:
+                return point.module in names or any(one.has(point.address) for one in again)
+
+            followed.known -= {point for point in followed.known if is_new(point)}
+            if not followed.probe.is_removed:
+                followed.known -= followed.probe._retire(is_new)
             found: list[Point] = []
             uncertain: dict[Point, None] = {}
             for kind in _kinds(followed.snippet, followed.paths):
@@ -442,9 +672,11 @@ class Session:
                 known = set(followed.probe.uncertain)
                 unknown = [point for point in uncertain if point not in known]
                 followed.probe._grow(self._target, number, new, unknown)
-                followed.known.update(new)
+                came = {name for name, _ in here - self._loaded} | names
+                followed.probe._arrivals.note({point.module for point in new} & came)
+                followed.known.update(set(new) - followed.probe._not_there)
                 fresh.extend(new)
-        self._loaded = here
+        self._loaded, self._refreshed, self._went = here, len(reloads), set()
         if self._engine is not None:
             fresh += self._engine.refresh()
         return fresh
@@ -458,7 +690,15 @@ class Session:
             self._engine = Engine(self)
         return self._engine
 
-    def metric(self, name: str, focus: str = "", *, by_function: bool = False) -> Metric:
+    def metric(
+        self,
+        name: str,
+        focus: str = "",
+        *,
+        by_function: bool = False,
+        allow_incomplete: bool = False,
+        wait: bool = False,
+    ) -> Metric:
         """Begin to measure a metric of the library, narrowed to a focus.
 
         ```python
@@ -470,13 +710,25 @@ class Session:
         A focus is a path of the resource tree, or several of different hierarchies joined by
         commas: ``/Code/server/handle,/Thread/worker-*``. ``weft metrics`` lists the library;
         :meth:`load_metrics` adds to it.
+
+        :attr:`weft.Metric.completeness` says whether all of it is measured. A time, a distribution
+        of times or a constraint that would begin in a function and never end, since an exit of that
+        cannot be woven, is refused by :class:`weft.errors.IncompleteMetric`, unless
+        ``allow_incomplete`` is set.
+
+        A focus that matches nothing is refused, unless ``wait`` is set: then it is measured when a
+        library comes that has it. What that does before it is noticed, at the next sample, is
+        missing.
         """
-        return self.metrics.request(name, focus, by_function=by_function)
+        return self.metrics.request(
+            name, focus, by_function=by_function, allow_incomplete=allow_incomplete, wait=wait
+        )
 
     def load_metrics(self, *sources: str | Path) -> None:
         """Add metrics of MDL files, or of texts, to those that can be asked for."""
         self.metrics.load(*sources)
 
+    @_of_target
     def leave_children(self) -> None:
         """Take the probes out of the children that the target has forked.
 
@@ -485,22 +737,28 @@ class Session:
         """
         self._target.leave_children()
 
-    def _functions(self, paths: Iterable[str]) -> dict[int, tuple[str, str]]:
+    def _functions(self, paths: Iterable[str]) -> Procedures:
         """The addresses of functions, each with its name and that of its module."""
         tree = self.resources()
-        found: dict[int, tuple[str, str]] = {}
+        found: Procedures = {}
+        listed: list[Function] = []
         paths = list(paths)
         for path in paths:
             for resource in tree.match(path):
                 is_whole = resource.kind in ("module", "source")
                 for inner in tree.children(resource) if is_whole else [resource]:
                     function = inner.value
+                    if not isinstance(function, Function):
+                        continue
+                    listed.append(function)
                     # Stubs of the linkage table are not what one means by "all functions".
-                    if isinstance(function, Function) and (
-                        function.kind != "plt" or "@plt" in path
-                    ):
+                    if function.kind == "plt" and "@plt" in path:
                         address = function.module.bias + function.offset
                         found[address] = (function.name, function.module.name)
+        implementations = Implementations(self.pid, tree.modules)
+        found.update(by_address(listed, implementations))
+        if not found and listed and implementations.names:
+            raise unbound(next(iter(implementations.names)))
         if not found:
             raise InvalidArgument(
                 f"no function matches {' or '.join(paths)}",
@@ -508,15 +766,18 @@ class Session:
             )
         return found
 
+    @_of_target
     def maps(self) -> list[Mapping]:
         """Return the memory map of the target, weft's own mappings included."""
         return [Mapping(**mapping) for mapping in _native.maps(self.pid)]
 
+    @_of_target
     def processor(self) -> Processor:
         """Return what the agent saw of the processor."""
         features, size = self._target.cpu()
         return Processor(tuple(features), size)
 
+    @_of_target
     def registers(self, tid: int | None = None) -> Registers:
         """Return the registers of a thread (by default the main one), with all vector state."""
         values = self._target.registers(self.pid if tid is None else tid)
@@ -527,10 +788,12 @@ class Session:
             xsave=values["xsave"],
         )
 
+    @_of_target
     def read(self, address: int, size: int) -> bytes:
         """Read the target's memory."""
         return self._target.read(address, size)
 
+    @_of_target
     def read_many(self, pieces: Sequence[tuple[int, int]]) -> list[bytes | None]:
         """Read many pieces, each an address and a size, with few system calls.
 
@@ -538,6 +801,7 @@ class Session:
         """
         return self._target.read_many(list(pieces))
 
+    @_of_target
     def write(self, address: int, data: bytes) -> None:
         """Write to memory that the target itself could write to."""
         self._target.write(address, data)
@@ -545,14 +809,16 @@ class Session:
     @contextmanager
     def stopped(self) -> Iterator[None]:
         """Keep every thread of the target stopped for as long as the block takes."""
-        already = self._target.is_stopped()
-        self._target.stop()
+        with self._living():
+            already = self._target.is_stopped()
+            self._target.stop()
         try:
             yield
         finally:
             if not already:
                 self._target.resume()
 
+    @_of_target
     def run_to_entry(self) -> bool:
         """Let a program that :func:`run` has started load its libraries, and stop it again.
 
@@ -564,6 +830,8 @@ class Session:
 
     def resume(self) -> None:
         """Let a program run that :func:`run` has started."""
+        if self._target.is_stopped():
+            self.resumed = time.monotonic()
         self._target.resume()
 
     def wait(self, timeout: float | None = None) -> int | None:
@@ -572,7 +840,7 @@ class Session:
         As in a shell, a program that a signal ended has the code 128 plus the signal's number.
         Returns ``None`` when it still runs after ``timeout`` seconds.
         """
-        self._target.resume()
+        self.resume()
         return self._target.wait(timeout)
 
     def pauses(self, first: int = 0) -> list[Pause]:
@@ -582,12 +850,14 @@ class Session:
         """
         return [Pause(*pause) for pause in self._target.pauses(first)]
 
+    @_of_target
     def move_to_clone(self, *, cache_size: int | None = None) -> Cloned:
         """Take everything out of the target, and have it run from a clone of its code instead.
 
         This session is over then; the clone has its own, :attr:`Cloned.session`. A program that
         stands still, because :func:`run` has just started it, does so until that one resumes it.
         """
+        self._target.check_here()
         if self._engine is not None:
             self._engine.close()
         is_held = self._target.is_stopped()
@@ -596,7 +866,13 @@ class Session:
         return Cloned(cloned, is_attached=not is_held)
 
     def detach(self) -> None:
-        """Take everything out of the target that weft brought, and let it run."""
+        """Take everything out of the target that weft brought, and let it run.
+
+        A session belongs to the process that has made it. In a child that was forked since, this
+        does nothing: the parent goes on to measure.
+        """
+        if not self._target.is_here():
+            return
         if self._engine is not None:
             self._engine.close()
         self._target.detach()

@@ -23,8 +23,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from weft import _native
+from weft._files import check
 from weft.errors import BadFile
 from weft.export.extras import needed
+from weft.losses import sentences
 from weft.model import Module
 
 if TYPE_CHECKING:
@@ -113,17 +115,13 @@ class Code:
 
 
 _BLOCK_BITS = 21
+_LOST = "lost "
+"""How notes begin that say what is missing."""
 
 
 def program_of(block: int) -> int:
     """The program that a block is of, by its number: 0 is the first."""
     return block >> _BLOCK_BITS
-
-
-_LOST = {
-    1: "there was too much code: some of it is missing",
-    2: "there was too much code: some of it is missing",
-}
 
 
 def record(
@@ -144,7 +142,7 @@ def record(
     """
     from weft import clone
 
-    _try_to_write(path)
+    check(path)
     program = clone.launch(command, follows=follows, records=_records(values))
     writing = program.trace_to(Path(path))
     on_start(program.pid)
@@ -152,7 +150,7 @@ def record(
         code = program.wait()
         lost = writing.finish()
     assert code is not None
-    return code, missing(lost)
+    return code, list(sentences(lost))
 
 
 def record_process(
@@ -169,7 +167,7 @@ def record_process(
     """
     from weft import clone
 
-    _try_to_write(path)
+    check(path)
     with clone.attach(pid, records=_records(values)) as program:
         writing = program.trace_to(Path(path))
         try:
@@ -179,24 +177,11 @@ def record_process(
             if Path(f"/proc/{pid}").exists():
                 program.release()
             lost = writing.finish()
-    return missing(lost)
+    return list(sentences(lost))
 
 
 def _records(values: bool) -> clone.Records:
     return "trace with values" if values else "trace"
-
-
-def _try_to_write(path: str | os.PathLike[str]) -> None:
-    """Find out whether a file can be written before anything runs."""
-    try:
-        Path(path).touch()
-    except OSError as error:
-        raise BadFile(f"cannot write {path}", error.strerror or str(error)) from error
-
-
-def missing(lost: int) -> list[str]:
-    """Say what is missing from a trace whose writer has told what it has lost."""
-    return sorted({text for bit, text in _LOST.items() if lost & bit})
 
 
 def open(path: str | os.PathLike[str]) -> Trace:
@@ -305,7 +290,15 @@ class Trace:
     @cached_property
     def notes(self) -> dict[str, str]:
         """What was noted when it was recorded: ``command``, for one."""
-        return dict(self._native.notes)
+        return {key: text for key, text in self._native.notes if not key.startswith(_LOST)}
+
+    @cached_property
+    def lost(self) -> tuple[str, ...]:
+        """What is missing from it, in words; nothing if it is complete, or has no end."""
+        notes = self._native.notes
+        return sentences(
+            (key.removeprefix(_LOST), int(count)) for key, count in notes if key.startswith(_LOST)
+        )
 
     @cached_property
     def modules(self) -> tuple[MappedFile, ...]:
@@ -334,7 +327,11 @@ class Trace:
         return Table(view, tuple(threads), _native=self._native)
 
     def accesses(self, threads: Sequence[int] = ()) -> Table:
-        """Every load and store: ``thread``, ``block``, ``ip``, ``kind``, ``size``, ``address``.
+        """Every load and store, in columns.
+
+        They are ``thread``, ``sequence``, ``block``, ``ip``, ``kind``, ``size``, ``address``. The
+        sequence is the access's number among those of its thread. One that has faulted is a row:
+        it is the last one before the event of the signal.
 
         An address is null where the trace cannot tell: gathers, for instance. A size is 0 if it
         depends on more than the instruction. A repeated string instruction is one row.

@@ -45,24 +45,41 @@ RECIPES = {
     "channels": Recipe("channels.rs", (("rustc", "-O", "{source}", "-o", "{out}"),)),
     "goroutines": _go("goroutines.go"),
     "preempted": _go("preempted.go"),
+    "moves": _go("moves.go"),
     "java": Recipe("Workload.java", (("javac", "-d", "{out}", "{source}"),)),
     "blocked": _compile("gcc", "blocked.c"),
     "invariants": _compile("gcc", "invariants.c"),
     "rseq": _compile("gcc", "rseq.c"),
     "exec_fork": _compile("gcc", "exec_fork.c"),
     "seccomp": _compile("gcc", "seccomp.c"),
+    "limited": _compile("gcc", "limited.c"),
     "counts": _compile("gcc", "counts.c"),
+    "incomplete": _compile("gcc", "incomplete.c"),
     "counts_static": _compile("gcc", "counts.c", "-fno-pie", "-static"),
     "counts_musl": _compile("musl-gcc", "counts.c"),
     "counts_cpp": _compile("g++", "counts.cpp"),
     "counts_rs": Recipe("counts.rs", (("rustc", "-O", "{source}", "-o", "{out}"),)),
     "counts_go": _go("counts.go"),
+    **{
+        f"cramped_{compiler[0]}{level}": _compile(compiler, "cramped.cpp", f"-O{level}")
+        for compiler in ("g++", "clang++-14")
+        for level in "0123s"
+    },
     "signals": _compile("gcc", "signals.c"),
     "forks": _compile("gcc", "forks.c"),
     "loops": _compile("gcc", "loops.c"),
     "broods": _compile("gcc", "broods.c"),
     "coroutines": _compile("gcc", "coroutines.c"),
     "churn": _compile("gcc", "churn.c"),
+    **{
+        f"ifuncs_{link}": _compile("gcc", "ifuncs.c", "-fno-builtin", *flags)
+        for link, flags in [
+            ("lazy", ("-Wl,-z,lazy",)),
+            ("now", ("-Wl,-z,now",)),
+            ("static", ("-static", "-DSTATIC")),
+        ]
+    },
+    "leaving": _compile("g++", "leaving.cpp"),
     "naps": _compile("gcc", "naps.c"),
     "dozing": _compile("gcc", "dozing.c"),
     "traces": _compile("gcc", "traces.c", "-rdynamic"),
@@ -87,6 +104,28 @@ RECIPES = {
             ("g++", "cpp", ("events",)),
         ]
         for name in names
+    },
+    **{
+        name: Recipe(
+            "parts.c",
+            (
+                *(
+                    (
+                        "gcc",
+                        *C,
+                        "-O2",
+                        f"-DPART={part}",
+                        "-c",
+                        "{source}",
+                        "-o",
+                        f"{{out}}.{part}.o",
+                    )
+                    for part in (0, 1, 2)
+                ),
+                ("gcc", *flags, "{out}.0.o", "{out}.1.o", "{out}.2.o", "-o", "{out}"),
+            ),
+        )
+        for name, flags in [("parts", ("-Wl,-z,lazy",)), ("parts_stripped", ("-s",))]
     },
     "profiled": _compile(
         *("gcc", "profiled.c", "-O1", "-foptimize-sibling-calls", "-fno-inline"),
@@ -126,6 +165,10 @@ RECIPES = {
     "clone_actions": _compile("gcc", "clone/actions.c"),
     "clone_contexts": _compile("gcc", "clone/contexts.c"),
     "clone_longlived": _compile("gcc", "clone/longlived.c"),
+    "clone_hostile": _compile("gcc", "clone/hostile.c"),
+    "clone_vfork_killed": _compile("gcc", "clone/vfork_killed.c"),
+    "clone_crash": _compile("gcc", "clone/crash.c"),
+    "clone_many": _compile("gcc", "clone/many.c"),
     "clone_leaving": _compile("gcc", "clone/leaving.c"),
     "clone_threads": _compile("gcc", "clone/threads.c"),
     "clone_processes": _compile("gcc", "clone/processes.c"),
@@ -165,6 +208,7 @@ RECIPES = {
             ("jit", "jit.c", "gcc", ("-O0",)),
             ("busy", "busy.c", "gcc", ("-O1", "-no-pie")),
             ("waiting", "waiting.c", "gcc", ("-O0",)),
+            ("sleeping", "sleeping.c", "gcc", ("-O1",)),
             ("alarmed", "alarmed.c", "gcc", ("-O0",)),
         ]
     },

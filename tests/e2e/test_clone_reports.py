@@ -276,3 +276,12 @@ def test_one_that_weft_has_left_sees_to_itself(
     [report] = tmp_path.iterdir()
     assert says in line and line.endswith(f"; the report is {report}")
     assert program.reports() == [report]
+
+
+def test_a_child_that_is_killed_in_the_engine_does_not_hold_its_parent(build: Build) -> None:
+    """Children in their parent's memory are killed while they have the engine's lock."""
+    command = [build("clone_vfork_killed")]
+    alone, done = outcome(command), outcome([*cloned(), *command])
+    assert (done.status, done.stdout) == (alone.status, alone.stdout) == (0, "40\n"), done.stderr
+    # What such a child was doing is half done: the parent goes on natively, and weft says so.
+    assert not done.stderr or "was killed in the clone engine" in done.stderr

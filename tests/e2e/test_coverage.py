@@ -88,6 +88,16 @@ def test_lines_and_counts_are_those_of_gcov(
     assert [line for line in found.keys() - both if not ENDS.match(text[line - 1])] == []
 
 
+def test_no_count_of_threads_is_lost(tmp_path: Path) -> None:
+    """Unless it is told to be careful, gcov loses counts that threads add at the same time."""
+    source = PROGRAMS / "counted_threads.c"
+    found = lines_of(by_clone(build(source, tmp_path, "-O0", "-pthread")), source)
+    truth = gcov.lines(source, ["-O0", "-pthread", "-fprofile-update=atomic"])
+    both = found.keys() & truth.keys()
+    assert len(both) > 10
+    assert {line: found[line] for line in both} == {line: truth[line] for line in both}
+
+
 @ALL_SOURCES
 def test_optimised_lines_are_executed_or_not_as_gcov_says(source: Path, tmp_path: Path) -> None:
     found = lines_of(by_clone(build(source, tmp_path, "-O2")), source)
@@ -260,7 +270,7 @@ def test_functions_of_a_process_so_far(later: Path, tmp_path: Path) -> None:
                     assert weft.stderr is not None and "until Ctrl-C" in weft.stderr.readline()
                     weft.send_signal(signal.SIGUSR1)
                     deadline = time.monotonic() + 30
-                    while not out.stat().st_size and time.monotonic() < deadline:
+                    while not out.exists() and time.monotonic() < deadline:
                         time.sleep(0.01)
                     # Written while both go on.
                     assert weft.poll() is None and process.poll() is None

@@ -17,7 +17,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.harness import Background, answers, free_port, need, redis_clients, server, status
+from tests.e2e.harness import (
+    Background,
+    answers,
+    free_port,
+    need,
+    redis_clients,
+    server,
+    status,
+    threads,
+)
 from tests.gdb.rsp import RIP, connected, thread_of
 from tests.gdb.sides import (
     NATIVE,
@@ -572,11 +581,30 @@ def test_a_client_that_is_not_gdb(address: str) -> None:
         assert remote.ask("vMustReplyEmpty") == ""
 
 
-def ask_once_more(pid: int) -> None:
+def ask_once_more(pid: int, tid: int) -> None:
     """Ask a thread to stand still as weft does, and as it does once more when that takes long."""
     info = struct.pack("<iiiixxxxxxxxQ", signal.SIGSEGV, 0, SI_QUEUE, 0, ASKING).ljust(128, b"\0")
-    result = ctypes.CDLL(None).syscall(SYS_RT_TGSIGQUEUEINFO, pid, pid, signal.SIGSEGV, info)
+    result = ctypes.CDLL(None).syscall(SYS_RT_TGSIGQUEUEINFO, pid, tid, signal.SIGSEGV, info)
     assert result == 0
+
+
+@pytest.mark.parametrize("how", ["plainly", "filtered"])
+def test_a_sleeper_that_is_asked_before_it_sleeps_on_is_not_woken(build: Build, how: str) -> None:
+    """The kernel forgets that a call is to be gone on with when a handler returns.
+
+    And a filter may not let it go on with it: then it begins anew.
+    """
+    with Background([build("debug_sleeping"), how]) as program:
+        with listening(WEFT, program.pid) as where, connected(where) as remote:
+            remote.ask("?")
+            for tid in threads(program.pid):
+                ask_once_more(program.pid, tid)
+            for _ in range(3):
+                remote.send("vCont;c")
+                remote.interrupt()
+                assert remote.receive().startswith("T")
+            assert remote.ask(f"D;{program.pid:x}") == "OK"
+        assert program.finish() == (0, "ready\nwell\n")
 
 
 def test_a_thread_that_is_asked_too_often_hears_of_signals(build: Build) -> None:
@@ -587,7 +615,7 @@ def test_a_thread_that_is_asked_too_often_hears_of_signals(build: Build) -> None
     ):
         pid = int(thread_of(remote.ask("?")).removeprefix("p").split(".")[0], 16)
         for expected in ("T1e", "T2e", "T2e", "T0b"):  # SIGUSR1, SIGRTMIN twice, SIGSEGV
-            ask_once_more(pid)
+            ask_once_more(pid, pid)
             assert remote.ask("vCont;c").startswith(expected)
             assert remote.ask(f"vCont;S{expected[1:]}:p{pid:x}.{pid:x}").startswith("T05")
 

@@ -7,6 +7,7 @@ import re
 import shlex
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -30,7 +31,7 @@ from tests.e2e.harness import (
 from tests.e2e.test_debug_command import words
 from tests.gdb.rsp import Remote
 from tests.toolchain import compile_program
-from weft import clone
+from weft import _visits, clone
 
 WEFT = [sys.executable, "-m", "weft"]
 
@@ -210,3 +211,36 @@ def test_who_cannot_be_visited_is_said(program: Path, tmp_path: Path) -> None:
             assert done.returncode == 2
             assert "monitor weft metric" in done.stderr
         assert waiting.finish()[0] == 3
+
+
+SQUATTER = """
+import os, socket, sys
+os.setgid(65534); os.setuid(65534)
+taken = []
+for end in ("", "-", "-00"):
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(f"\\0weft-debug-{sys.argv[1]}{end}")
+    listener.listen(1)
+    taken.append(listener)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_name_that_somebody_else_takes_is_not_trusted() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can become somebody else")
+    pid = os.getpid()
+    with Background([sys.executable, "-c", SQUATTER, str(pid)]):
+        assert _visits.knock(pid) is None
+        # Nor does it keep the right one from being found.
+        visits = _visits.Visits(pid, lambda: pytest.fail("nobody comes to debug"))
+        try:
+            peer = _visits.knock(pid)
+            assert peer is not None
+            with peer:
+                size = struct.calcsize("3i")
+                credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+                assert struct.unpack("3i", credentials)[0] == pid
+        finally:
+            visits.close()

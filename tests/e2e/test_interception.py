@@ -202,3 +202,73 @@ def test_what_changes_the_program_is_refused_elsewhere(path: Path) -> None:
             session.insert(f"{HERE}/secret", "at entry { return 1.5 }")
         with pytest.raises(errors.InvalidArgument, match="mixed"):
             session.replace([f"{HERE}/secret", "/Syscall/read"], 0)
+
+
+GIVEN_IN_RAX = {
+    "results.c": {
+        "gives_int": "5 1 7 3 3 27",
+        "gives_pointer": "3 0 7 3 3 27",
+        "gives_enum": "3 1 5 3 3 27",
+        "gives_mixed": "3 1 7 5 3 27",
+        "gives_union": "3 1 7 3 5 27",
+        "gives_nothing": "3 1 7 3 3 27",
+    },
+    "results.cc": {
+        "gives_reference": "0 3 1 3 13",
+        "gives_handle": "1 5 1 3 13",
+        "_ZNK5Shape7cornersEv": "1 3 1 5 15",
+    },
+}
+GIVEN_OTHERWISE = {
+    "results.c": {
+        "gives_float": "a floating-point number",
+        "gives_named_double": "a floating-point number",
+        "gives_long_double": "a floating-point number",
+        "gives_complex": "a floating-point number",
+        "gives_floats": "a structure that",
+        "gives_pair": "a structure that",
+        "gives_large": "a structure that",
+        "gives_vector": "a vector",
+        "gives_wide": "a value that takes more than one register",
+    },
+    "results.cc": {
+        "gives_double": "a floating-point number",
+        "_ZNK5Shape4areaEv": "a floating-point number",
+        "gives_owner": "a structure that",
+        "gives_string": "a structure that",
+        "gives_member": "a value that takes more than one register",
+    },
+}
+
+
+@every_weaver
+@pytest.mark.parametrize("source", GIVEN_IN_RAX)
+def test_only_what_is_given_as_an_integer_is_replaced(
+    weaver: str, source: str, tmp_path: Path
+) -> None:
+    path = compile_program(source, tmp_path / "results", "-O1", "-g")
+    with started(path) as program:
+        before = program.ask()
+        with session_of(program.pid, weaver) as session:
+            for name, what in GIVEN_OTHERWISE[source].items():
+                with pytest.raises(
+                    errors.InvalidArgument, match=f"{name} .*gives {what}"
+                ) as caught:
+                    session.replace(f"/Code/results/{name}", 5)
+                assert "rax" in str(caught.value.why) and caught.value.advice
+            assert program.ask() == before
+            for name, expected in GIVEN_IN_RAX[source].items():
+                probe = session.replace(f"/Code/results/{name}", 5)
+                assert not probe.refused
+                assert program.ask() == expected.split(), name
+                probe.remove()
+            # One of several is enough.
+            with pytest.raises(errors.InvalidArgument, match="cannot be replaced"):
+                session.replace("/Code/results/gives_*", 5)
+        assert program.ask() == before
+
+
+def test_without_debug_information_nobody_knows_what_is_given(tmp_path: Path) -> None:
+    path = compile_program("results.c", tmp_path / "results", "-O1", "-s", "-rdynamic")
+    with started(path) as program, session_of(program.pid, "patch") as session:
+        assert not session.replace("/Code/results/gives_float", 5).refused

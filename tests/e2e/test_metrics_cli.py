@@ -19,6 +19,7 @@ import pytest
 
 from tests.e2e.harness import need
 from tests.lockstep import Lockstep, lockstep, parse_counts
+from weft.errors import BadFile, InvalidArgument
 
 Build = Callable[[str], Path]
 Word = str | Path
@@ -77,7 +78,7 @@ def test_run_writes_a_document(counts: Path, tmp_path: Path) -> None:
     truth = parse_counts(done.stdout)
     document = json.loads(out.read_text())
     assert document.keys() == {"schema", "target", "seconds", "totals", "series", "shed"}
-    assert document["schema"] == 1
+    assert document["schema"] == 2
     assert document["target"]["program"] == str(counts)
     assert document["target"]["command"] == [str(counts), "3", "500"]
     assert document["target"]["exit_code"] == 7
@@ -113,7 +114,8 @@ def test_run_has_all_formats(counts: Path, tmp_path: Path) -> None:
 
     out, truth = written("out.csv")
     rows = list(csv.DictReader(out.read_text().splitlines()))
-    assert list(rows[-1]) == ["time", "metric", "focus", "value", "rate", "unit"]
+    assert list(rows[-1])[:6] == ["time", "metric", "focus", "value", "rate", "unit"]
+    assert list(rows[-1])[6:] == ["status", "low", "high", "missing"]
     assert rows[-1]["metric"] == "calls" and int(rows[-1]["value"]) == truth["tiny"]
     out, truth = written("out.txt")
     assert re.search(rf"^calls +/Code/counts/tiny +{truth['tiny']:,}  calls", out.read_text(), re.M)
@@ -146,7 +148,7 @@ def test_sizes_are_no_times() -> None:
     done = weft("run", "-e", one_liner, "--format", "json", "--", "sh", "-c", "exit 4")
     assert done.returncode == 4
     units = {one["metric"]: one["unit"] for one in json.loads(done.stderr)["totals"]}
-    assert units == {"sizes": "", "took": "ns"}
+    assert units == {"sizes": "", "took": "s"}
 
 
 def test_run_of_a_thread_that_there_is_not(counts: Path) -> None:
@@ -158,7 +160,8 @@ def test_run_of_a_thread_that_there_is_not(counts: Path) -> None:
 
 def test_run_says_what_sees_nothing(counts: Path) -> None:
     ended = weft("run", "-m", "calls@/Code/counts/one_byte", "--", counts, "1", "1")
-    assert "note: calls@/Code/counts/one_byte sees nothing: " in ended.stderr
+    assert re.search(r"^calls +/Code/counts/one_byte +!0  calls ", ended.stderr, re.MULTILINE)
+    assert "! calls@/Code/counts/one_byte: incomplete: missing entry points of " in ended.stderr
 
 
 def test_run_counts_forked_children(build: Build) -> None:
@@ -171,6 +174,22 @@ def test_run_counts_forked_children(build: Build) -> None:
     assert total(json.loads(done.stderr), "calls", focus) == (
         truth["in_family"] + truth["forked_in_family"]
     )
+
+
+def test_what_go_reads_and_writes_is_seen(build: Build) -> None:
+    """Its system calls do not go through the C library."""
+    need("go")
+    done = weft("run", "-m", "io_bytes", "--format", "json", "--", build("moves"))
+    assert done.returncode == 0
+    moved = int(done.stdout) + len(done.stdout)
+    assert total(json.loads(done.stderr), "io_bytes") == moved
+
+
+def test_what_has_ended_unasked_is_said() -> None:
+    """The kernel counts until the end, and nobody can ask it then."""
+    done = weft("run", "-m", "process_io_bytes", "--format", "json", "--", "true")
+    (document,) = json.loads(done.stderr)["totals"]
+    assert document["status"] == "incomplete"
 
 
 def test_run_measures_for_a_while(tmp_path: Path) -> None:
@@ -236,13 +255,14 @@ def test_run_says_when_a_program_becomes_another() -> None:
             "finds nothing to measure in this program\n.*no function __cxa_throw",
         ),
         (["-m", "calls", "--budget", "much"], "'much' is no budget"),
-        (["-m", "calls", "-o", "/nowhere/out"], "/nowhere/out cannot be written"),
+        (["-m", "calls", "-o", "/nowhere/out"], "cannot write /nowhere/out"),
         (["--for", "3"], "nothing is to be measured"),
     ],
 )
 def test_what_is_asked_wrongly_is_not_done(words: list[str], message: str) -> None:
     done = weft("run", *words, "--", "echo", "done")
-    assert (done.returncode, done.stdout) == (2, "")
+    code = BadFile.exit_code if "-o" in words else InvalidArgument.exit_code
+    assert (done.returncode, done.stdout) == (code, "")
     assert re.search(message, done.stderr), done.stderr
     assert done.stderr.startswith("error: ")
 
@@ -277,6 +297,16 @@ def test_attach_writes_a_document(counts: Path, tmp_path: Path) -> None:
         samples = document["series"][0]["samples"]
         assert len(samples) > 5
         assert samples == sorted(samples)
+
+
+@pytest.mark.parametrize("interval", [0.1, 0.05])
+def test_the_interval_is_kept(counts: Path, interval: float) -> None:
+    options = ["--interval", str(interval), "--for", "1", "--format", "json"]
+    with resting(counts) as program:
+        done = weft("attach", str(program.pid), "-m", TINY, *options)
+        (series,) = json.loads(done.stdout)["series"]
+        # A busy machine may make it fewer. One more comes at the end.
+        assert 2 <= len(series["samples"]) <= 1 / interval + 1
 
 
 def test_attach_ends_at_ctrl_c(counts: Path) -> None:

@@ -191,3 +191,26 @@ def burden() -> tuple[int, int]:
     shared = re.search(r"RssShmem:\s+(\d+)", Path("/proc/self/status").read_text())
     assert shared is not None
     return int(shared[1]), sys.getallocatedblocks()
+
+
+def test_what_was_removed_is_not_kept(counts: tuple[Lockstep, weft.Session]) -> None:
+    """Thousands of probes and metrics come and go in one session."""
+    program, session = counts
+    path = "/Code/counts/tiny"
+    points = session.points(path)
+    kept = session.insert(points, "counter n; n += 1")
+    kept.remove()
+    before = woven(session)
+    for _ in range(300):
+        for where in (path, points):
+            session.insert(where, "counter n; n += 1").remove()
+        session.metric("calls", path).remove()
+        session.metric("inclusive_time", path).remove()
+    gc.collect()
+    last = session.insert(points, "counter n; n += 1")
+    numbers = range(last.numbers[0] + 1)
+    assert sum(exists(session, number) for number in numbers) == before + 1
+    # What somebody still holds can be asked.
+    assert kept.value() == 0
+    counted = program.batch(10)
+    assert last.value() == counted["tiny"]

@@ -10,12 +10,20 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 import pytest
 
 import weft
-from tests.e2e.harness import Background, Footprint, children, eventually, is_blocked, status
+from tests.e2e.harness import (
+    Background,
+    Footprint,
+    children,
+    eventually,
+    is_blocked,
+    need,
+    status,
+)
 from weft import _native, errors
 
 Build = Callable[[str], Path]
@@ -128,7 +136,7 @@ def test_detaching_twice_is_fine_and_using_it_afterwards_is_not() -> None:
         session.detach()
         session.detach()
         assert "detached" in repr(session)
-        with pytest.raises(errors.InvalidArgument, match="no longer attached"):
+        with pytest.raises(errors.TargetGone, match="weft has left"):
             session.ping()
         process.kill()
 
@@ -263,7 +271,8 @@ def test_modules_of_deleted_and_nameless_files(build: Build, tmp_path: Path) -> 
     with Background([program]) as background:
         program.unlink()
         modules = {module["path"]: module for module in _native.modules(background.pid)}
-        gone = modules[f"{program} (deleted)"]
+        gone = modules[str(program)]
+        assert gone["is_program"]
         assert gone["open_path"] is not None
         assert Path(gone["open_path"]).read_bytes() == build("exec_fork").read_bytes()
         assert modules["[vdso]"]["open_path"] is None
@@ -282,3 +291,25 @@ def test_modules_of_deleted_and_nameless_files(build: Build, tmp_path: Path) -> 
         with weft.attach(background.pid) as session:
             session.ping()
         assert background.finish()[0] == 7
+
+
+def test_a_program_that_may_not_be_traced_is_refused_at_once() -> None:
+    need("strace")
+    weft_run = [sys.executable, "-m", "weft", "run", "--", "true"]
+    done = subprocess.run(
+        ["strace", "-f", "-o", "/dev/null", *weft_run],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 3
+    assert "weft may not trace true" in done.stderr
+    assert "traces weft, and with it what weft starts" in done.stderr
+
+
+@pytest.mark.parametrize("weaver", ["patch", "clone"])
+@pytest.mark.parametrize("pid", [1 << 22, 10**20])
+def test_an_id_that_no_process_can_have(pid: int, weaver: Literal["patch", "clone"]) -> None:
+    with pytest.raises(errors.NoSuchProcess, match="there is no process"):
+        weft.attach(pid, weaver=weaver)

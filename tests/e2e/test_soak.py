@@ -10,7 +10,8 @@ import pytest
 
 from tests.e2e.harness import need
 from tests.e2e.test_probes import needs_weaver
-from tests.soak import attach, kill, metrics, probes
+from tests.soak import attach, kill, metrics, probes, several
+from tests.soak import random as random_use
 
 pytestmark = pytest.mark.alone
 
@@ -49,3 +50,17 @@ def test_metrics_that_come_and_go_disturb_no_client(tmp_path: Path) -> None:
     need(*probes.NEEDED["redis"])
     somebody = metrics.soak_redis(tmp_path, metrics.SHORT / 2, random.Random(1))
     assert somebody.acts["request"] > 0
+
+
+@needs_weaver
+@pytest.mark.watchdog(300)
+def test_several_wefts_do_no_harm(build: Callable[[str], Path]) -> None:
+    assert "0 wrong" in several.soak(build("counts"), several.SHORT, random.Random(1))
+
+
+@needs_weaver
+@pytest.mark.watchdog(900)
+def test_random_use_does_no_harm() -> None:
+    tally = random_use.soak(1, acts=12)
+    assert not tally.bad, tally.bad
+    assert sum(counts["right"] for counts in tally.counts.values()) > 0, tally.table()

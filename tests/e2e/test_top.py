@@ -8,6 +8,7 @@ import pty
 import select
 import signal
 import struct
+import subprocess
 import sys
 import termios
 import time
@@ -15,11 +16,13 @@ from collections.abc import Awaitable, Callable
 from fcntl import ioctl
 from pathlib import Path
 
+import pytest
 from textual.pilot import Pilot
 
 import weft
 from tests.e2e.harness import Footprint
 from tests.lockstep import lockstep
+from tests.toolchain import compile_program
 from weft.probes import Histogram
 from weft.ui.source import Request, SessionSource
 from weft.ui.top import Top
@@ -32,13 +35,13 @@ CALLS = Request("calls", f"{MODULE}/*")
 PATIENCE = 60.0
 
 
-def watch(pid: int, steps: Steps) -> Top:
+def watch(pid: int, steps: Steps, budget: float | None = None) -> Top:
     """Watch a process until the steps are done, and leave it by the key."""
 
     async def run() -> Top:
-        app = Top(SessionSource(weft.attach(pid)), interval=0.2)
+        app = Top(SessionSource(weft.attach(pid), budget=budget), interval=0.2)
         async with app.run_test(size=(80, 24)) as pilot:
-            await until(app, lambda: CALLS in values(app))
+            await until(app, lambda: bool(values(app)))
             await steps(app, pilot)
             await pilot.press("q")
             await until(app, lambda: not app.is_running)
@@ -67,9 +70,13 @@ def numbers(app: Top, request: Request) -> dict[str, float]:
 
 def shown(app: Top) -> dict[str, list[str]]:
     """The rows of the table: the cells of each, by its first."""
-    table = app._table
-    rows = [[str(cell) for cell in table.get_row_at(row)] for row in range(table.row_count)]
+    # Rows are written when they come to the screen.
+    rows = [[str(cell) for cell in row] for row in app._cells]
     return {row[0]: row[1:] for row in rows}
+
+
+def notes(app: Top) -> str:
+    return "\n".join(str(note) for note in app._shown_notes)
 
 
 def has_weft(pid: int) -> bool:
@@ -105,12 +112,13 @@ def test_times_callers_and_latency(build: Build) -> None:
     with lockstep(build("counts"), 2) as program:
 
         async def steps(app: Top, pilot: Pilot[None]) -> None:
-            times = Request("inclusive_time", CALLS.path)
+            path = f"{MODULE}/recursive"
+            times = Request("inclusive_time", path)
             await pilot.press("t")
-            await until(app, lambda: times in values(app))
             await pilot.press("slash", *"recursive", "enter")
             await until(app, lambda: list(shown(app)) == ["recursive"])
-            path = f"{MODULE}/recursive"
+            # What is on the screen is measured.
+            await until(app, lambda: times in values(app))
             await pilot.press("l", "enter")
             latency, callers = Request("latency", path), Request("callers", path)
             await until(app, lambda: {latency, callers} <= values(app).keys())
@@ -164,6 +172,48 @@ def test_the_last_values_stay_when_the_program_ends(build: Build) -> None:
             await pilot.press("s", "r", "t", "enter")
 
         watch(program.pid, steps)
+
+
+@pytest.mark.alone
+@pytest.mark.watchdog(600)
+def test_every_key_within_the_budget(tmp_path: Path) -> None:
+    """What is called most cannot be timed within it, and is not: from the first key on."""
+    mills = compile_program("mills.c", tmp_path / "mills", "-O1", "-pthread")
+
+    async def steps(app: Top, pilot: Pilot[None]) -> None:
+        source = app._source
+        assert isinstance(source, SessionSource)
+        budget = source.session.metrics.budget
+        assert budget is not None
+        ledger = budget.ledger
+        await pilot.press("t")
+        await until(app, lambda: shown(app)["mill_10"][2] == "too hot")
+        assert shown(app)["mill_10"][3].startswith("cost")
+        assert "functions not within the budget: cost about" in notes(app)
+        # How often it is called is an estimate.
+        await until(app, lambda: shown(app)["mill_10"][0].startswith("~"))
+        # Of what is not on the screen, nothing is measured; unless it may have to be, by the order.
+        rare = Request("inclusive_time", "/Code/mills/mill_39")
+        assert rare not in values(app)
+        await pilot.press("s", "s")
+        await until(app, lambda: rare in values(app))
+        await until(app, lambda: shown(app)["mill_39"][2] not in ("too hot", "-"))
+        for key in ("b", "s", "l", "down", "r", "s", "enter", "l", "escape", "c", "t", "c", "t"):
+            await pilot.press(key)
+            await asyncio.sleep(0.2)  # as a person would
+            assert ledger.probes <= 0.02 * ledger.ran, key
+        # Stopping and drawing may take long on a busy machine; then there is less of it.
+        await until(app, lambda: ledger.overhead <= 0.02)
+
+    pipe = subprocess.PIPE
+    with subprocess.Popen([mills], stdin=pipe, stdout=pipe) as program:
+        assert program.stdout
+        program.stdout.readline()
+        try:
+            watch(program.pid, steps, budget=0.02)
+            assert not has_weft(program.pid)
+        finally:
+            program.kill()
 
 
 class Terminal:
@@ -220,6 +270,24 @@ def test_a_lost_connection_leaves_the_target(build: Build) -> None:
         terminal = Terminal("top", str(program.pid), "--interval", "0.1")
         terminal.wait_for(b"calls/s")
         assert terminal.hang_up() == 128 + signal.SIGHUP
+        assert not has_weft(program.pid)
+        assert program.batch(10)["normal"] > 0
+
+
+def test_a_terminal_that_nobody_has_any_more(build: Build) -> None:
+    """It controls no process, so no signal tells that it is gone."""
+    with lockstep(build("counts"), 1) as program:
+        ours, its = pty.openpty()
+        command = [sys.executable, "-m", "weft", "top", str(program.pid), "--interval", "0.1"]
+        environment = {**os.environ, "TERM": "xterm-256color"}
+        with subprocess.Popen(command, stdin=its, stdout=its, stderr=its, env=environment) as top:
+            os.close(its)
+            output = b""
+            while b"calls/s" not in output:
+                assert select.select([ours], [], [], PATIENCE)[0], output
+                output += os.read(ours, 65536)
+            os.close(ours)
+            assert top.wait(PATIENCE) == 128 + signal.SIGHUP
         assert not has_weft(program.pid)
         assert program.batch(10)["normal"] > 0
 

@@ -291,10 +291,11 @@ def test_attach_across_namespaces(build: Build) -> None:
 
 
 ATTACH_BY_NOBODY = """
-import os, weft
+import os
+from weft import attach  # while its modules can be read
 os.setgroups([]), os.setresgid(*[{user}] * 3), os.setresuid(*[{user}] * 3)
 for _ in range({cycles}):
-    with weft.attach({pid}) as session:
+    with attach({pid}) as session:
         assert {pid} in [pong.tid for pong in session.ping()]
 """
 

@@ -36,6 +36,10 @@ class Remote:
         checksum = sum(packet.encode()) & 0xFF
         self._connection.sendall(f"${packet}#{checksum:02x}".encode())
 
+    def interrupt(self) -> None:
+        """Have the program stop, as Ctrl-C does."""
+        self._connection.sendall(b"\x03")
+
     def receive(self) -> str:
         """Return the next packet, with what was shortened at its full length."""
         while True:

@@ -196,9 +196,9 @@ static void *live(void *argument) {
     int index = thread - churners;
     struct pair *p = index >= 0 ? &pairs[index / 2] : NULL;
     if (p && index % 2 == 1) p->first = pthread_self(), sem_post(&p->born);
+    bool is_restless = !p || (is_signalling(index / 2) && index % 2 == 0);
     while (!stopping) {
-        bool is_sender = index >= 0 && is_signalling(index / 2) && index % 2 == 0;
-        if (resting && (thread < churners || is_sender)) {
+        if (resting && is_restless) {
             rested++;
             while (resting) usleep(1000);
             rested--;

@@ -196,3 +196,13 @@ def test_completion_prints_a_script(shell: str) -> None:
     result = subprocess.run([WEFT, "completion", shell], capture_output=True, text=True)
     assert (result.returncode, result.stderr) == (0, "")
     assert "_WEFT_COMPLETE" in result.stdout
+
+
+@pytest.mark.parametrize("words", ["attach", "cov", "profile", "trace -o x", "debug"])
+def test_a_process_that_is_not_there_is_no_fault_of_weft(words: str) -> None:
+    """It may have ended since its number was typed; the one that has this number has."""
+    with subprocess.Popen(["true"]) as ended:
+        pid = ended.pid
+    result = CliRunner().invoke(main, [*words.split(), str(pid)])
+    assert result.exit_code == 3, result.output
+    assert f"there is no process {pid}" in result.output

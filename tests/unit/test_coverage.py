@@ -339,7 +339,7 @@ def test_files_are_compared(recorded: Path) -> None:
     [
         (["cov", "report", "nowhere.json"], "nowhere.json cannot be read"),
         (["cov", "--format", "drcov", "--", "true"], "-o cov.drcov"),
-        (["cov", "-o", "/nowhere/x", "--", "true"], "/nowhere/x cannot be written"),
+        (["cov", "-o", "/nowhere/x", "--", "true"], "cannot write /nowhere/x"),
     ],
 )
 def test_what_cannot_be_is_said_before_anything_runs(arguments: list[str], told: str) -> None:

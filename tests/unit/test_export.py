@@ -27,7 +27,7 @@ from weft.export import json as json_format
 from weft.export import parquet
 from weft.export.document import document
 from weft.export.frames import to_arrow, to_pandas
-from weft.export.values import cumulative, falls
+from weft.export.values import Rising, cumulative
 from weft.metrics.model import Interval
 
 HIGHEST = (1 << 63) - 1
@@ -36,7 +36,7 @@ HIGHEST = (1 << 63) - 1
 def test_the_document_says_whom_it_is_about() -> None:
     written = document(TARGET, [], 7.5)
     assert written == {
-        "schema": 1,
+        "schema": 2,
         "target": {
             "pid": 4242,
             "program": "/usr/bin/redis-server",
@@ -56,7 +56,16 @@ def test_totals_are_exact() -> None:
     file = io.BytesIO()
     json_format.write(file, TARGET, [metric], 1.0)
     assert json.loads(file.getvalue())["totals"] == [
-        {"metric": "calls", "focus": "/Code/prog/f", "value": huge, "unit": "calls"}
+        {
+            "metric": "calls",
+            "focus": "/Code/prog/f",
+            "value": huge,
+            "unit": "calls",
+            "seconds": 7.0,
+            "remarks": [],
+            "status": "exact",
+            "missing": [],
+        }
     ]
 
 
@@ -72,6 +81,7 @@ def test_an_estimate_says_so_and_what_was_shed() -> None:
             "how": "sampled",
             "since": START + 3,
             "share": 0.1,
+            "cost": None,
             "effect": "an estimate: ±2%",
         }
     ]
@@ -89,13 +99,13 @@ def test_each_kind_of_value() -> None:
     assert by_caller == {"main": 3}
     assert latency == {
         "count": 100,
-        "sum": 900,
-        "mean": 9.0,
-        "p50": 9.0,
-        "p90": pytest.approx(17.2),
-        "p99": pytest.approx(18.82),
-        "p999": pytest.approx(18.982),
-        "buckets": [[0, 9, 50], [10, 19, 50]],
+        "sum": pytest.approx(900e-9),
+        "mean": pytest.approx(9e-9),
+        "p50": pytest.approx(9e-9),
+        "p90": pytest.approx(17.2e-9),
+        "p99": pytest.approx(18.82e-9),
+        "p999": pytest.approx(18.982e-9),
+        "buckets": [[0, 9e-9, 50], [10e-9, 19e-9, 50]],
     }
 
 
@@ -103,9 +113,12 @@ def test_series_are_numbers_over_time() -> None:
     metrics = measurements()
     series = document(TARGET, metrics, 7.0)["series"]
     assert [one["metric"] for one in series] == [metric.name for metric in metrics]
-    assert series[0]["samples"][:2] == [[START + 1, 12_000], [START + 2, 25_000]]
-    assert series[4]["samples"][-1] == [START + 7, LATENCY.count]
-    assert series[5]["samples"] == [[START + 7, 81_123]]
+    assert series[0]["samples"][:2] == [
+        [START + 1, 12_000, "exact", None, None],
+        [START + 2, 25_000, "exact", None, None],
+    ]
+    assert series[4]["samples"][-1] == [START + 7, LATENCY.count, "exact", None, None]
+    assert series[5]["samples"] == [[START + 7, 81_123, "exact", None, None]]
 
 
 def test_csv_has_a_row_for_each_sample() -> None:
@@ -114,9 +127,9 @@ def test_csv_has_a_row_for_each_sample() -> None:
     metric = Measurement("calls", 40, focus='/Code/a,b/"f"', samples=samples)
     csv_format.write(file, TARGET, [metric], 1.0)
     assert list(csv.reader(io.StringIO(file.getvalue().decode()))) == [
-        ["time", "metric", "focus", "value", "rate", "unit"],
-        ["1750000000.5", "calls", '/Code/a,b/"f"', "10", "20.0", "calls"],
-        ["1750000001.0", "calls", '/Code/a,b/"f"', "40", "60.0", "calls"],
+        [*["time", "metric", "focus", "value", "rate", "unit", "status", "low", "high", "missing"]],
+        ["1750000000.5", "calls", '/Code/a,b/"f"', "10", "20.0", "calls", "exact", "", "", ""],
+        ["1750000001.0", "calls", '/Code/a,b/"f"', "40", "60.0", "calls", "exact", "", "", ""],
     ]
 
 
@@ -142,6 +155,10 @@ def test_parquet_reads_back() -> None:
         "value": 25_000.0,
         "rate": 13_000.0,
         "unit": "calls",
+        "status": "exact",
+        "low": None,
+        "high": None,
+        "missing": "",
     }
     about = json.loads(table.schema.metadata[b"weft"])
     whole = document(TARGET, metrics, 7.0)
@@ -163,6 +180,9 @@ def test_a_counter_and_a_timer_as_arrow_tables() -> None:
         "timestamp[us, tz=UTC]",
         "int64",
         "double",
+        "string",
+        "double",
+        "double",
     ]
     assert table.column("value").to_pylist() == [sample.value for sample in calls.history()]
     assert table.schema.metadata[b"metric"] == b"calls"
@@ -174,7 +194,7 @@ def test_a_histogram_and_a_map_as_arrow_tables() -> None:
     *_, latency, by_caller = measurements()
     last = to_arrow(latency).to_pylist()[-1]
     assert last["count"] == LATENCY.count
-    assert last["p99"] == LATENCY.quantile(0.99)
+    assert last["p99"] == LATENCY.quantile(0.99) / 1e9
     assert [(row["key"], row["value"]) for row in to_arrow(by_caller).to_pylist()] == [
         ("call", 81_000),
         ("loadAppendOnlyFile", 123),
@@ -194,7 +214,7 @@ def test_a_history_of_totals_alone_has_counts_and_rates() -> None:
 def test_pandas_frames_are_by_time() -> None:
     pandas = pytest.importorskip("pandas")
     frame = to_pandas(measurements()[0])
-    assert list(frame.columns) == ["value", "rate"]
+    assert list(frame.columns) == ["value", "rate", "status", "low", "high"]
     assert frame.index[0] == pandas.Timestamp(START + 1, unit="s", tz="UTC")
     assert frame["value"].iloc[-1] == 120_123
     assert frame["rate"].iloc[0] == 12_000.0
@@ -204,25 +224,32 @@ def test_an_empty_history_has_the_same_columns() -> None:
     pytest.importorskip("pyarrow")
     table = to_arrow(Measurement("calls", 0))
     assert table.num_rows == 0
-    assert table.column_names == ["time", "value", "rate"]
+    assert table.column_names == ["time", "value", "rate", "status", "low", "high"]
 
 
-def test_log2_bounds_are_the_same_each_time() -> None:
+def test_bounds_are_the_same_each_time() -> None:
     few, more = cumulative(log2(3, first=5)), cumulative(log2(1, 0, 9, first=2))
-    assert [bound for bound, _ in few] == [bound for bound, _ in more]
+    odd = cumulative(distribution((-(1 << 63), -1, 1), (100, 149, 5), (500, HIGHEST, 2)))
+    none = cumulative(distribution())
+    assert len({tuple(bound for bound, _ in one) for one in (few, more, odd, none)}) == 1
     assert (31, 0) in few
     assert (63, 3) in few
-    assert few[-1] == ((1 << 40) - 1, 3)
+    assert few[-1] == ((3 << 39) - 1, 3)
     assert dict(more)[31] == 10
+    # What is below all bounds is at most as high as each; what has no end is beyond the last.
+    assert (odd[0], odd[-1][1]) == ((0, 1), 6)
 
 
-def test_bounds_are_of_the_buckets_and_infinity_is_left_out() -> None:
-    histogram = distribution((-(1 << 63), 99, 1), (100, 149, 5), (500, HIGHEST, 2))
-    assert cumulative(histogram) == [(99, 1), (149, 6)]
+def test_buckets_end_at_the_bounds() -> None:
+    """Sixteen buckets between two powers of two, as metrics have them: none is on both sides."""
+    bounds = [bound for bound, _ in cumulative(distribution())]
+    for power in range(4, 40):
+        ends = {(1 << power) + (number + 1 << power - 4) - 1 for number in range(16)}
+        assert {bound for bound in bounds if (1 << power) <= bound < 2 << power} <= ends
 
 
-def test_a_value_that_went_down_is_no_total() -> None:
-    assert falls(Measurement("live_bytes", 5, samples=growing([10, 5])))
-    assert not falls(Measurement("calls", 10, samples=growing([10, 10])))
-    estimate = Measurement("calls", 5, interval=Interval(4, 6, 0.95), samples=growing([10, 5]))
-    assert not falls(estimate)
+def test_what_only_grows_does_not_fall_because_an_estimate_gets_better() -> None:
+    rising = Rising()
+    calls, live = Measurement("calls", 0), Measurement("live_bytes", 0, is_monotonic=False)
+    assert [rising.of(calls, value) for value in (10, 8, 12)] == [10, 10, 12]
+    assert [rising.of(live, value) for value in (10, 8, 12)] == [10, 8, 12]

@@ -20,9 +20,10 @@ from tests.measurements import (
     measurements,
 )
 from weft.export import text
-from weft.metrics.model import Interval, Shed, TargetFacts
+from weft.metrics.model import Interval, Missing, Shed, TargetFacts
 from weft.ui import draw
 from weft.ui.live import LiveTable, line, view
+from weft.ui.numbers import shortened
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -74,13 +75,16 @@ def test_rows_that_do_not_fit_are_counted() -> None:
 def test_much_shedding_is_counted() -> None:
     metrics = [Measurement(f"m{number}", 1, shed=SHED) for number in range(7)]
     lines = shown(view(TARGET, metrics, 1.0, width=80, height=24))
-    assert lines[4] == "… and 4 more were shed"
+    assert lines[4] == "… and 4 more notes"
 
 
 def test_what_was_removed_is_marked() -> None:
     shed = Shed("calls", "", "removed", START, 0.0, "incomplete since 0:03")
-    lines = shown(view(TARGET, [Measurement("calls", 7, shed=shed)], 1.0, width=80, height=24))
-    assert lines[1] == "! calls: removed: incomplete since 0:03"
+    missing = (Missing("time", "", "too costly; incomplete since 0:03", None, "--budget 5%"),)
+    metric = Measurement("calls", 7, shed=shed, missing=missing)
+    lines = shown(view(TARGET, [metric], 1.0, width=80, height=24))
+    what = "missing time: too costly; incomplete since 0:03; try --budget 5%"
+    assert lines[1] == shortened(f"! calls: incomplete: {what}", 80)
     assert " !7 " in lines[4]
 
 
@@ -95,7 +99,10 @@ def test_a_pipe_gets_a_line_for_each_metric() -> None:
 
 def test_lines_can_be_searched_even_if_names_are_odd() -> None:
     odd = Measurement("calls", 1, focus="/Code/a\nb/f", samples=growing([1]))
-    assert line(odd, 0.25) == "time=0.2 metric=calls focus=/Code/a?b/f total=1 rate=1 unit=calls"
+    assert (
+        line(odd, 0.25)
+        == "time=0.2 metric=calls focus=/Code/a?b/f total=1 rate=1 unit=calls status=exact"
+    )
 
 
 def test_a_terminal_gets_the_table_and_then_the_summary() -> None:

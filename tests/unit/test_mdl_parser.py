@@ -266,7 +266,7 @@ def test_what_the_variables_of_one_liners_are() -> None:
 def test_one_liners_that_are_none(text: str, codes: set[str]) -> None:
     found = parse_one_liner(text)[2]
     assert {one.code for one in found} == codes
-    assert all(render(one, text) for one in found)
+    assert all(render(one, text.split("\n")) for one in found)
 
 
 # Any text gives diagnostics, and nothing else.
@@ -321,7 +321,7 @@ def survive(text: str) -> None:
         diagnostics += function(text)[1]
     diagnostics += parse_one_liner(text)[2]
     for one in diagnostics:
-        assert render(one, text)
+        assert render(one, text.split("\n"))
 
 
 @patient

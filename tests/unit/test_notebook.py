@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as xml
 
-from tests.measurements import LATENCY, SHED, Measurement, growing, log2, measurements
-from weft.metrics.model import Interval
+from tests.measurements import LATENCY, Measurement, growing, log2, measurements
+from weft.metrics.model import Interval, Missing
 from weft.ui import notebook
 
 
@@ -83,8 +83,10 @@ def test_repr() -> None:
     assert by_caller == "<weft.Metric by_caller: 120,123 calls in 3 keys>"
 
 
-def test_repr_says_what_was_shed() -> None:
-    shed = Measurement("calls", 7, shed=SHED)
-    assert notebook.text(shed) == "<weft.Metric calls: 7 calls (an estimate: ±2%)>"
+def test_repr_says_what_is_missing() -> None:
+    missing = (Missing("exit points", "/Code/a/f", "no room", 2),)
+    shed = Measurement("calls", 7, missing=missing)
+    doubt = "incomplete: missing exit points of /Code/a/f (2): no room"
+    assert notebook.text(shed) == f"<weft.Metric calls: !7 calls ({doubt})>"
     estimate = Measurement("latency", LATENCY, interval=Interval(1, 2e6, 0.9), unit="ns")
     assert notebook.text(estimate).endswith("(1 to 2.0M, 90% confidence)>")

@@ -147,8 +147,8 @@ def test_estimates_are_marked(collector: Collector) -> None:
     assert shares["/Code/redis-server/processCommand"] == 1
 
 
-def test_what_went_down_is_not_monotonic(collector: Collector) -> None:
-    metric = Measurement("live_bytes", 500, unit="bytes", samples=growing([900, 500]))
+def test_what_can_go_down_is_not_monotonic(collector: Collector) -> None:
+    metric = Measurement("live_bytes", 500, unit="bytes", is_monotonic=False)
     live = last(collector, lambda: (TARGET, [metric]))["weft.live_bytes"]
     assert not live.sum.is_monotonic
     assert live.sum.data_points[0].as_int == 500

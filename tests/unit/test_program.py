@@ -8,17 +8,20 @@ import pytest
 from weft.metrics import program
 from weft.metrics.program import TargetProgram
 from weft.probes import Point, PointSelection
+from weft.resources import ResourceTree
 from weft.session import Session
 
 
 class Asked:
     """A session that notes what it is asked for: functions that have ten points each."""
 
+    pid = 0
+
     def __init__(self) -> None:
         self.functions: list[int] = []
 
-    def resources(self) -> None:
-        pass
+    def resources(self) -> ResourceTree:
+        return ResourceTree()
 
     def _points_of(
         self, functions: Mapping[int, tuple[str, str]], selection: PointSelection
@@ -34,7 +37,7 @@ def test_points_are_kept_until_there_are_too_many(monkeypatch: pytest.MonkeyPatc
     target = TargetProgram(cast(Session, session))
 
     def ask(*functions: int) -> int:
-        return len(target.points({at: (f"f{at}", "m") for at in functions}, "block"))
+        return len(target.points({at: (f"f{at}", "m") for at in functions}, "block")[0])
 
     for function in (100, 200, 300, 100):
         assert ask(function) == 10

@@ -7,19 +7,22 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from click.testing import CliRunner
+from textual.message import Message
 from textual.pilot import Pilot
 from textual.widgets import DataTable, Static
 
-from tests.watched import GivenSource, under_load
+from tests.watched import PER_SECOND, GivenSource, under_load
 from weft.cli import main
 from weft.errors import InvalidArgument, TargetGone
 from weft.ui.board import Board
 from weft.ui.source import CALLERS, LATENCY, Reading, Request
 from weft.ui.top import Top
+from weft.ui.watcher import Opened, Read, Watcher
 
 SMALL, LARGE = (80, 24), (120, 40)
 QUICK = 0.1
 CALLS = Request("calls", "/Code/redis-server/*")
+TIMES = {Request("inclusive_time", f"/Code/redis-server/{name}") for name in PER_SECOND}
 
 Steps = Callable[[Top, "Pilot[None]"], Awaitable[None]]
 
@@ -106,15 +109,16 @@ def test_metrics_are_turned_on_and_off_by_keys() -> None:
 
     async def steps(app: Top, pilot: Pilot[None]) -> None:
         await pilot.press("t")
-        await until(pilot, lambda: len(source.begun) == 2)
+        await until(pilot, lambda: len(source.begun) == 1 + 15)
+        assert source.begun == {CALLS, *TIMES}, "what is on the screen is measured"
         wanted = ["function", "calls/s▼", "calls", "time %", "time", "each"]
         assert titles(app) == wanted
         await until(pilot, lambda: column(app, 3)[0] == "4.1%")
         assert column(app, 5)[0] == "162 ns"
         assert "162 ns" in screen(app), "all of it is on the small screen"
         await pilot.press("c")
-        await until(pilot, lambda: source.begun == {Request("inclusive_time", CALLS.path)})
         assert titles(app) == ["function", "time %▼", "time"]
+        assert source.begun == {CALLS, *TIMES}, "which functions are called has to be known"
         await until(pilot, lambda: column(app, 0)[0] == "aeProcessEvents")
         await pilot.press("t")
         await until(pilot, lambda: not source.begun)
@@ -392,3 +396,45 @@ def test_a_second_reading_of_the_same_moment_leaves_the_rates() -> None:
     for reading in (before, now, again):
         board.note(reading)
     assert board.readings == (before, again)
+
+
+def test_what_is_wanted_already_brings_no_reading() -> None:
+    """A view says after each reading what it wants: readings come at their intervals all the same.
+
+    One that comes early tells no rates.
+    """
+    source = GivenSource()
+    are_early: list[bool] = []
+
+    def see(message: Message) -> None:
+        if isinstance(message, Opened):
+            watcher.want(frozenset({CALLS}))
+        if isinstance(message, Read):
+            are_early.append(message.is_early)
+            watcher.want(frozenset({CALLS}))
+            watcher.go_on()
+            if len(are_early) == 5:
+                watcher.leave()
+
+    watcher = Watcher(source, QUICK, see)
+    watcher.run()
+    assert watcher.fault is None
+    assert are_early == [False] * 5
+
+
+def test_what_is_newly_measured_has_no_rate_yet() -> None:
+    """It was not measured for the whole interval."""
+    old, new = (Request("inclusive_time", f"/Code/a.out/{name}") for name in ("old", "new"))
+    board = Board(modules=["a.out"], measures={"calls", "inclusive_time"})
+    board.open_module("a.out")
+    calls = Request("calls", "/Code/a.out/*")
+    counts: dict[str, float] = dict.fromkeys((old.path, new.path), 0)
+    board.note(Reading(1.0, {calls: dict(counts), old: {old.path: 0.0}}))
+    grown: dict[str, float] = dict.fromkeys(counts, 1000)
+    board.note(Reading(2.0, {calls: grown, old: {old.path: 0.5}, new: {new.path: 0.0001}}))
+    titles = [column.title for column in board.columns()]
+    rows = {row.name: dict(zip(titles, row.values, strict=True)) for row in board.rows()[0]}
+    assert rows["old"]["time %"] == 0.5
+    assert rows["old"]["each"] == 0.0005
+    assert rows["new"]["time"] == 0.0001
+    assert rows["new"]["time %"] is None and rows["new"]["each"] is None

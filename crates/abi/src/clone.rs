@@ -1,11 +1,12 @@
 //! What the host and the clone engine share: how it is started, what it counts, and how it asks for
 //! help when a program is about to become another one.
 
+use crate::Owner;
 use crate::halt::CloneDebug;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 /// The first eight bytes of a [`CloneControl`].
-pub const CLONE_MAGIC: u64 = u64::from_le_bytes(*b"weftcln1");
+pub const CLONE_MAGIC: u64 = u64::from_le_bytes(*b"weftcln2");
 
 /// The name that the control memory carries in the target's `/proc/PID/maps`.
 pub const CLONE_NAME: &str = "weft-clone";
@@ -67,10 +68,20 @@ pub struct CloneVisit {
     pub is_done: u64,
     /// With what it starts, for the visit that starts it.
     pub start: CloneStart,
-    /// How many words there are behind the threads: what is to be woven, see [`weaving`], for the visit that
-    /// is about that.
+    /// How many words there are behind the threads. For the visit that starts the engine: what is mapped, see
+    /// [`region_words`]. For the visit that weaves: what is to be woven, see [`weaving`].
     pub message: u64,
 }
+
+/// What is said of a mapping when the engine starts: the first address, the one behind the last, and bits of
+/// `PROT_READ`, `PROT_WRITE` and `PROT_EXEC`, with [`REGION_SHARED`] if others can change it. The target may not
+/// have a `/proc` to ask.
+pub const fn region_words(start: u64, end: u64, protection: u64, is_shared: bool) -> [u64; 3] {
+    [start, end, protection | if is_shared { REGION_SHARED } else { 0 }]
+}
+
+/// See [`region_words`].
+pub const REGION_SHARED: u64 = 1 << 8;
 
 /// What the host asks the engine to weave: commands, one after the other, each with what it needs.
 pub mod weaving {
@@ -83,8 +94,8 @@ pub mod weaving {
     /// A probe: its number, its memory, the length of its text in bytes, how many points it has, and the text,
     /// filled up to whole words. Then for each point the instruction that it belongs to, or the number of its system
     /// call, its address, its kind, its convention, its way, which access of the instruction's it is and whether it
-    /// comes before other probes, a byte each, the end of its function, and for each datum its place: state in the
-    /// lower, sums in the upper half.
+    /// comes before other probes, a byte each, the start and the end of its function, and for each datum its place:
+    /// state in the lower, sums in the upper half.
     pub const INSERT: u64 = 2;
     /// A probe is to go: its number.
     pub const REMOVE: u64 = 3;
@@ -154,7 +165,7 @@ pub struct CloneStep {
     pub registers: [AtomicU64; 18],
 }
 
-/// Where a request stands: to follow an `execve`, or to have a process leave its clone.
+/// Where a request stands: to follow an `execve`, to have a process leave its clone, or to name what is mapped.
 pub mod exec {
     /// Nobody's.
     pub const FREE: u32 = 0;
@@ -171,9 +182,13 @@ pub mod exec {
     /// A thread waits for its process to leave its clone; while the host sees to it, that is
     /// [`HELD`]. What it waits for does not let it go: it then is where it would be natively.
     pub const LEAVING: u32 = 6;
+    /// A thread has mapped a file whose name it cannot ask the kernel for, and waits for the host to look;
+    /// while the host does so, that is [`HELD`].
+    pub const NAMING: u32 = 7;
 }
 
-/// A thread's request to be followed through `execve`, or to have its process leave its clone.
+/// A request of a thread: see [`exec`]. The ids are the thread's own, in its own PID namespace, and written by the
+/// target: the host looks for the thread among the processes that the kernel says share this memory.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct ExecRequest {
@@ -220,20 +235,27 @@ pub struct CloneStats {
     pub forks: AtomicU64,
 }
 
-/// The memory that the host shares with the processes that run from a clone.
+/// The memory that the host shares with the processes that run from a clone. The first three fields stay where
+/// they are for ever: by them any weft can tell whose it is, and whether it knows the engine.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct CloneControl {
-    /// [`CLONE_MAGIC`].
+    /// [`CLONE_MAGIC`]; the host writes it when it has written the next two.
     pub magic: AtomicU64,
+    /// A hash of the engine's image.
+    pub engine: AtomicU64,
+    /// The weft that has brought it.
+    pub owner: Owner,
     /// Changes, and wakes the host, whenever it has something to look at.
     pub doorbell: AtomicU32,
     /// Whether nobody answers any more.
     pub is_host_gone: AtomicU32,
-    /// How many processes share this.
+    /// How many processes have ever shared this.
     pub processes: AtomicU32,
     /// How many bytes the names of reports take.
     pub reports_length: AtomicU32,
+    /// How many programs were executed without the host's following: it did not answer, or not in time.
+    pub unfollowed: AtomicU64,
     /// What the engine counts.
     pub stats: CloneStats,
     /// Where the program is, if it waits after each block.

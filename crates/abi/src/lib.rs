@@ -12,6 +12,7 @@
 //! plain memory to the other side, so no field may hold a pointer that the reader would follow.
 #![no_std]
 
+pub mod addresses;
 mod clone;
 pub mod halt;
 mod probes;
@@ -19,8 +20,8 @@ pub mod recording;
 
 pub use clone::{
     CLONE_MAGIC, CLONE_NAME, CloneControl, CloneRegisters, CloneStart, CloneStats, CloneStep,
-    CloneThread, CloneVisit, EXEC_COUNT, ExecRequest, FOLDER_SIZE, REPORTS_SIZE, exec, option,
-    turn, weaving,
+    CloneThread, CloneVisit, EXEC_COUNT, ExecRequest, FOLDER_SIZE, REGION_SHARED, REPORTS_SIZE,
+    exec, option, region_words, turn, weaving,
 };
 pub use probes::{
     CHANGE_COUNT, CHANGE_SIZE, CHANGES_OFFSET, Change, PROBES_MAGIC, PROBES_NAME, PROBES_VERSION,
@@ -34,7 +35,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 pub const MAGIC: u64 = u64::from_le_bytes(*b"weft-abi");
 
 /// The version of this layout.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// The name that the shared memory carries in the target's `/proc/PID/maps`
 /// (`/memfd:weft (deleted)`).

@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 pub const PROBES_MAGIC: u64 = u64::from_le_bytes(*b"weft-prb");
 
 /// The version of this layout; the rules of [`crate::VERSION`] hold for it.
-pub const PROBES_VERSION: u32 = 1;
+pub const PROBES_VERSION: u32 = 2;
 
 /// The name of the memory with code, as [`crate::MEMORY_NAME`].
 pub const PROBES_NAME: &str = "weft-probes";
@@ -28,7 +28,9 @@ pub const VALUES_COUNT: usize = 64;
 /// How many [`Change`]s there is room for.
 pub const CHANGE_COUNT: usize = 1 << 18;
 
-/// A change that was made, or is about to be made, to the program's code.
+/// A change that was made, or is about to be made, to the program's code. While it is noted, the function is
+/// its owner's: other wefts leave it alone. One that changes nothing claims a function that is not changed at
+/// the moment.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Change {
@@ -50,6 +52,11 @@ impl Change {
         change.original.get_mut(..original.len())?.copy_from_slice(original);
         change.woven.get_mut(..woven.len())?.copy_from_slice(woven);
         (original.len() == woven.len()).then_some(change)
+    }
+
+    /// A change of nothing: the claim to the function that an address belongs to.
+    pub fn claim(at: u64) -> Self {
+        Self { at, length: 1, ..Self::default() }
     }
 }
 
@@ -75,6 +82,8 @@ pub struct ProbesHead {
     pub size: AtomicU32,
     /// Who brought it.
     pub owner: Owner,
+    /// How many of the changes have ever been in use.
+    pub changes_end: AtomicU64,
     /// All that is mapped for the probes' code, this head included.
     pub all: Piece,
     /// The code.

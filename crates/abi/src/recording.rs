@@ -17,7 +17,7 @@ pub const LOG_SIZE: u64 = (1 << 30) - LOG_OFFSET;
 pub const STRIPES_OFFSET: u64 = LOG_OFFSET + LOG_SIZE;
 /// How long a stripe is: eight bytes for each counter.
 pub const STRIPE_SIZE: u64 = 16 << 20;
-/// How many stripes there are. Whoever comes when they are taken shares the last.
+/// How many stripes there are.
 pub const STRIPE_COUNT: u64 = 2048;
 /// How long all of it is; the kernel gives it as it is used.
 pub const RECORDING_SIZE: u64 = STRIPES_OFFSET + STRIPE_COUNT * STRIPE_SIZE;
@@ -52,6 +52,11 @@ pub struct RecordingHead {
     pub stripes: AtomicU64,
     /// Bits of [`lost`].
     pub lost: AtomicU64,
+    /// How many threads and processes have begun when there was no stripe left for them: nothing of them is
+    /// recorded.
+    pub unrecorded: AtomicU64,
+    /// How many files were mapped whose names nobody could tell.
+    pub unnamed: AtomicU64,
     /// Counts up while weft takes traces out of the stripes.
     pub beat: AtomicU64,
 }
@@ -104,8 +109,6 @@ pub mod lost {
     pub const LOG: u64 = 1;
     /// There were no more counters.
     pub const COUNTERS: u64 = 2;
-    /// There were no more stripes: threads have shared one, and may have counted too little.
-    pub const STRIPES: u64 = 4;
 }
 
 /// An entry of the log: words. The first one says what the entry tells of (0 while it is being written), how many
@@ -123,7 +126,8 @@ pub mod entry {
     pub const CUT: u8 = 3;
     /// See there.
     pub const AT_END: u64 = 1;
-    /// A file was mapped to be executed. Where that begins and ends; where in the file it begins; its name.
+    /// A file was mapped to be executed. Where that begins and ends; where in the file it begins; its name, which is
+    /// empty if only the host can tell it.
     pub const MODULE: u8 = 4;
     /// A stripe was given to a thread of the process: its number.
     pub const STRIPE: u8 = 5;
@@ -171,6 +175,7 @@ pub mod event {
     pub const LOST: u32 = 7;
     /// The thread has ended: the time.
     pub const END: u32 = 8;
-    /// A signal is about to be handled: its number, the time.
+    /// A signal is about to be handled, or to end the program: its number, 1 if what the thread has executed is the
+    /// reason (0 if not), the time.
     pub const SIGNAL: u32 = 9;
 }

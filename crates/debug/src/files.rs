@@ -3,11 +3,13 @@
 //! Nothing can be written or removed.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use weft_host::inside;
 use weft_host::proc::{self, Tid};
 
 /// How many a debugger may have open.
@@ -39,16 +41,9 @@ impl Files {
         self.viewer = pid.filter(is_elsewhere);
     }
 
-    fn path(&self, name: &[u8]) -> PathBuf {
-        let path = Path::new(std::ffi::OsStr::from_bytes(name));
-        match self.viewer {
-            Some(pid) if path.is_absolute() => {
-                let mut inside = PathBuf::from(format!("/proc/{pid}/root"));
-                inside.extend(path.components().skip(1));
-                inside
-            }
-            _ => path.into(),
-        }
+    /// The root directory that a path is followed in, if it is not weft's own.
+    fn root(&self, path: &Path) -> Option<PathBuf> {
+        self.viewer.filter(|_| path.is_absolute()).map(inside::root_of)
     }
 
     /// Opens a file for reading. `hidden` says where the mappings of a process begin that are not to be shown.
@@ -61,16 +56,20 @@ impl Files {
         if self.open.len() >= MOST {
             return Err(io::Error::from_raw_os_error(libc::EMFILE));
         }
-        let path = self.path(name);
-        // A pipe without a writer would hold up everything.
-        let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&path)?;
-        if !file.metadata()?.is_file() {
-            return Err(io::Error::from_raw_os_error(libc::EACCES));
-        }
-        let is_its_own = pid.is_some_and(|pid| path.starts_with(format!("/proc/{pid}")));
+        let path = Path::new(OsStr::from_bytes(name));
+        let root = self.root(path);
+        let file = match &root {
+            Some(root) => inside::open_file(root, path)?,
+            None => open(path)?,
+        };
+        // In another root directory, processes may have other numbers.
+        let is_its_own = root.is_some() && path.starts_with("/proc")
+            || pid.is_some_and(|pid| path.starts_with(format!("/proc/{pid}")));
         let is_map = path.file_name().is_some_and(|name| name == "maps" || name == "smaps");
         let opened = if is_its_own && is_map {
-            Opened::Text(without(&fs::read(&path)?, &hidden()))
+            let mut text = Vec::new();
+            (&file).read_to_end(&mut text)?;
+            Opened::Text(without(&text, &hidden()))
         } else {
             Opened::File(file)
         };
@@ -109,11 +108,24 @@ impl Files {
 
     /// Where a link leads to.
     pub fn link(&self, name: &[u8]) -> io::Result<Vec<u8>> {
-        Ok(fs::read_link(self.path(name))?.as_os_str().as_bytes().to_vec())
+        let path = Path::new(OsStr::from_bytes(name));
+        match self.root(path) {
+            Some(root) => inside::read_link(&root, path),
+            None => Ok(fs::read_link(path)?.as_os_str().as_bytes().to_vec()),
+        }
     }
 
     fn get(&self, number: u32) -> io::Result<&Opened> {
         self.open.get(&number).ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    // A pipe without a writer would hold up everything.
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::from_raw_os_error(libc::EACCES)),
     }
 }
 

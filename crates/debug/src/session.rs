@@ -27,6 +27,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32};
 use std::time::{Duration, Instant};
 use thread::{Place, Thread, no_thread, read_halt, write_halt};
 use weft_abi::halt::{EARLY, Halt, catches, motion, reason};
+use weft_host::checks::seccomp::permits_restart;
 use weft_host::clone::{CloneOptions, Grip};
 use weft_host::proc::{self, Tid};
 use weft_host::{Error, ErrorKind, Launch, Result, Stopped, TargetAddr, memory, ptrace};
@@ -37,6 +38,8 @@ const PATIENCE: Duration = Duration::from_millis(100);
 const LIMIT: Duration = Duration::from_secs(5);
 /// How long threads are looked after without a break.
 const ATTENTION: Duration = Duration::from_micros(300);
+/// What the kernel stops a thread with that comes to a system call, if it is asked to.
+const CALL_STOP: i32 = libc::SIGTRAP | 0x80;
 /// What the kernel calls the end of a system call that is to be made again.
 const RESTARTS: std::ops::RangeInclusive<i64> = -516..=-512;
 /// What the kernel says of a signal that is its own.
@@ -126,7 +129,8 @@ impl Session {
             let failed = |e: std::io::Error| ptrace::failed("hold", tid, &e);
             ptrace::set_options(tid, options).map_err(failed)?;
             ptrace::resume(tid, 0).map_err(failed)?;
-            self.threads.insert(tid, Thread { is_asked: true, ..Thread::new() });
+            let thread = Thread { is_asked: true, is_beginning: true, ..Thread::new() };
+            self.threads.insert(tid, thread);
         }
         self.await_all()
     }
@@ -183,7 +187,8 @@ impl Session {
             }
             if asked.elapsed() > PATIENCE {
                 asked = Instant::now();
-                let late: Vec<Tid> = self.running().map(|(tid, _)| tid).collect();
+                let late = self.running().filter(|(_, thread)| !thread.is_beginning);
+                let late: Vec<Tid> = late.map(|(tid, _)| tid).collect();
                 late.into_iter().for_each(|tid| self.ask(tid));
             }
             if began.elapsed() > ATTENTION {
@@ -247,6 +252,9 @@ impl Session {
             }
             _ => {}
         }
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            thread.is_resuming = false;
+        }
         let_go(tid, 0);
         Ok(None)
     }
@@ -285,6 +293,10 @@ impl Session {
     fn signalled(&mut self, tid: Tid, signal: i32) -> Result<Option<Stop>> {
         let failed = |e: std::io::Error| ptrace::failed("look at", tid, &e);
         let registers = ptrace::registers(tid).map_err(failed)?;
+        if signal == CALL_STOP {
+            self.came_to_call(tid, &registers);
+            return Ok(None);
+        }
         let debug = self.grip.debug();
         let is_debugged = registers.0.rip == debug.trap.load(Relaxed);
         if signal == libc::SIGTRAP && is_debugged {
@@ -300,12 +312,14 @@ impl Session {
         };
         if is_asking(&info) {
             if !is_in_call {
-                let_go(tid, signal);
+                in_call::heed(tid, thread, signal, self.is_interrupted.load(Acquire));
                 return Ok(None);
             }
             thread.stop_in_call(registers, None);
             return self.answered(tid);
         }
+        // It hears of something that ends a call.
+        thread.is_resuming = false;
         if is_fault(&info) || is_passed || thread.let_through.take_if(|it| *it == signal).is_some()
         {
             let_go(tid, signal);
@@ -341,6 +355,7 @@ impl Session {
         let halt = read_halt(tid, place)?;
         let Some(thread) = self.threads.get_mut(&tid) else { return Ok(None) };
         thread.place = Place::Halted(halt);
+        (thread.is_beginning, thread.is_resuming, thread.is_bound) = (false, false, false);
         // The engine has not left it to the kernel.
         thread.let_through = None;
         let is_call = matches!(halt.reason, reason::CALL | reason::RETURN);
@@ -396,8 +411,13 @@ impl Session {
     }
 
     fn let_run(&mut self, resumption: &Resumption) -> Result<()> {
+        let tid = resumption.tid;
         if let Some(signal) = self.set_out(resumption)? {
-            let_go(resumption.tid, signal);
+            // A failure means that it was killed; waiting tells.
+            let _ = match self.thread(tid)?.is_resuming {
+                true => ptrace::resume_to_call(tid, signal),
+                false => ptrace::resume(tid, signal),
+            };
         }
         Ok(())
     }
@@ -444,6 +464,7 @@ impl Session {
                     ptrace::registers(tid).map_err(|e| ptrace::failed("read", tid, &e))?;
                 write_halt(tid, TargetAddr(registers.0.gs_base + halt_offset), &halt)?;
                 let context = Context::read(tid, halt.context)?;
+                thread.is_resuming = motion == motion::GO && in_call::is_resuming(tid, &context);
                 if RESTARTS.contains(&context.rax()) && thread.call as i64 >= 0 {
                     context.restart(thread.call, CALL_LENGTH)?;
                 }
@@ -455,7 +476,13 @@ impl Session {
                 (halt.motion, halt.range, halt.told) = (motion, range, wanted as u64);
                 halt.heard = std::mem::take(&mut thread.is_end_heard).into();
                 write_halt(tid, place, &halt)?;
-                if wanted == 0 && registers.spare_stopped_call() {
+                let mut is_spared = wanted == 0 && registers.spare_stopped_call();
+                if registers.is_resumed_by_call() && !permits_restart(tid) {
+                    // A sleep that lasts longer is better than one that the filter ends with the process.
+                    registers.begin_call_again();
+                    is_spared = true;
+                }
+                if is_spared {
                     ptrace::set_registers(tid, &registers)
                         .map_err(|e| ptrace::failed("move", tid, &e))?;
                 }

@@ -4,17 +4,18 @@
 
 use crate::agent_image::{AgentImage, Layout};
 use crate::arch::{Step, Trip, Value, syscall_name};
+use crate::checks::limits::{self, Needs};
 use crate::checks::seccomp;
 use crate::journey::{self, Outcome, Traveller};
 use crate::leftovers::{Range, sign};
-use crate::proc::{self, Mapping, Tid};
+use crate::proc::{self, FileId, Mapping, Tid};
 use crate::room::Room;
 use crate::stopped::Stopped;
 use crate::{Error, ErrorKind, Result, TargetAddr, arch, place};
 use memmap2::MmapMut;
 use std::fs::File;
 use std::io;
-use std::os::fd::{FromRawFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use weft_abi::{
     ControlBlock, MAGIC, MEMORY_NAME, SLOT_COUNT, SLOT_SIZE, Slot, VERSION, answer_to, request,
@@ -25,6 +26,8 @@ use weft_abi::{
 #[derive(Debug)]
 pub struct Agent {
     base: TargetAddr,
+    /// By what the kernel knows its memory: another weft's may be at the same place later.
+    file: FileId,
     layout: Layout,
     memory: MmapMut,
     /// The trips into the agent, by slot.
@@ -63,36 +66,22 @@ impl Agent {
         let pid = stopped.pid();
         let image = AgentImage::get()?;
         let base = place::find(pid, maps, image.layout.length)?;
-        let steps = loading(base, &image.layout);
-        let traveller = permitted_traveller(stopped, &steps)?;
+        let sharing = loading(base, &image.layout);
+        let traveller = permitted_traveller(stopped, &sharing.steps)?;
         for &(start, length) in leftovers {
             remove(stopped, &traveller, room, start, length)?;
         }
 
-        let mut fetch = Fetch::new(pidfd);
-        let outcome =
-            away_trip(stopped, &traveller, room, &steps, |number, done| fetch.before(number, done))
-                .and_then(|outcomes| check_outcomes(pid, &outcomes))
-                .and_then(|()| fetch.memory())
-                .and_then(|memory| {
-                    let mut agent = Self {
-                        base,
-                        layout: image.layout,
-                        memory,
-                        visits: Vec::new(),
-                        questions: 0,
-                    };
-                    agent.initialise(stopped, &traveller, image)?;
-                    Ok(agent)
-                });
-        if outcome.is_err() {
-            // Part of it may be there: roll back. The first error is the one to report.
-            let there = proc::maps(pid).is_ok_and(|maps| is_at(&maps, base));
-            if there {
-                let _ = remove(stopped, &traveller, room, base, image.layout.length);
-            }
+        let (memory, _) = sharing.make(stopped, room, pidfd)?;
+        let layout = image.layout;
+        let file = FileId::default();
+        let mut agent = Self { base, file, layout, memory, visits: Vec::new(), questions: 0 };
+        if let Err(error) = agent.initialise(stopped, &traveller, image) {
+            // The first error is the one to report.
+            let _ = remove(stopped, &traveller, room, base, layout.length);
+            return Err(error);
         }
-        outcome
+        Ok(agent)
     }
 
     fn initialise(
@@ -101,6 +90,9 @@ impl Agent {
         traveller: &Traveller,
         image: &AgentImage,
     ) -> Result<()> {
+        let maps = proc::maps(stopped.pid())?;
+        self.file =
+            maps.iter().find(|m| m.start == self.base).map(Mapping::file).unwrap_or_default();
         image.place(&mut self.memory, self.base);
         let control = self.control();
         control.version.store(VERSION, Relaxed);
@@ -232,17 +224,15 @@ impl Agent {
         })
     }
 
-    /// Has one of the stopped threads get memory that it shares with weft, by what [`making_shared`]
-    /// gives.
-    pub fn share(&mut self, stopped: &Stopped, steps: &[Step], pidfd: RawFd) -> Result<MmapMut> {
-        let traveller = permitted_traveller(stopped, steps)?;
-        // The room of the visits, all of it: they are packed anew each time.
-        let trip = journey::plan(self.base + self.layout.trip(0), steps)?;
-        self.put(0, &traveller.pack(&trip));
-        let mut fetch = Fetch::new(pidfd);
-        let outcomes = traveller.travel(&trip, |number, done| fetch.before(number, done))?;
-        check_outcomes(stopped.pid(), &outcomes)?;
-        fetch.memory()
+    /// Has one of the stopped threads get memory that it shares with weft.
+    pub fn share(&mut self, stopped: &Stopped, sharing: &Sharing, pidfd: RawFd) -> Result<MmapMut> {
+        let made = sharing.make_by(stopped, pidfd, |traveller, steps, before| {
+            // The room of the visits, all of it: they are packed anew each time.
+            let trip = journey::plan(self.base + self.layout.trip(0), steps)?;
+            self.put(0, &traveller.pack(&trip));
+            traveller.travel(&trip, before)
+        });
+        made.map(|(memory, _)| memory)
     }
 
     /// Takes the agent out through one of the stopped threads.
@@ -268,7 +258,7 @@ impl Agent {
 
     /// Whether the target still has the agent: a program that replaced itself has not.
     pub fn is_in(&self, maps: &[Mapping]) -> bool {
-        is_at(maps, self.base)
+        maps.iter().any(|m| m.start == self.base && m.file() == self.file && is_wefts(m))
     }
 
     /// What the agent saw of the processor.
@@ -302,7 +292,7 @@ impl Agent {
 }
 
 /// What a thread does to get weft its memory.
-fn loading(base: TargetAddr, layout: &Layout) -> Vec<Step> {
+fn loading(base: TargetAddr, layout: &Layout) -> Sharing {
     let map = |offset: u64, end: u64, protection: i32| {
         map_shared(base + offset, end - offset, protection, offset)
     };
@@ -315,34 +305,122 @@ fn loading(base: TargetAddr, layout: &Layout) -> Vec<Step> {
             [base.0, layout.length, libc::MADV_DONTFORK as u64].map(Value::Const).to_vec(),
         ),
     ];
-    making_shared(MEMORY_NAME, layout.length, steps)
+    Sharing::new(MEMORY_NAME, layout.length, steps)
 }
 
-/// What a thread does to make memory that it shares with weft: `steps` map it. Each call after one that
-/// failed fails as well and does nothing, so no test is needed in between.
-pub fn making_shared(name: &'static str, length: u64, steps: Vec<Step>) -> Vec<Step> {
-    use Value::{Const, FirstResult, Text};
-    let create = vec![Text(name), Const(libc::MFD_CLOEXEC.into())];
-    let mut all = vec![
-        Step::Call(libc::SYS_memfd_create, create),
-        Step::Call(libc::SYS_ftruncate, vec![FirstResult, Const(length)]),
-    ];
-    all.extend(steps);
-    all.push(Step::Call(libc::SYS_close, vec![FirstResult]));
-    all
+/// Memory that a thread of the target makes and shares with weft.
+///
+/// The thread creates a file without a size and maps it; weft gives it its size. A thread that did that itself
+/// would get SIGXFSZ, and by default die of it, where its files may not be that long (RLIMIT_FSIZE).
+#[derive(Debug)]
+pub struct Sharing {
+    /// What the thread does. Each call after one that failed fails as well and does nothing, so no test is
+    /// needed in between.
+    steps: Vec<Step>,
+    length: u64,
 }
 
-/// Maps part of the memory that [`making_shared`] makes.
+impl Sharing {
+    /// That much memory with a name, which `map` maps.
+    pub fn new(name: &'static str, length: u64, map: Vec<Step>) -> Self {
+        use Value::{Const, FirstResult, Text};
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+        let create = vec![Text(name), Const(flags.into())];
+        let mut steps = vec![Step::Call(libc::SYS_memfd_create, create)];
+        steps.extend(map);
+        steps.push(Step::Call(libc::SYS_close, vec![FirstResult]));
+        Self { steps, length }
+    }
+
+    /// Has one of the stopped threads make it, from room that the target has; returns a descriptor of it, too.
+    /// When it fails, nothing of it is left in the target.
+    pub fn make(&self, stopped: &Stopped, room: &Room, pidfd: RawFd) -> Result<(MmapMut, File)> {
+        self.make_by(stopped, pidfd, |traveller, steps, before| {
+            away_trip(stopped, traveller, room, steps, before)
+        })
+    }
+
+    /// The same by any trip, which `travel` makes.
+    fn make_by(
+        &self,
+        stopped: &Stopped,
+        pidfd: RawFd,
+        mut travel: impl FnMut(&Traveller, &[Step], Before<'_>) -> Result<Vec<Outcome>>,
+    ) -> Result<(MmapMut, File)> {
+        limits::check(stopped.pid(), self.needs())?;
+        let back = removing(TargetAddr(0), 0);
+        let traveller = permitted_traveller(stopped, &[&self.steps[..], &back].concat())?;
+        let mut fetched = None;
+        let outcomes = travel(&traveller, &self.steps, &mut |_, done| {
+            // The target has the descriptor until the end of the trip.
+            if let [created] = done
+                && created.value >= 0
+            {
+                fetched = Some(share_memory(pidfd, created.value as RawFd, self.length));
+            }
+            Ok(())
+        })?;
+        let made = check_outcomes(stopped.pid(), &outcomes).and_then(|()| {
+            fetched.unwrap_or_else(|| {
+                Err(Error::new(ErrorKind::Internal, "the target made no memory"))
+            })
+        });
+        if made.is_err() {
+            let back = self.undoing(&outcomes);
+            if !back.is_empty() {
+                // The first error is the one to report.
+                let _ = travel(&traveller, &back, &mut |_, _| Ok(()));
+            }
+        }
+        made
+    }
+
+    /// What it takes of the target.
+    fn needs(&self) -> Needs {
+        /// What is used of it at once, roughly.
+        const MEMORY: u64 = 1 << 20;
+        let mapped: Vec<Mapped> = self.steps.iter().filter_map(Mapped::by).collect();
+        Needs {
+            address_space: mapped.iter().map(|it| it.length).sum(),
+            data: mapped.iter().filter(|it| it.is_private).map(|it| it.length).sum(),
+            mappings: mapped.len() as u64,
+            memory: self.length.min(MEMORY),
+        }
+    }
+
+    /// What a thread does to give back what it has mapped.
+    fn undoing(&self, outcomes: &[Outcome]) -> Vec<Step> {
+        let calls = self.steps.iter().zip(outcomes).filter(|(_, outcome)| outcome.value >= 0);
+        calls
+            .filter_map(|(step, outcome)| Some((Mapped::by(step)?.length, outcome)))
+            .flat_map(|(length, outcome)| removing(TargetAddr(outcome.value as u64), length))
+            .collect()
+    }
+}
+
+/// What a step maps.
+struct Mapped {
+    length: u64,
+    is_private: bool,
+}
+
+impl Mapped {
+    fn by(step: &Step) -> Option<Self> {
+        let Step::Call(libc::SYS_mmap, args) = step else { return None };
+        let [_, Value::Const(length), _, Value::Const(flags), ..] = args[..] else { return None };
+        Some(Self { length, is_private: flags & libc::MAP_PRIVATE as u64 != 0 })
+    }
+}
+
+/// What is told of each system call of a trip before it is made: see [`Traveller::arrive`].
+type Before<'a> = &'a mut dyn FnMut(i64, &[Outcome]) -> Result<()>;
+
+/// Maps part of the memory of a [`Sharing`].
 pub fn map_shared(at: TargetAddr, length: u64, protection: i32, offset: u64) -> Step {
     let flags = (libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE) as u64;
     let args = [at.0, length, protection as u64, flags].map(Value::Const);
     let file = [Value::FirstResult, Value::Const(offset)];
     Step::Call(libc::SYS_mmap, [&args[..], &file].concat())
-}
-
-/// Whether weft's memory is at this place of the target.
-fn is_at(maps: &[Mapping], start: TargetAddr) -> bool {
-    maps.iter().any(|m| m.start == start && is_wefts(m))
 }
 
 /// Takes weft's memory at this place out of the target.
@@ -439,35 +517,8 @@ fn calls_of(steps: &[Step]) -> Vec<seccomp::Call> {
     steps.chain([call(libc::SYS_rt_sigprocmask, &farewell)]).collect()
 }
 
-/// Gets hold of the memory that a thread makes on its trip.
-pub struct Fetch {
-    pidfd: RawFd,
-    memory: Option<MmapMut>,
-}
-
-impl Fetch {
-    pub fn new(pidfd: RawFd) -> Self {
-        Self { pidfd, memory: None }
-    }
-
-    /// To be told of every system call of the trip.
-    pub fn before(&mut self, number: i64, done: &[Outcome]) -> Result<()> {
-        // The target has the descriptor for just this moment: it is about to close it.
-        if number == libc::SYS_close
-            && let Some(created) = done.first().filter(|o| o.value >= 0)
-        {
-            self.memory = Some(share_memory(self.pidfd, created.value as RawFd)?);
-        }
-        Ok(())
-    }
-
-    pub fn memory(self) -> Result<MmapMut> {
-        self.memory.ok_or_else(|| Error::new(ErrorKind::Internal, "the target made no memory"))
-    }
-}
-
-/// Maps into weft the memory behind a descriptor of the target.
-fn share_memory(pidfd: RawFd, descriptor: RawFd) -> Result<MmapMut> {
+/// Gives the memory behind a descriptor of the target its size, and maps it into weft.
+fn share_memory(pidfd: RawFd, descriptor: RawFd, length: u64) -> Result<(MmapMut, File)> {
     let failed = |e: io::Error| {
         Error::new(ErrorKind::SystemCall, "weft cannot share memory with the target")
             .why(e.to_string())
@@ -480,9 +531,17 @@ fn share_memory(pidfd: RawFd, descriptor: RawFd) -> Result<MmapMut> {
     }
     // SAFETY: the call just made it, and nobody else knows of it.
     let file = unsafe { File::from_raw_fd(fetched as RawFd) };
+    file.set_len(length).map_err(failed)?;
+    let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+    // The target could open it again, and make it so short that weft faults where it reads.
+    // SAFETY: plain numbers.
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) } == -1 {
+        return Err(failed(io::Error::last_os_error()));
+    }
     // SAFETY: the file has no name; the target and weft are the only ones that map it, and both go
     // through the layout of `weft_abi`, whose shared fields are atomics.
-    unsafe { MmapMut::map_mut(&file) }.map_err(failed)
+    let memory = unsafe { MmapMut::map_mut(&file) }.map_err(failed)?;
+    Ok((memory, file))
 }
 
 /// Whether a mapping is the memory of some weft.

@@ -25,12 +25,14 @@ pub enum ErrorKind {
     Timeout,
     /// The program to start could not be started.
     LaunchFailed,
-    /// A file that was read (an ELF file, debug information) is not what it claims to be.
+    /// A file (an ELF file, debug information, a trace) cannot be read or written, or is not what it claims to be.
     BadFile,
     /// A system call failed in a way that has no kind of its own.
     SystemCall,
     /// The caller asked for something that makes no sense.
     InvalidArgument,
+    /// There is no code where some was said to be: its library may have been unloaded meanwhile.
+    CodeGone,
     /// A snippet says something that cannot be.
     BadSnippet,
     /// There is no room for more of it.

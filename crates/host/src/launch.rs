@@ -66,6 +66,7 @@ pub fn launch(launch: Launch) -> Result<(Child, Stopped)> {
     let (mut announcements, announce) = pipe().map_err(failed)?;
     let (permission, mut permit) = pipe().map_err(failed)?;
     let (announce_fd, permission_fd) = (announce.as_raw_fd(), permission.as_raw_fd());
+    let permit_fd = permit.as_raw_fd();
     // SAFETY: between fork and exec, only system calls that allocate and lock nothing.
     unsafe {
         command.pre_exec(move || {
@@ -77,6 +78,8 @@ pub fn launch(launch: Launch) -> Result<(Child, Stopped)> {
             if is_fixed {
                 libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong);
             }
+            // With an end of its own to write to, it would wait for ever for a weft that gives no permission.
+            libc::close(permit_fd);
             let pid = libc::getpid().to_ne_bytes();
             let mut byte = 0u8;
             if libc::write(announce_fd, pid.as_ptr().cast(), pid.len()) != pid.len() as isize
@@ -97,23 +100,21 @@ pub fn launch(launch: Launch) -> Result<(Child, Stopped)> {
     let mut pid = [0; size_of::<Tid>()];
     let seized = announcements.read_exact(&mut pid).is_ok();
     let pid = Tid::from_ne_bytes(pid);
-    let mut seize_failure = None;
+    let mut refusal = None;
     if seized {
         let options = libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_TRACEEXEC;
-        seize_failure = ptrace::seize(pid, options).err();
-        if seize_failure.is_none() {
+        refusal = ptrace::seize(pid, options).err().map(|error| may_not_trace(&name, pid, &error));
+        if refusal.is_none() {
             permit.write_all(&[1]).map_err(failed)?;
         }
         // Without a permission the child reads the end of the pipe, and gives up.
         drop(permit);
     }
-    let stopped = if seized && seize_failure.is_none() { hold_at_start(pid) } else { Ok(None) };
+    let stopped = if seized && refusal.is_none() { hold_at_start(pid) } else { Ok(None) };
     let child =
         spawner.join().map_err(|_| Error::new(ErrorKind::Internal, "the spawner failed"))?;
-    if let Some(error) = seize_failure {
-        return Err(Error::new(ErrorKind::PermissionDenied, format!("weft may not trace {name}"))
-            .why(error.to_string())
-            .advice("`weft doctor` says what stands in the way"));
+    if let Some(error) = refusal {
+        return Err(error);
     }
     let child = child.map_err(failed)?;
     match stopped? {
@@ -211,6 +212,18 @@ fn pipe() -> io::Result<(File, File)> {
     }
     // SAFETY: the call just made them, and nobody else knows of them.
     Ok(unsafe { (File::from_raw_fd(ends[0]), File::from_raw_fd(ends[1])) })
+}
+
+fn may_not_trace(name: &str, pid: Tid, error: &io::Error) -> Error {
+    let what = format!("weft may not trace {name}");
+    match checks::tracer(pid) {
+        Some(tracer) => Error::new(ErrorKind::AlreadyTraced, what)
+            .why(format!("process {tracer} traces weft, and with it what weft starts"))
+            .advice("start weft without it: strace without -f, for instance"),
+        None => Error::new(ErrorKind::PermissionDenied, what)
+            .why(error.to_string())
+            .advice("`weft doctor` says what stands in the way"),
+    }
 }
 
 fn launch_failed(name: &str, error: &io::Error) -> Error {

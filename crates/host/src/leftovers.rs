@@ -8,6 +8,7 @@ use crate::proc::{self, Mapping, Tid};
 use crate::room::{PAGE, Room};
 use crate::stopped::Stopped;
 use crate::weave::Edit;
+use crate::weave::edit::BREAKPOINT;
 use crate::{Result, TargetAddr, memory};
 use std::mem::offset_of;
 use std::sync::atomic::Ordering::Relaxed;
@@ -26,9 +27,8 @@ pub fn abandoned(pid: Tid, maps: &[Mapping]) -> Vec<Range> {
         // A weft that died early may have got no further than the executable part.
         let data = maps
             .get(index + 1)
-            .filter(|m| is_wefts(m) && m.start == code.end && m.inode == code.inode);
-        let owner_lives = data.is_some_and(|data| owner_lives(pid, data));
-        if !owner_lives {
+            .filter(|m| is_wefts(m) && m.start == code.end && m.file() == code.file());
+        if data.is_none_or(|data| owner_of_agent(pid, data) == Named::Dead) {
             let end = data.map_or(code.end, |data| data.end);
             ranges.push((code.start, end - code.start));
         }
@@ -44,20 +44,45 @@ pub fn someone_is_away(stopped: &Stopped, room: &Room, abandoned: &[Range]) -> b
     })
 }
 
-/// Whether the owner that a control block names still runs. Memory without a control block was never
-/// finished: its owner was killed while it held the target, or else it would hold it now.
-fn owner_lives(pid: Tid, data: &Mapping) -> bool {
+/// Who owns the memory that a control block describes. Memory without a control block was never finished: its
+/// owner was killed while it held the target, or else it would hold it now.
+fn owner_of_agent(pid: Tid, data: &Mapping) -> Named {
     let pages = (0..data.len()).step_by(PAGE as usize).map(|offset| data.start + offset);
     let word = |at: TargetAddr| word(pid, at);
     let Some(control) = pages.into_iter().find(|&page| word(page) == Some(MAGIC)) else {
-        return false;
+        return Named::Dead;
     };
     let version = word(control + offset_of!(ControlBlock, version) as u64).unwrap_or(0) as u32;
     if version != VERSION {
         // It cannot be read, so nothing is known about its owner: let it be.
-        return true;
+        return Named::Unknown;
     }
-    is_alive(pid, control + offset_of!(ControlBlock, owner) as u64)
+    named(pid, control + offset_of!(ControlBlock, owner) as u64)
+}
+
+/// What is known of the weft that owns something in a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Named {
+    /// It does not run any more.
+    Dead,
+    /// It runs, and is this process.
+    Alive(Tid),
+    /// It may run: it is in another PID namespace, or of another version.
+    Unknown,
+}
+
+impl Named {
+    /// It, in words.
+    pub fn whose(self) -> String {
+        match self {
+            Self::Alive(pid) if pid == std::process::id() as Tid => {
+                "another session of this process".into()
+            }
+            Self::Alive(pid) => format!("process {pid}, another weft,"),
+            Self::Dead => "a weft that was killed".into(),
+            Self::Unknown => "another weft".into(),
+        }
+    }
 }
 
 /// Names this weft as the owner.
@@ -69,15 +94,18 @@ pub fn sign(owner: &Owner) -> Result<()> {
     Ok(())
 }
 
-/// Whether the owner that is named at an address of the target still runs, as far as can be known.
-fn is_alive(pid: Tid, owner: TargetAddr) -> bool {
+/// The owner that is named at an address of the target, as far as it can be known.
+pub fn named(pid: Tid, owner: TargetAddr) -> Named {
     let field = |offset: usize| word(pid, owner + offset as u64).unwrap_or(0);
     let namespace = field(offset_of!(Owner, pid_namespace));
     if Some(namespace) != proc::namespace(std::process::id() as Tid, "pid") {
-        return true;
+        return Named::Unknown;
     }
-    proc::stat(field(offset_of!(Owner, pid)) as Tid)
-        .is_ok_and(|stat| stat.start_time == field(offset_of!(Owner, start_time)))
+    let owner = field(offset_of!(Owner, pid)) as Tid;
+    match proc::stat(owner) {
+        Ok(stat) if stat.start_time == field(offset_of!(Owner, start_time)) => Named::Alive(owner),
+        _ => Named::Dead,
+    }
 }
 
 fn word(pid: Tid, at: TargetAddr) -> Option<u64> {
@@ -88,62 +116,140 @@ fn word(pid: Tid, at: TargetAddr) -> Option<u64> {
 #[derive(Debug)]
 pub struct AbandonedProbes {
     /// What restores the code.
-    pub edits: Vec<Edit>,
+    edits: Vec<Edit>,
     /// Where the code of the probes is.
     pub code: std::ops::Range<TargetAddr>,
     /// All memory that belongs to them.
     pub memory: Vec<Range>,
 }
 
-/// The probes of wefts that are dead.
-pub fn abandoned_probes(pid: Tid, maps: &[Mapping]) -> Vec<AbandonedProbes> {
-    let name = format!("/memfd:{PROBES_NAME} (deleted)");
-    maps.iter()
-        .filter(|m| m.shared && m.offset == 0 && m.path == name)
-        .filter_map(|head| {
-            let head_word = |offset: usize| word(pid, head.start + offset as u64);
-            let is_known = head_word(offset_of!(ProbesHead, magic)) == Some(PROBES_MAGIC)
-                && head_word(offset_of!(ProbesHead, version))? as u32 == PROBES_VERSION;
-            if !is_known || is_alive(pid, head.start + offset_of!(ProbesHead, owner) as u64) {
-                return None;
-            }
-            let piece = |offset: usize| -> Option<Range> {
-                let start = head_word(offset + offset_of!(Piece, start))?;
-                let length = head_word(offset + offset_of!(Piece, length))?;
-                (start != 0).then_some((TargetAddr(start), length))
-            };
-            let (code, length) = piece(offset_of!(ProbesHead, code))?;
-            let values = (0..VALUES_COUNT)
-                .filter_map(|n| piece(offset_of!(ProbesHead, values) + n * size_of::<Piece>()))
-                .filter(|&(start, _)| maps.iter().any(|m| m.start == start));
-            let all = piece(offset_of!(ProbesHead, all))?;
-            Some(AbandonedProbes {
-                edits: restoring(pid, head),
-                code: code..code + length,
-                memory: [all].into_iter().chain(values).collect(),
-            })
-        })
-        .collect()
+/// Where a weft has noted what it has changed.
+#[derive(Debug)]
+pub struct Head {
+    pid: Tid,
+    /// Where it begins.
+    pub at: TargetAddr,
+    /// Whether it is of a version that can be read.
+    pub is_known: bool,
+    /// Who has noted it.
+    pub owner: Named,
 }
 
-/// The edits that undo the changes which the head of probes notes.
-fn restoring(pid: Tid, head: &Mapping) -> Vec<Edit> {
-    let mut edits = Vec::new();
-    let start = head.start + CHANGES_OFFSET as u64;
-    let length = CHANGE_COUNT * size_of::<Change>();
-    let bytes = memory::read(pid, start, length).unwrap_or_default();
-    for entry in bytes.chunks_exact(size_of::<Change>()) {
-        // SAFETY: the entry is as long as a `Change`, which is plain bytes.
-        let change: Change = unsafe { entry.as_ptr().cast::<Change>().read_unaligned() };
-        let length = usize::from(change.length).min(CHANGE_SIZE);
-        if length != 0 {
-            edits.push(Edit {
+/// Where wefts have noted what they have changed in a process.
+pub fn heads(pid: Tid, maps: &[Mapping]) -> impl Iterator<Item = Head> {
+    let name = format!("/memfd:{PROBES_NAME} (deleted)");
+    let heads = maps.iter().filter(move |m| m.shared && m.offset == 0 && m.path == name);
+    heads.filter_map(move |mapping| {
+        let at = mapping.start;
+        let head_word = |offset: usize| word(pid, at + offset as u64);
+        if head_word(offset_of!(ProbesHead, magic)) != Some(PROBES_MAGIC) {
+            // Its owner was killed before it had changed anything.
+            return None;
+        }
+        let version = head_word(offset_of!(ProbesHead, version))? as u32;
+        let owner = named(pid, at + offset_of!(ProbesHead, owner) as u64);
+        Some(Head { pid, at, is_known: version == PROBES_VERSION, owner })
+    })
+}
+
+impl Head {
+    fn word(&self, offset: usize) -> Option<u64> {
+        word(self.pid, self.at + offset as u64)
+    }
+
+    fn piece(&self, offset: usize) -> Option<Range> {
+        let start = self.word(offset + offset_of!(Piece, start))?;
+        let length = self.word(offset + offset_of!(Piece, length))?;
+        (start != 0).then_some((TargetAddr(start), length))
+    }
+
+    /// What is noted.
+    pub fn changes(&self) -> Vec<Change> {
+        let end = self.word(offset_of!(ProbesHead, changes_end)).unwrap_or(0);
+        let length = (end as usize).min(CHANGE_COUNT) * size_of::<Change>();
+        let bytes = memory::read(self.pid, self.at + CHANGES_OFFSET as u64, length);
+        let bytes = bytes.unwrap_or_default();
+        // SAFETY: an entry is as long as a `Change`, which is plain bytes.
+        let entry = |bytes: &[u8]| unsafe { bytes.as_ptr().cast::<Change>().read_unaligned() };
+        let all = bytes.chunks_exact(size_of::<Change>()).map(entry);
+        all.filter(|change| (1..=CHANGE_SIZE).contains(&usize::from(change.length))).collect()
+    }
+
+    /// The probes, if they can be taken out from what is noted.
+    fn probes(&self, maps: &[Mapping]) -> Option<AbandonedProbes> {
+        let (code, length) = self.piece(offset_of!(ProbesHead, code))?;
+        let values = (0..VALUES_COUNT)
+            .filter_map(|n| self.piece(offset_of!(ProbesHead, values) + n * size_of::<Piece>()))
+            .filter(|&(start, _)| maps.iter().any(|m| m.start == start));
+        let all = self.piece(offset_of!(ProbesHead, all))?;
+        let edit = |change: Change| {
+            let length = usize::from(change.length);
+            Edit {
                 at: TargetAddr(change.at),
                 old: change.woven[..length].to_vec(),
                 new: change.original[..length].to_vec(),
-            });
+            }
+        };
+        let changes = self.changes().into_iter().filter(|change| change.original != change.woven);
+        let mut edits: Vec<Edit> = changes.map(edit).collect();
+        edits.sort_unstable_by_key(|edit| edit.at);
+        Some(AbandonedProbes {
+            edits,
+            code: code..code + length,
+            memory: [all].into_iter().chain(values).collect(),
+        })
+    }
+}
+
+impl AbandonedProbes {
+    /// What restores the code as it is now. A weft that is killed in the middle of a change leaves some of its
+    /// bytes as they were, and may leave a breakpoint for the first of them: see [`crate::weave::edit`].
+    pub fn edits_now(&self, pid: Tid) -> Result<Vec<Edit>> {
+        let places: Vec<_> = self.edits.iter().map(|edit| (edit.at, edit.old.len())).collect();
+        let found = memory::read_many(pid, &places)?;
+        let now = self.edits.iter().zip(found).filter_map(|(edit, found)| {
+            let found = found.filter(|found| is_partly_made(edit, found))?;
+            Some(Edit { old: found, ..edit.clone() })
+        });
+        Ok(now.collect())
+    }
+}
+
+/// Whether bytes are somewhere between what undoing a change finds and what it leaves, and not yet the latter.
+fn is_partly_made(undo: &Edit, found: &[u8]) -> bool {
+    let is_known = |(index, &byte): (usize, &u8)| {
+        byte == undo.old[index] || byte == undo.new[index] || (index == 0 && byte == BREAKPOINT)
+    };
+    found != undo.new && found.iter().enumerate().all(is_known)
+}
+
+/// The probes of wefts that are dead.
+pub fn abandoned_probes(pid: Tid, maps: &[Mapping]) -> Vec<AbandonedProbes> {
+    let dead = heads(pid, maps).filter(|head| head.is_known && head.owner == Named::Dead);
+    dead.filter_map(|head| head.probes(maps)).collect()
+}
+
+/// Whoever has an agent or probes in a process and is not known to be dead.
+pub fn living_owner(pid: Tid, maps: &[Mapping]) -> Option<Named> {
+    let agents = maps.iter().filter(|m| is_wefts(m) && m.offset != 0);
+    let agents = agents.map(|data| owner_of_agent(pid, data));
+    agents.chain(heads(pid, maps).map(|head| head.owner)).find(|&owner| owner != Named::Dead)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_that_was_interrupted_is_known() {
+        let undo =
+            Edit { at: TargetAddr(0), old: vec![0xe9, 1, 2, 3, 4], new: vec![5, 6, 7, 8, 9] };
+        for found in [[0xe9, 1, 2, 3, 4], [0xcc, 1, 2, 3, 4], [0xcc, 6, 7, 8, 9], [5, 1, 2, 8, 9]] {
+            assert!(is_partly_made(&undo, &found), "{found:?}");
+        }
+        // What is restored already, and what is somebody else's.
+        for found in [[5, 6, 7, 8, 9], [0xe9, 1, 2, 3, 9 + 1], [1, 6, 7, 8, 9]] {
+            assert!(!is_partly_made(&undo, &found), "{found:?}");
         }
     }
-    edits.sort_unstable_by_key(|edit| edit.at);
-    edits
 }

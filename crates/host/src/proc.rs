@@ -10,6 +10,16 @@ use std::time::Duration;
 /// The id of a thread or of a process, as the kernel counts in weft's own PID namespace.
 pub type Tid = i32;
 
+/// What tells a mapped file apart from all others for as long as it is mapped, as `/proc/PID/maps` has it:
+/// its device and inode. `stat` may say otherwise, as on overlays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct FileId {
+    /// As `major:minor`.
+    pub device: (u32, u32),
+    /// 0 for memory without a file.
+    pub inode: u64,
+}
+
 /// One line of `/proc/PID/maps`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
@@ -44,6 +54,11 @@ impl Mapping {
     /// Whether the mapping has no bytes; the kernel lists none such.
     pub fn is_empty(&self) -> bool {
         self.start == self.end
+    }
+
+    /// The file that is mapped.
+    pub fn file(&self) -> FileId {
+        FileId { device: self.device, inode: self.inode }
     }
 
     /// Whether the address lies in it.
@@ -168,6 +183,13 @@ pub fn sleeping_at(tid: Tid) -> Option<(TargetAddr, TargetAddr)> {
 /// How long the machine runs, without the time that it slept: `CLOCK_MONOTONIC`.
 pub fn uptime() -> Duration {
     clock(libc::CLOCK_MONOTONIC)
+}
+
+/// How long the threads of a process have run on processors, those that have ended included. It is exact
+/// as of when each was last stopped, or gave up its processor.
+pub fn run_time(pid: Tid) -> Duration {
+    // What clock_getcpuclockid(3) makes of a process; the last bits mean that the scheduler counts.
+    clock((!pid << 3) | 2)
 }
 
 fn clock(id: libc::clockid_t) -> Duration {

@@ -1,8 +1,10 @@
 //! Stopping threads, and letting them go as if nothing had happened.
 
 use crate::arch::{Disturbance, Registers, copies_memory, disturbance, syscall_name};
+use crate::checks::seccomp;
 use crate::proc::{self, Tid};
 use crate::ptrace::{self, CallSide, Event};
+use crate::turn::Turn;
 use crate::{Error, ErrorKind, Result, TargetAddr, checks, memory};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -46,7 +48,7 @@ impl Caution {
 pub struct Pause {
     /// When it began, on the clock that counts since the machine was started.
     pub began: Duration,
-    /// From the first request to stop to the last release.
+    /// From when the first of them stood still to the last release.
     pub duration: Duration,
     /// How many threads.
     pub threads: usize,
@@ -72,6 +74,8 @@ pub struct Stopped {
     /// The system call before which threads stop that are let run, see [`Stopped::stop_before`].
     call: Option<TargetAddr>,
     since: Option<Instant>,
+    /// What keeps other wefts from it, if nobody else has that.
+    turn: Option<Turn>,
 }
 
 impl Stopped {
@@ -107,7 +111,6 @@ impl Stopped {
             if fresh.is_empty() && delicate.is_empty() {
                 break;
             }
-            stopped.since.get_or_insert_with(Instant::now);
             for &tid in &fresh {
                 // A failure means that the thread is gone; waiting will tell.
                 let _ = ptrace::interrupt(tid);
@@ -162,7 +165,6 @@ impl Stopped {
     fn stop_within(pid: Tid, tid: Tid, patience: Duration) -> Result<Self> {
         let mut stopped = Self { pid, ..Self::default() };
         if proc::is_alive(tid) && seize(pid, tid)? {
-            stopped.since = Some(Instant::now());
             let _ = ptrace::interrupt(tid);
             stopped.await_stops(vec![tid], patience)?;
         }
@@ -209,6 +211,8 @@ impl Stopped {
     }
 
     fn admit(&mut self, tid: Tid) -> Result<()> {
+        // On a busy machine it may have waited for a processor before it could stop.
+        self.since.get_or_insert_with(Instant::now);
         let Some(registers) = settle_stop(tid) else { return Ok(()) };
         if !registers.is_64_bit() {
             return Err(Error::new(
@@ -508,6 +512,16 @@ impl Stopped {
         std::mem::take(&mut self.threads).into_keys().collect()
     }
 
+    /// Keeps other wefts from the process until its threads are let go.
+    pub(crate) fn keep_turn(&mut self, turn: Option<Turn>) {
+        self.turn = turn;
+    }
+
+    /// Gives back what keeps other wefts from the process.
+    pub(crate) fn take_turn(&mut self) -> Option<Turn> {
+        self.turn.take()
+    }
+
     /// Lets all threads go.
     pub fn release(&mut self) -> Pause {
         let threads = std::mem::take(&mut self.threads);
@@ -518,6 +532,7 @@ impl Stopped {
         for tid in std::mem::take(&mut self.newborn) {
             let _ = ptrace::detach(tid, 0);
         }
+        self.turn = None;
         let duration = self.since.take().map_or(Duration::ZERO, |since| since.elapsed());
         let began = proc::uptime().saturating_sub(duration);
         Pause { began, duration, threads: threads.len() }
@@ -625,7 +640,12 @@ fn cannot_seize(pid: Tid, tid: Tid, error: &std::io::Error) -> Error {
 /// when the thread was killed meanwhile.
 pub(crate) fn settle_stop(tid: Tid) -> Option<Registers> {
     let mut registers = ptrace::registers(tid).ok()?;
-    let is_spared = registers.spare_stopped_call();
+    let mut is_spared = registers.spare_stopped_call();
+    if registers.is_resumed_by_call() && !seccomp::permits_restart(tid) {
+        // A sleep that lasts longer is better than one that the filter ends with the process.
+        registers.begin_call_again();
+        is_spared = true;
+    }
     let is_outside = leave_rseq(tid, &mut registers);
     if is_spared || is_outside {
         ptrace::set_registers(tid, &registers).ok()?;
@@ -645,10 +665,10 @@ fn resume(tid: Tid, signal: i32, call: Option<TargetAddr>) {
 /// Takes a thread that is stopped on its way into a system call back before it, if this instruction makes
 /// it: then nothing has happened. Says whether it did.
 fn take_back(tid: Tid, call: TargetAddr) -> bool {
-    let Ok(CallSide::Entry(after, number)) = ptrace::call_side(tid) else { return false };
+    let Ok(CallSide::Entry(_, number)) = ptrace::call_side(tid) else { return false };
     ptrace::registers(tid).is_ok_and(|registers| {
-        after == registers.called_from(call.0).instruction()
-            && ptrace::set_registers(tid, &registers.before_call(number)).is_ok()
+        let before = registers.before_call(number);
+        before.instruction() == call && ptrace::set_registers(tid, &before).is_ok()
     })
 }
 

@@ -5,20 +5,22 @@ mod cloned;
 use crate::agent::{Agent, CpuFacts, Pong};
 use crate::arch::{Registers, VectorState};
 use crate::checks::{self, seccomp};
-use crate::clone::{Family, is_control};
+use crate::clone::{self, Family, reclaim};
 use crate::launch::{self, Launch};
 use crate::leftovers::{AbandonedProbes, abandoned, abandoned_probes, someone_is_away};
 use crate::proc::{self, Mapping, Tid};
 use crate::ptrace;
 use crate::room::Room;
 use crate::stopped::{Caution, Pause, Stopped};
+use crate::turn::Turn;
 use crate::weave::{
     Changes, FoundPoints, Item, Order, Point, ProbeId, Selection, Weaver, addresses_in,
     apply_edits, keep,
 };
-use crate::worker::Worker;
-use crate::{Error, ErrorKind, Result};
+use crate::worker::{Worker, urgently};
+use crate::{Error, ErrorKind, Maker, Result};
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::{Child, ExitStatus};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,6 +34,7 @@ use weft_snippet::Weave;
 #[derive(Debug)]
 pub struct Target {
     pid: Tid,
+    maker: Maker,
     pidfd: OwnedFd,
     /// Shared with the thread that holds the target, for as long as it does.
     agent: Option<Arc<Mutex<Agent>>>,
@@ -43,6 +46,8 @@ pub struct Target {
     family: Option<Arc<Family>>,
     /// The thread that holds the target while it is to stay stopped.
     hold: Option<Worker<Stopped>>,
+    /// What keeps other wefts from it meanwhile, and while something is done to it.
+    turn: Option<Turn>,
     pauses: Vec<Pause>,
 }
 
@@ -53,9 +58,15 @@ const STRAGGLER_REST: Duration = Duration::from_millis(2);
 impl Target {
     /// Attaches to a running process, which runs on.
     pub fn attach(pid: Tid) -> Result<Self> {
+        reclaim(pid)?;
+        // Before the checks: one of them is whether somebody traces it. Of a process that cannot be attached
+        // to, they can say more.
+        let turn = Turn::take(pid);
         checks::preflight(pid)?;
         let mut target = Self::new(pid, None)?;
+        target.turn = Some(turn?);
         target.load_agent()?;
+        target.turn = None;
         Ok(target)
     }
 
@@ -63,12 +74,14 @@ impl Target {
         let weaver = Arc::new(Mutex::new(Weaver::new(pid)));
         Ok(Self {
             pid,
+            maker: Maker::this(),
             pidfd: open_pidfd(pid)?,
             agent: None,
             weaver,
             is_kept: false,
             family: None,
             hold,
+            turn: None,
             pauses: Vec::new(),
         })
     }
@@ -83,7 +96,11 @@ impl Target {
             })
         })?;
         let mut target = Self::new(child.id() as Tid, Some(hold))?;
-        if let Err(error) = target.load_agent() {
+        let loaded = Turn::take(target.pid).and_then(|turn| {
+            target.turn = Some(turn);
+            target.load_agent()
+        });
+        if let Err(error) = loaded {
             // It has not run a single instruction: as good as never started.
             let _ = child.kill();
             target.hold = None;
@@ -118,12 +135,7 @@ impl Target {
             }
             std::thread::sleep(STRAGGLER_REST);
         }
-        Err(Error::new(
-            ErrorKind::Timeout,
-            format!("a thread of process {} is still on its way", self.pid),
-        )
-        .why("an earlier weft was killed while it had sent the thread into its own code")
-        .advice("let the process run for a moment and try again"))
+        Err(straggler(self.pid))
     }
 
     /// The process.
@@ -176,22 +188,32 @@ impl Target {
     /// Points that functions have, each with the index of its function; and functions
     /// that may have more of them, each with the place where that is not known.
     pub fn points(&self, functions: &[u64], selection: Selection) -> Result<FoundPoints> {
+        // Code is read that other wefts may be changing.
+        let _turn = self.turn.is_none().then(|| Turn::take(self.pid)).transpose()?;
         self.weaver()?.points(functions, selection)
     }
 
     /// Weaves a snippet into the target at points, all of them in one short stop.
     pub fn insert(&mut self, weave: Weave, points: Vec<Point>, order: Order) -> Result<ProbeId> {
         let id = self.weaver()?.reserve(1)[0];
-        self.insert_many(vec![Item { id, weave, points, order }])?;
+        self.insert_many(vec![Item { id, weave, points, order }], true)?;
         Ok(id)
     }
 
     /// Weaves several snippets into the target, all of them in one short stop; or none, if one of them
-    /// cannot be. A snippet may use the data of those before it.
-    pub fn insert_many(&mut self, items: Vec<Item>) -> Result<()> {
+    /// cannot be. A snippet may use the data of those before it. Unless they are to be enabled, no code
+    /// changes, and nothing is stopped except to bring in memory.
+    pub fn insert_many(&mut self, items: Vec<Item>, enabled: bool) -> Result<()> {
         if let Some(family) = self.family.clone() {
-            return self.insert_in_clone(&family, items);
+            let ids: Vec<ProbeId> = items.iter().map(|item| item.id).collect();
+            self.insert_in_clone(&family, items)?;
+            return if enabled { Ok(()) } else { self.set_enabled(&ids, false) };
         }
+        self.exclusively(|target| target.insert_in_code(items, enabled))
+    }
+
+    fn insert_in_code(&mut self, items: Vec<Item>, enabled: bool) -> Result<()> {
+        self.clear_abandoned()?;
         let agent = self.agent.clone().ok_or_else(|| detached(self.pid))?;
         let mut batch = self.weaver()?.draft(items)?;
         let ids = batch.ids();
@@ -210,7 +232,9 @@ impl Target {
             }
             self.keep();
         }
-        let changes = self.weaver()?.weave(batch)?;
+        let mut weaver = self.weaver()?;
+        let changes = if enabled { weaver.weave(batch)? } else { weaver.weave_disabled(batch)? };
+        drop(weaver);
         self.apply(changes, &ids)
     }
 
@@ -229,14 +253,32 @@ impl Target {
         }
     }
 
-    /// Puts a disabled probe back into the code, or takes an enabled one out of it, values and all
-    /// else left as they are.
-    pub fn set_enabled(&mut self, probe: ProbeId, enabled: bool) -> Result<()> {
+    /// Puts disabled probes back into the code, or takes enabled ones out of it, in one short stop. What
+    /// they have measured stays; calls that are running when a probe is taken out are not measured.
+    pub fn set_enabled(&mut self, probes: &[ProbeId], enabled: bool) -> Result<()> {
         if let Some(family) = self.family.clone() {
-            return self.switch_in_clone(&family, probe, enabled);
+            for &probe in probes {
+                self.switch_in_clone(&family, probe, enabled)?;
+            }
+            self.weaver()?.forget_running(&probes.iter().copied().collect());
+            return Ok(());
         }
-        let changes = self.weaver()?.set_enabled(probe, enabled)?;
-        self.apply(changes, &[])
+        self.exclusively(|target| {
+            let changes = target.weaver()?.set_enabled(probes, enabled)?;
+            target.apply(changes, &[])
+        })
+    }
+
+    /// Has disabled probes in the code for a moment, and gives how long the threads of the target ran on
+    /// processors meanwhile.
+    pub fn enable_for(&mut self, probes: &[ProbeId], moment: Duration) -> Result<Duration> {
+        urgently(|| {
+            self.set_enabled(probes, true)?;
+            let began = proc::run_time(self.pid);
+            std::thread::sleep(moment);
+            self.set_enabled(probes, false)?;
+            Ok(proc::run_time(self.pid).saturating_sub(began))
+        })
     }
 
     /// Takes a probe out for good. Its last values can still be read.
@@ -246,8 +288,21 @@ impl Target {
             self.weaver()?.remove_from_clone(probe);
             return Ok(());
         }
-        let changes = self.weaver()?.remove(probe)?;
-        self.apply(changes, &[])
+        self.exclusively(|target| {
+            let changes = target.weaver()?.remove(probe)?;
+            target.apply(changes, &[])
+        })
+    }
+
+    /// Where libraries are that were loaded again since probes were woven into them, so that they are there no
+    /// longer. A clone has them there still, unless something else was loaded in the place: then it forgets them.
+    pub fn see_reloaded(&mut self) -> Result<Vec<Range<u64>>> {
+        let Some(family) = self.family.clone() else { return self.weaver()?.see_reloaded() };
+        let message = self.weaver()?.unloaded_message()?;
+        if !message.is_empty() {
+            self.tell(&family, &message)?;
+        }
+        Ok(Vec::new())
     }
 
     /// Takes the probes out of the children that the target has forked.
@@ -290,6 +345,9 @@ impl Target {
     fn apply(&mut self, changes: Changes, new: &[ProbeId]) -> Result<()> {
         if changes.is_empty() {
             return Ok(());
+        }
+        if !changes.change_code() {
+            return self.weaver()?.finish(changes.into());
         }
         let weaver = self.weaver.clone();
         // If the target cannot be held, they are to be taken back.
@@ -349,12 +407,14 @@ impl Target {
     pub fn stop(&mut self) -> Result<()> {
         if self.hold.is_none() {
             let pid = self.pid;
+            let turn = Turn::take(pid)?;
             let hold = Worker::<Stopped>::new();
             hold.run(move |state| {
                 *state = Stopped::stop_all(pid, Caution::StopAll)?;
                 Ok(())
             })?;
             self.hold = Some(hold);
+            self.turn = Some(turn);
         }
         Ok(())
     }
@@ -374,6 +434,7 @@ impl Target {
     pub fn resume(&mut self) {
         if let Some(hold) = self.hold.take() {
             self.pauses.push(hold.run(Stopped::release));
+            self.turn = None;
         }
     }
 
@@ -402,8 +463,9 @@ impl Target {
         let Some(agent) = self.agent.clone() else { return Ok(()) };
         let is_in = |maps: &[Mapping]| agent.lock().is_ok_and(|agent| agent.is_in(maps));
         if proc::maps(self.pid).is_ok_and(|maps| is_in(&maps)) {
-            let outcome = self.remove_probes().and_then(|()| {
-                self.held(Reach::Some, move |stopped| {
+            let outcome = self.exclusively(|target| {
+                target.remove_probes()?;
+                target.held(Reach::Some, move |stopped| {
                     agent.lock().map_err(poisoned)?.unload(stopped)
                 })
             });
@@ -433,6 +495,7 @@ impl Target {
             return hold.run(move |stopped| act(stopped));
         }
         let pid = self.pid;
+        let _turn = self.turn.is_none().then(|| Turn::take(pid)).transpose()?;
         let worker = Worker::<Stopped>::new();
         let (result, pause) = worker.run(move |stopped| {
             match reach.stop(pid) {
@@ -445,10 +508,57 @@ impl Target {
         self.pauses.extend(pause);
         result
     }
+
+    /// Does several things to the target with no other weft in between: what one looks at is what the next
+    /// changes.
+    fn exclusively<R>(&mut self, act: impl FnOnce(&mut Self) -> Result<R>) -> Result<R> {
+        if self.turn.is_some() {
+            return act(self);
+        }
+        self.turn = Some(Turn::take(self.pid)?);
+        let outcome = act(self);
+        self.turn = None;
+        outcome
+    }
+
+    /// Takes the probes of wefts out that were killed since this one is here: they may be where this one's are
+    /// to go.
+    fn clear_abandoned(&mut self) -> Result<()> {
+        let pid = self.pid;
+        let agent = self.agent.clone().ok_or_else(|| detached(pid))?;
+        for _ in 0..STRAGGLER_TRIES {
+            if abandoned_probes(pid, &proc::maps(pid)?).is_empty() {
+                return Ok(());
+            }
+            let agent = agent.clone();
+            self.held(Reach::Some, move |stopped| {
+                let mut agent = agent.lock().map_err(poisoned)?;
+                agent.check_in(pid)?;
+                for probes in abandoned_probes(pid, &proc::maps(pid)?) {
+                    if restore(stopped, &probes)? {
+                        for (start, length) in probes.memory {
+                            agent.call(stopped, libc::SYS_munmap, &[start.0, length])?;
+                        }
+                    }
+                }
+                Ok(())
+            })?;
+            std::thread::sleep(STRAGGLER_REST);
+        }
+        Err(straggler(pid))
+    }
+
+    /// The process that it belongs to.
+    pub fn maker(&self) -> Maker {
+        self.maker
+    }
 }
 
 impl Drop for Target {
     fn drop(&mut self) {
+        if !self.maker.is_here() {
+            return;
+        }
         // For those who forget to detach. There is nobody left to tell of a failure.
         let _ = self.detach();
     }
@@ -456,9 +566,16 @@ impl Drop for Target {
 
 /// Takes the probes of a dead weft out of the code; says whether no thread is in them any more.
 fn restore(stopped: &mut Stopped, probes: &AbandonedProbes) -> Result<bool> {
-    apply_edits(stopped, &probes.edits)?;
+    let edits = probes.edits_now(stopped.pid())?;
+    apply_edits(stopped, &edits)?;
     let inside = addresses_in(stopped, std::slice::from_ref(&probes.code))?;
     Ok(inside.is_some_and(|found| found.is_empty()))
+}
+
+fn straggler(pid: Tid) -> Error {
+    Error::new(ErrorKind::Timeout, format!("a thread of process {pid} is still on its way"))
+        .why("an earlier weft was killed while it had sent the thread into its own code")
+        .advice("let the process run for a moment and try again")
 }
 
 /// Which threads an operation needs.
@@ -499,12 +616,10 @@ pub fn exit_code(status: ExitStatus) -> i32 {
 }
 
 /// Fails if the program runs from a clone: its own code, where probes go, is not executed.
-fn refuse_clone(pid: Tid, maps: &[Mapping]) -> Result<()> {
-    if !maps.iter().any(is_control) {
-        return Ok(());
-    }
+pub(crate) fn refuse_clone(pid: Tid, maps: &[Mapping]) -> Result<()> {
+    let Some(found) = clone::find(pid, maps) else { return Ok(()) };
     Err(Error::new(ErrorKind::AlreadyTraced, format!("process {pid} runs from a clone"))
-        .why("another weft has taken it over")
+        .why(format!("{} has taken it over", found.owner.whose()))
         .advice("end that one first"))
 }
 

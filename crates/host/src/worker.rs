@@ -4,6 +4,7 @@
 //! from any. And when that thread ends, the kernel lets go of everything it held, stopped or not: so
 //! whatever goes wrong, ending the worker ends the hold.
 
+use crate::maker::Maker;
 use crate::proc::Tid;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
@@ -16,6 +17,7 @@ pub struct Worker<S> {
     jobs: Option<mpsc::Sender<Job<S>>>,
     thread: Option<JoinHandle<()>>,
     tid: Tid,
+    maker: Maker,
 }
 
 impl<S: Default + 'static> Worker<S> {
@@ -36,7 +38,7 @@ impl<S: Default + 'static> Worker<S> {
             })
             .expect("a thread can be started");
         let tid = named.recv().expect("the thread says its id before anything else");
-        Self { jobs: Some(jobs), thread: Some(thread), tid }
+        Self { jobs: Some(jobs), thread: Some(thread), tid, maker: Maker::this() }
     }
 
     /// Runs a function on the worker and waits for what it returns.
@@ -55,23 +57,50 @@ impl<S: Default + 'static> Worker<S> {
 /// Asks the kernel to run this thread as soon as it can: while it works, a target stands still. Where
 /// weft is not privileged to ask for it, it takes its turn like everybody else.
 fn hurry() {
-    let lowest = libc::sched_param { sched_priority: 1 };
-    // SAFETY: both calls take numbers, and a structure that outlives the call. Neither's failure
-    // matters. What this thread starts must not inherit the urgency.
-    unsafe {
-        libc::sched_setscheduler(
-            0,
-            libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK,
-            &raw const lowest,
-        );
-        libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0);
+    // What this thread starts must not inherit the urgency.
+    schedule(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, 1);
+    slacken(1);
+}
+
+/// Does something on this thread that must not take longer than it has to.
+pub fn urgently<R>(act: impl FnOnce() -> R) -> R {
+    // SAFETY: plain questions.
+    let (before, slack) =
+        unsafe { (libc::sched_getscheduler(0), libc::prctl(libc::PR_GET_TIMERSLACK, 0, 0, 0, 0)) };
+    // One that is urgent already stays as it is.
+    let is_usual =
+        matches!(before & !libc::SCHED_RESET_ON_FORK, libc::SCHED_OTHER | libc::SCHED_BATCH);
+    if !is_usual {
+        return act();
     }
+    hurry();
+    let result = act();
+    schedule(before, 0);
+    slacken(slack);
+    result
+}
+
+/// Sets how the kernel schedules this thread, if weft is privileged to.
+fn schedule(policy: i32, priority: i32) {
+    let parameter = libc::sched_param { sched_priority: priority };
+    // SAFETY: it takes numbers, and a structure that outlives the call. Its failure does not matter.
+    unsafe { libc::sched_setscheduler(0, policy, &raw const parameter) };
+}
+
+/// Sets by how many nanoseconds this thread may be woken late.
+fn slacken(nanoseconds: i32) {
+    // SAFETY: it takes numbers.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, nanoseconds, 0, 0, 0) };
 }
 
 impl<S> Drop for Worker<S> {
     fn drop(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
+            if !self.maker.is_here() {
+                // A forked child has no such thread to wait for.
+                return std::mem::forget(thread);
+            }
             // It can only have failed by a panic, which was passed on when it happened.
             let _ = thread.join();
             // The kernel says that a thread has ended before it lets go of what the thread held.

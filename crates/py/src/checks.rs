@@ -49,6 +49,7 @@ fn processes(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
                 candidate.obstacle.map_or_else(Default::default, |error| (error.why, error.advice));
             dict.set_item("reason", reason)?;
             dict.set_item("advice", advice)?;
+            dict.set_item("wefts", candidate.wefts)?;
             Ok(dict)
         })
         .collect()

@@ -2,10 +2,12 @@
 
 use crate::child::Waited;
 use crate::errors::to_python;
+use crate::holding::Holding;
 use crate::target::{Environment, Target, launch_of};
 use crate::trace::Tracer;
 use pyo3::prelude::*;
 use std::ffi::OsString;
+use std::os::fd::{BorrowedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use weft_host::clone::{CloneOptions, Cloned as Host, EdgeKind, Grip, Records};
@@ -17,23 +19,43 @@ type ModuleRow = (String, Option<String>, u64, u64, u64);
 type BlockRow = (u32, u64, u32, u32, u64);
 /// module, source, module, target, kind, count.
 type EdgeRow = (u32, u64, u32, u64, &'static str, u64);
-/// Modules, blocks, edges, how many counters were executed, what was lost.
-type FlowRows = (Vec<ModuleRow>, Vec<BlockRow>, Vec<EdgeRow>, u64, u64);
+/// What is missing, and how often.
+pub(crate) type LossRow = (&'static str, u64);
+/// Modules, blocks, edges, how many counters were executed, what is missing.
+type FlowRows = (Vec<ModuleRow>, Vec<BlockRow>, Vec<EdgeRow>, u64, Vec<LossRow>);
 
 #[pyclass(frozen, module = "weft._native")]
 pub struct Cloned {
     host: Host,
     /// Nothing for one that weft has not started.
     child: Option<Arc<Waited>>,
+    /// Nothing for one that is held by a debugger.
+    holding: Option<Holding>,
 }
 
 impl Cloned {
-    pub(crate) fn new(host: Host, child: Option<Arc<Waited>>) -> Self {
-        Self { host, child }
+    pub(crate) fn new(host: Host, child: Option<Arc<Waited>>, holding: Holding) -> Self {
+        Self { host, child, holding: Some(holding) }
+    }
+
+    pub(crate) fn debugged(host: Host) -> Self {
+        Self { host, child: None, holding: None }
+    }
+
+    fn be_given_back(&self) {
+        if let Some(holding) = &self.holding {
+            holding.end();
+        }
     }
 
     pub(crate) fn grip(&self) -> weft_host::Result<Grip> {
+        self.host.maker().check()?;
         self.host.grip()
+    }
+
+    fn host(&self) -> PyResult<&Host> {
+        self.host.maker().check().map_err(to_python)?;
+        Ok(&self.host)
     }
 }
 
@@ -55,8 +77,9 @@ impl Cloned {
     ) -> PyResult<Self> {
         let launch = launch_of(command, environment, directory, streams)?;
         let options = options(cache_size, sees_changes, follows, records)?;
+        let holding = Holding::begin();
         let (host, child) = py.detach(|| Host::launch(launch, options)).map_err(to_python)?;
-        Ok(Self { host, child: Some(Arc::new(Waited::new(child))) })
+        Ok(Self::new(host, Some(Arc::new(Waited::new(child))), holding))
     }
 
     #[staticmethod]
@@ -69,16 +92,27 @@ impl Cloned {
         records: &str,
     ) -> PyResult<Self> {
         let options = options(cache_size, true, follows, records)?;
+        let holding = Holding::begin();
         let host = py.detach(|| Host::attach(pid, options)).map_err(to_python)?;
-        Ok(Self { host, child: None })
+        Ok(Self::new(host, None, holding))
     }
 
     fn target(&self) -> PyResult<Target> {
-        Ok(Target::new(weft_host::Target::in_clone(&self.host).map_err(to_python)?, None))
+        Ok(Target::in_clone(weft_host::Target::in_clone(self.host()?).map_err(to_python)?))
     }
 
     fn release(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| self.host.release()).map_err(to_python)
+        let outcome = py.detach(|| self.host.release()).map_err(to_python);
+        self.be_given_back();
+        outcome
+    }
+
+    fn is_here(&self) -> bool {
+        self.host.maker().is_here()
+    }
+
+    fn check_here(&self) -> PyResult<()> {
+        self.host().map(drop)
     }
 
     #[getter]
@@ -88,6 +122,7 @@ impl Cloned {
 
     #[pyo3(signature = (timeout))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<i32>> {
+        self.check_here()?;
         match &self.child {
             Some(child) => child.wait(py, timeout),
             None => Err(to_python(
@@ -102,8 +137,9 @@ impl Cloned {
         weft_host::clone::cycles()
     }
 
-    fn flow(&self, py: Python<'_>) -> FlowRows {
-        let flow = py.detach(|| self.host.flow());
+    fn flow(&self, py: Python<'_>) -> PyResult<FlowRows> {
+        let host = self.host()?;
+        let flow = py.detach(|| host.flow());
         let modules = flow.modules.into_iter().map(|module| {
             let build_id =
                 module.build_id.map(|id| id.iter().map(|b| format!("{b:02x}")).collect());
@@ -121,24 +157,48 @@ impl Cloned {
             let ((module, source), (to_module, target)) = (edge.source, edge.target);
             (module, source, to_module, target, kind, edge.count)
         });
-        (modules.collect(), blocks.collect(), edges.collect(), flow.counted, flow.lost)
+        let (blocks, edges) = (blocks.collect(), edges.collect());
+        Ok((modules.collect(), blocks, edges, flow.counted, flow.losses.named()))
     }
 
-    fn trace_to(&self, path: PathBuf, notes: Vec<(String, String)>) -> PyResult<Tracer> {
-        let tracer = self.host.trace_to(&path, &notes).map_err(to_python)?;
+    fn trace_to(
+        &self,
+        descriptor: RawFd,
+        path: PathBuf,
+        notes: Vec<(String, String)>,
+    ) -> PyResult<Tracer> {
+        // SAFETY: it is borrowed for this line only, by a caller that has the file open.
+        let file = unsafe { BorrowedFd::borrow_raw(descriptor) }.try_clone_to_owned()?;
+        let tracer = self.host()?.trace_to(file.into(), &path, &notes).map_err(to_python)?;
         Ok(Tracer::new(tracer))
     }
 
     fn leave(&self) {
         self.host.leave();
+        self.be_given_back();
     }
 
-    fn reports(&self) -> Vec<PathBuf> {
-        self.host.reports()
+    fn losses(&self) -> PyResult<Vec<LossRow>> {
+        Ok(self.host()?.losses().named())
     }
 
-    fn stats(&self) -> Vec<(&'static str, u64)> {
-        self.host.stats()
+    fn reports(&self) -> PyResult<Vec<PathBuf>> {
+        Ok(self.host()?.reports())
+    }
+
+    fn stats(&self) -> PyResult<Vec<(&'static str, u64)>> {
+        Ok(self.host()?.stats())
+    }
+}
+
+impl Drop for Cloned {
+    fn drop(&mut self) {
+        // For those who forget to give a process back that they have taken over, or are interrupted before they
+        // can. There is nobody left to tell of a failure.
+        let is_held = self.holding.as_ref().is_some_and(Holding::is_held);
+        if is_held && self.child.is_none() && self.host.maker().is_here() {
+            let _ = Python::attach(|py| py.detach(|| self.host.release()));
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::cloned::options;
 use crate::errors::to_python;
+use crate::holding::Holding;
 use crate::target::{Environment, duplicate, launch_of};
 use pyo3::call::PyCallArgs;
 use pyo3::exceptions::PyRuntimeError;
@@ -21,7 +22,7 @@ use weft_debug::session::Session;
 use weft_debug::{Ending, Monitored, Owner, Program, Start, serve};
 use weft_host::clone::{CloneOptions, Cloned, while_held};
 use weft_host::proc::{self, Tid};
-use weft_host::{Error, ErrorKind, Launch};
+use weft_host::{Error, ErrorKind, Launch, Maker};
 
 /// How often a waiting call looks whether the user has pressed Ctrl-C.
 const SIGNAL_CHECK: Duration = Duration::from_millis(50);
@@ -38,8 +39,10 @@ enum Job {
 #[pyclass(frozen, module = "weft._native")]
 pub struct Debugger {
     pid: Tid,
+    maker: Maker,
     jobs: Mutex<Option<Sender<Job>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    holding: Holding,
 }
 
 /// What to start, as often as it is wanted.
@@ -114,7 +117,7 @@ impl Owner for PythonOwner {
             .launch()
             .map_err(|error| Error::new(ErrorKind::LaunchFailed, error.to_string()))?;
         let session = Session::launch(launch, self.options)?;
-        let cloned = crate::cloned::Cloned::new(session.cloned(), None);
+        let cloned = crate::cloned::Cloned::debugged(session.cloned());
         let mut debuggee = begin(session, &self.engine);
         // It can only fail by what was asked for before, which `monitor weft probes` shows.
         let _ = self.owner_does(Some(&mut *debuggee), "started", (cloned,));
@@ -253,13 +256,17 @@ impl Debugger {
     fn detach(&self, py: Python<'_>) -> PyResult<()> {
         let (tell, told) = channel();
         self.ask(Job::Detach(tell))?;
-        wait(py, told)?.map_err(to_python)
+        let outcome = wait(py, told)?.map_err(to_python);
+        self.holding.end();
+        outcome
     }
 
     fn kill(&self, py: Python<'_>) -> PyResult<()> {
         let (tell, told) = channel();
         self.ask(Job::Kill(tell))?;
-        wait(py, told)
+        wait(py, told)?;
+        self.holding.end();
+        Ok(())
     }
 }
 
@@ -271,6 +278,7 @@ impl Debugger {
         owner: Py<PyAny>,
         start: impl FnOnce() -> weft_host::Result<Session> + Send + 'static,
     ) -> PyResult<Self> {
+        let holding = Holding::begin();
         let (jobs, asked) = channel();
         let (tell, told) = channel();
         let first = owner.clone_ref(py);
@@ -305,12 +313,14 @@ impl Debugger {
         })?;
         let (pid, cloned) = wait(py, told)?.map_err(to_python)?;
         if let Some(cloned) = cloned {
-            first.call_method1(py, "started", (crate::cloned::Cloned::new(cloned, None),))?;
+            first.call_method1(py, "started", (crate::cloned::Cloned::debugged(cloned),))?;
         }
-        Ok(Self { pid, jobs: Mutex::new(Some(jobs)), thread: Mutex::new(Some(thread)) })
+        let (jobs, thread) = (Mutex::new(Some(jobs)), Mutex::new(Some(thread)));
+        Ok(Self { pid, maker: Maker::this(), jobs, thread, holding })
     }
 
     fn ask(&self, job: Job) -> PyResult<()> {
+        self.maker.check().map_err(to_python)?;
         let jobs = self.jobs.lock().map_err(|_| gone())?;
         jobs.as_ref().ok_or_else(gone)?.send(job).map_err(|_| gone())
     }
@@ -318,6 +328,11 @@ impl Debugger {
 
 impl Drop for Debugger {
     fn drop(&mut self) {
+        if !self.maker.is_here() {
+            // A forked child has no such thread: it is neither to be ended nor to be waited for.
+            let thread = self.thread.get_mut().map(Option::take);
+            return std::mem::forget(thread);
+        }
         // Without anybody who could ask, the thread ends; and with it, what it holds.
         drop(self.jobs.lock().map(|mut jobs| jobs.take()));
         let thread = self.thread.lock().ok().and_then(|mut thread| thread.take());

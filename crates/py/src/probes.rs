@@ -6,6 +6,7 @@ use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use std::collections::BTreeMap;
+use std::time::Duration;
 use weft_host::weave::{Item, Order, Point, ProbeId, Selection, Weaver, Whose, usual_costs};
 use weft_host::{Error, ErrorKind};
 use weft_snippet::{Diagnostic, PointKind, Weave};
@@ -108,17 +109,40 @@ impl Target {
         Ok(weaver.reserve(count))
     }
 
-    fn insert_many(&self, py: Python<'_>, items: Vec<ItemRow>) -> PyResult<()> {
+    fn see_reloaded(&self, py: Python<'_>) -> PyResult<Vec<(u64, u64)>> {
+        self.with(py, |target| {
+            let found = target.see_reloaded()?;
+            Ok(found.into_iter().map(|range| (range.start, range.end)).collect())
+        })
+    }
+
+    #[pyo3(signature = (items, enabled = true))]
+    fn insert_many(&self, py: Python<'_>, items: Vec<ItemRow>, enabled: bool) -> PyResult<()> {
         let items = items.into_iter().map(item).collect::<PyResult<Vec<_>>>()?;
-        self.with(py, move |target| target.insert_many(items))
+        self.with(py, move |target| target.insert_many(items, enabled))
     }
 
     fn discard_probe(&self, probe: ProbeId) -> PyResult<()> {
         self.lock()?.discard(probe).map_err(to_python)
     }
 
-    fn set_probe_enabled(&self, py: Python<'_>, probe: ProbeId, enabled: bool) -> PyResult<()> {
-        self.with(py, move |target| target.set_enabled(probe, enabled))
+    fn set_probes_enabled(
+        &self,
+        py: Python<'_>,
+        probes: Vec<ProbeId>,
+        enabled: bool,
+    ) -> PyResult<()> {
+        self.with(py, move |target| target.set_enabled(&probes, enabled))
+    }
+
+    fn enable_probes_for(
+        &self,
+        py: Python<'_>,
+        probes: Vec<ProbeId>,
+        seconds: f64,
+    ) -> PyResult<f64> {
+        let moment = Duration::from_secs_f64(seconds.clamp(0.0, 1.0));
+        self.with(py, move |target| target.enable_for(&probes, moment)).map(|ran| ran.as_secs_f64())
     }
 
     fn remove_probe(&self, py: Python<'_>, probe: ProbeId) -> PyResult<()> {

@@ -3,7 +3,7 @@
 use crate::errors::to_python;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use weft_host::{modules as host, proc};
+use weft_host::{TargetAddr, memory, modules as host, proc};
 
 #[pyfunction]
 pub fn maps<'py>(py: Python<'py>, pid: i32) -> PyResult<Vec<Bound<'py, PyDict>>> {
@@ -50,6 +50,9 @@ pub fn modules<'py>(py: Python<'py>, pid: i32) -> PyResult<Vec<Bound<'py, PyDict
                 m.build_id.map(|id| id.iter().map(|b| format!("{b:02x}")).collect::<String>());
             entry.set_item("path", m.path)?;
             entry.set_item("open_path", m.open_path)?;
+            let (major, minor) = m.file.device;
+            entry.set_item("file", format!("{major:x}:{minor:x}:{}", m.file.inode))?;
+            entry.set_item("is_program", m.is_program)?;
             entry.set_item("start", m.start.0)?;
             entry.set_item("end", m.end.0)?;
             entry.set_item("bias", m.bias)?;
@@ -57,6 +60,11 @@ pub fn modules<'py>(py: Python<'py>, pid: i32) -> PyResult<Vec<Bound<'py, PyDict
             Ok(entry)
         })
         .collect()
+}
+
+#[pyfunction]
+pub fn program(py: Python<'_>, pid: i32) -> Option<String> {
+    py.detach(|| host::program_path(pid))
 }
 
 #[pyfunction]
@@ -72,4 +80,13 @@ pub fn module_image<'py>(
         })
         .map_err(to_python)?;
     Ok(image.map(|bytes| PyBytes::new(py, &bytes)))
+}
+
+#[pyfunction]
+pub fn read_words(py: Python<'_>, pid: i32, addresses: Vec<u64>) -> PyResult<Vec<Option<u64>>> {
+    let pieces: Vec<_> =
+        addresses.into_iter().map(|at| (TargetAddr(at), size_of::<u64>())).collect();
+    let found = py.detach(|| memory::read_many(pid, &pieces)).map_err(to_python)?;
+    let word = |bytes: Option<Vec<u8>>| Some(u64::from_le_bytes(bytes?.try_into().ok()?));
+    Ok(found.into_iter().map(word).collect())
 }

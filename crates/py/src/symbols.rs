@@ -43,6 +43,9 @@ type InstructionColumns<'py> =
     (Bound<'py, PyBytes>, Bound<'py, PyBytes>, Bound<'py, PyBytes>, Bound<'py, PyBytes>);
 
 /// The functions of one module.
+/// Where a slot is, its resolver, and the name and the version of its symbol.
+type SlotRow = (u64, Option<u64>, String, String);
+
 #[pyclass(frozen, module = "weft._native")]
 pub struct ModuleSymbols(symbols::ModuleSymbols);
 
@@ -131,6 +134,25 @@ impl ModuleSymbols {
 
     fn variables(&self, py: Python<'_>, name: &str) -> PyResult<Vec<(u64, u64)>> {
         py.detach(|| self.0.variables(name)).map_err(to_python)
+    }
+
+    fn other_results(
+        &self,
+        py: Python<'_>,
+        offsets: Vec<u64>,
+    ) -> PyResult<Vec<Option<&'static str>>> {
+        py.detach(|| self.0.other_results(&offsets)).map_err(to_python)
+    }
+
+    fn slots(&self, py: Python<'_>, names: Vec<String>) -> PyResult<Vec<SlotRow>> {
+        let names = names.iter().map(String::as_str).collect();
+        let slots = py.detach(|| self.0.slots(&names)).map_err(to_python)?;
+        Ok(slots.into_iter().map(|s| (s.offset, s.resolver, s.name, s.version)).collect())
+    }
+
+    fn candidates(&self, py: Python<'_>, resolver: u32) -> PyResult<(Vec<u64>, Vec<u64>, bool)> {
+        let found = py.detach(|| self.0.candidates(resolver)).map_err(to_python)?;
+        Ok((found.functions, found.slots, found.is_open))
     }
 
     fn containing(&self, offsets: Vec<u64>) -> Vec<Option<usize>> {

@@ -3,6 +3,7 @@
 use crate::child::Waited;
 use crate::cloned::{Cloned, options};
 use crate::errors::to_python;
+use crate::holding::Holding;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -11,23 +12,39 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::Child;
 use std::sync::{Arc, Mutex, MutexGuard};
-use weft_host::{Error, ErrorKind, Launch, TargetAddr, memory};
+use weft_host::{Error, ErrorKind, Launch, Maker, TargetAddr, memory};
 
 #[pyclass(frozen, module = "weft._native")]
 pub struct Target {
     pid: i32,
+    maker: Maker,
     inner: Mutex<weft_host::Target>,
     child: Option<Arc<Waited>>,
+    /// Nothing for one that runs from a clone, which is held as that.
+    holding: Option<Holding>,
 }
 
 impl Target {
-    pub(crate) fn new(target: weft_host::Target, child: Option<Child>) -> Self {
+    pub(crate) fn in_clone(target: weft_host::Target) -> Self {
+        let (pid, maker) = (target.pid(), target.maker());
+        Self { pid, maker, inner: Mutex::new(target), child: None, holding: None }
+    }
+
+    fn new(target: weft_host::Target, child: Option<Child>, holding: Holding) -> Self {
         let child = child.map(|child| Arc::new(Waited::new(child)));
-        Self { pid: target.pid(), inner: Mutex::new(target), child }
+        Self { child, holding: Some(holding), ..Self::in_clone(target) }
     }
 
     pub(crate) fn lock(&self) -> PyResult<MutexGuard<'_, weft_host::Target>> {
+        // First: in a forked child the lock may be another thread's of the parent, for ever.
+        self.check_here()?;
         self.inner.lock().map_err(|_| PyRuntimeError::new_err("an earlier call has panicked"))
+    }
+
+    fn be_given_back(&self) {
+        if let Some(holding) = &self.holding {
+            holding.end();
+        }
     }
 
     /// Does something with the target while other Python threads run.
@@ -47,8 +64,9 @@ pub type Environment = Vec<(OsString, OsString)>;
 impl Target {
     #[staticmethod]
     fn attach(py: Python<'_>, pid: i32) -> PyResult<Self> {
+        let holding = Holding::begin();
         let target = py.detach(|| weft_host::Target::attach(pid)).map_err(to_python)?;
-        Ok(Self::new(target, None))
+        Ok(Self::new(target, None, holding))
     }
 
     #[staticmethod]
@@ -61,9 +79,10 @@ impl Target {
         streams: [Option<i32>; 3],
     ) -> PyResult<Self> {
         let launch = launch_of(command, environment, directory, streams)?;
+        let holding = Holding::begin();
         let launched = py.detach(|| weft_host::Target::launch(launch));
         let (target, child) = launched.map_err(to_python)?;
-        Ok(Self::new(target, Some(child)))
+        Ok(Self::new(target, Some(child), holding))
     }
 
     #[pyo3(signature = (cache_size, sees_changes, follows, records))]
@@ -76,13 +95,23 @@ impl Target {
         records: &str,
     ) -> PyResult<Cloned> {
         let options = options(cache_size, sees_changes, follows, records)?;
+        let holding = Holding::begin();
         let cloned = self.with(py, move |target| target.move_to_clone(options))?;
-        Ok(Cloned::new(cloned, self.child.clone()))
+        self.be_given_back();
+        Ok(Cloned::new(cloned, self.child.clone(), holding))
     }
 
     #[getter]
     fn pid(&self) -> i32 {
         self.pid
+    }
+
+    fn is_here(&self) -> bool {
+        self.maker.is_here()
+    }
+
+    fn check_here(&self) -> PyResult<()> {
+        self.maker.check().map_err(to_python)
     }
 
     fn ping(&self, py: Python<'_>) -> PyResult<Vec<(i32, Option<String>)>> {
@@ -162,6 +191,7 @@ impl Target {
 
     #[pyo3(signature = (timeout))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<i32>> {
+        self.check_here()?;
         let child = self.child.as_ref().ok_or_else(|| {
             to_python(
                 Error::new(
@@ -175,7 +205,9 @@ impl Target {
     }
 
     fn detach(&self, py: Python<'_>) -> PyResult<()> {
-        self.with(py, weft_host::Target::detach)
+        let outcome = self.with(py, weft_host::Target::detach);
+        self.be_given_back();
+        outcome
     }
 
     #[pyo3(signature = (first=0))]
@@ -192,6 +224,7 @@ impl Target {
         address: u64,
         size: usize,
     ) -> PyResult<Bound<'py, PyBytes>> {
+        self.check_here()?;
         let bytes =
             py.detach(|| memory::read(self.pid, TargetAddr(address), size)).map_err(to_python)?;
         Ok(PyBytes::new(py, &bytes))
@@ -202,12 +235,14 @@ impl Target {
         py: Python<'py>,
         pieces: Vec<(u64, usize)>,
     ) -> PyResult<Vec<Option<Bound<'py, PyBytes>>>> {
+        self.check_here()?;
         let pieces: Vec<_> = pieces.into_iter().map(|(a, size)| (TargetAddr(a), size)).collect();
         let read = py.detach(|| memory::read_many(self.pid, &pieces)).map_err(to_python)?;
         Ok(read.into_iter().map(|bytes| bytes.map(|b| PyBytes::new(py, &b))).collect())
     }
 
     fn write(&self, py: Python<'_>, address: u64, data: Vec<u8>) -> PyResult<()> {
+        self.check_here()?;
         py.detach(|| memory::write(self.pid, TargetAddr(address), &data)).map_err(to_python)
     }
 }

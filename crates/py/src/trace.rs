@@ -5,11 +5,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use weft_host::clone::Losses;
 use weft_host::{Error, ErrorKind};
 use weft_trace::replay::Replay;
 use weft_trace::views::{Table, Values, View};
 use weft_trace::{Detail, Shape, file};
 
+use crate::cloned::LossRow;
 use crate::errors::to_python;
 
 /// program, time, start, end, offset, path.
@@ -185,9 +187,9 @@ impl Tracer {
 
 #[pymethods]
 impl Tracer {
-    fn finish(&self, py: Python<'_>) -> PyResult<u64> {
+    fn finish(&self, py: Python<'_>) -> PyResult<Vec<LossRow>> {
         let tracer = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let finish = || tracer.map_or(Ok(0), weft_host::clone::Tracer::finish);
-        py.detach(finish).map_err(to_python)
+        let finish = || tracer.map_or(Ok(Losses::default()), weft_host::clone::Tracer::finish);
+        Ok(py.detach(finish).map_err(to_python)?.named())
     }
 }

@@ -218,6 +218,11 @@ impl Model<'_> {
                 let clock = if wall { Operation::Ticks } else { Operation::Cpu };
                 self.get(clock) + 3.0 * self.get(Operation::Count)
             }
+            Statement::Leave { datum, .. } => match self.kind(*datum) {
+                // All its entries are looked at.
+                Some(DatumKind::Mark) => 20.0 * self.get(Operation::Mark),
+                _ => 3.0 * self.get(Operation::Count),
+            },
             Statement::Stamp(_) => self.get(Operation::Mark) + self.get(Operation::Ticks),
             Statement::Emit { values, .. } => {
                 self.get(Operation::Emit) + values.len() as f64 * self.get(Operation::Step)

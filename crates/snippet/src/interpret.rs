@@ -6,9 +6,9 @@ use crate::ir::{
 };
 use crate::layout::{
     HISTOGRAM_BUCKETS, HISTOGRAM_SUM, MAP_ENTRIES, MAP_LOST, MAP_LOST_SUM, MAP_PROBES, MARK_HOMES,
-    MARK_PROBES, MARK_REACH, MARK_TICKS, Place, RING_HEAD, RING_LOST, RING_RECORDS, RING_STALLED,
-    RING_TAIL, TIMER_COUNT, TIMER_DEPTH, TIMER_FRAME, TIMER_START, TIMER_TOTAL, bucket, header,
-    map_entry_size, map_hash, record_size,
+    MARK_LEFT, MARK_PROBES, MARK_REACH, MARK_TICKS, MARK_UNKNOWN, Place, RING_HEAD, RING_LOST,
+    RING_RECORDS, RING_STALLED, RING_TAIL, TIMER_COUNT, TIMER_DEPTH, TIMER_FRAME, TIMER_LEFT,
+    TIMER_START, TIMER_TOTAL, bucket, header, map_entry_size, map_hash, record_size,
 };
 use crate::site::{Clock, Site};
 use crate::verify;
@@ -152,6 +152,7 @@ impl Interpreter<'_> {
                 self.block(if truth { then } else { otherwise });
             }
             Statement::Stamp(mark) => self.stamp(*mark),
+            Statement::Leave { datum, low, high } => self.leave(*datum, low, high),
             Statement::Call(call) => {
                 self.call(call);
             }
@@ -185,6 +186,9 @@ impl Interpreter<'_> {
         let (state, frame) = (self.place(timer).state, self.frame());
         if frame < self.get(state + TIMER_FRAME) {
             return self.add(state + TIMER_DEPTH, 1);
+        }
+        if self.get(state + TIMER_FRAME) != 0 {
+            self.add(self.place(timer).sums + TIMER_LEFT, 1);
         }
         self.set(state + TIMER_DEPTH, 1);
         self.set(state + TIMER_FRAME, frame);
@@ -256,16 +260,42 @@ impl Interpreter<'_> {
             let gone = |&entry: &u32| frame.wrapping_sub(self.get(entry)) < u64::from(MARK_REACH);
             free.or_else(|| window().find(gone)).unwrap_or(home)
         };
+        if self.get(entry) != 0 {
+            self.add(self.place(mark).sums + MARK_LEFT, 1);
+        }
         self.set(entry, frame);
         let ticks = self.world.ticks();
         self.set(entry + MARK_TICKS, ticks);
+    }
+
+    fn leave(&mut self, datum: DatumId, low: &Expr, high: &Expr) {
+        let low = self.int(low) as u64;
+        let high = self.int(high) as u64;
+        let place = self.place(datum);
+        let is_over = |frame: u64| frame != 0 && (low..=high).contains(&frame);
+        if let DatumKind::Timer(_) = self.kind(datum) {
+            if is_over(self.get(place.state + TIMER_FRAME)) {
+                let time = self.time_of(datum).wrapping_sub(self.get(place.state + TIMER_START));
+                self.set(place.state + TIMER_FRAME, 0);
+                self.add(place.sums + TIMER_TOTAL, time as i64);
+                self.add(place.sums + TIMER_COUNT, 1);
+            }
+            return;
+        }
+        for index in 0..MARK_HOMES + MARK_PROBES - 1 {
+            let entry = place.state + 16 * index;
+            if is_over(self.get(entry)) {
+                self.set(entry, 0);
+                self.add(place.sums + MARK_LEFT, 1);
+            }
+        }
     }
 
     fn since(&mut self, mark: DatumId) -> i64 {
         let (home, frame) = (self.mark_home(mark), self.frame());
         let mut window = (0..MARK_PROBES).map(|index| home + 16 * index);
         let Some(entry) = window.find(|&entry| self.get(entry) == frame) else {
-            self.add(self.place(mark).sums, 1);
+            self.add(self.place(mark).sums + MARK_UNKNOWN, 1);
             return -1;
         };
         let ticks = self.world.ticks().wrapping_sub(self.get(entry + MARK_TICKS));

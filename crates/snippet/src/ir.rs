@@ -288,6 +288,16 @@ pub enum Statement {
     Start(DatumId),
     /// `stop t`.
     Stop(DatumId),
+    /// `leave t(low, high)`, of a timer or a mark: calls whose frames are from `low` to `high` are over, and will not
+    /// return.
+    Leave {
+        /// The timer or mark.
+        datum: DatumId,
+        /// The lowest frame.
+        low: Expr,
+        /// The highest.
+        high: Expr,
+    },
     /// `emit r(e, ...)`.
     Emit {
         /// The ring.

@@ -155,6 +155,9 @@ pub const TIMER_DEPTH: u32 = 16;
 pub const TIMER_TOTAL: u32 = 0;
 /// Of a timer's sums: how often it was stopped.
 pub const TIMER_COUNT: u32 = 8;
+/// Of a timer's sums: how often it was started again although it ran, in a call that was not inside the one which had
+/// started it: that one has not returned, and its time is lost.
+pub const TIMER_LEFT: u32 = 16;
 
 /// Of a histogram: the sum of all values.
 pub const HISTOGRAM_SUM: u32 = 0;
@@ -191,6 +194,10 @@ pub const RING_TAIL: u32 = 64;
 /// Of a ring: its records, each its fields and then the number of the record plus 1.
 pub const RING_RECORDS: u32 = 128;
 
+/// Of a mark's sums: how often a call returned that had no stamp.
+pub const MARK_UNKNOWN: u32 = 0;
+/// Of a mark's sums: how many stamps were dropped, because their calls did not return or there was no room.
+pub const MARK_LEFT: u32 = 8;
 /// How many homes a mark's table has.
 pub const MARK_HOMES: u32 = 64;
 /// How many entries are looked at for a frame.
@@ -207,7 +214,7 @@ impl Datum {
     pub fn size(&self) -> u32 {
         match &self.kind {
             DatumKind::Counter(_) => 8,
-            DatumKind::Timer(_) => 16,
+            DatumKind::Timer(_) => 24,
             DatumKind::Histogram(Buckets::Log2) => HISTOGRAM_BUCKETS + 65 * 8,
             DatumKind::Histogram(Buckets::Fine) => HISTOGRAM_BUCKETS + FINE_BUCKETS * 8,
             DatumKind::Histogram(Buckets::Linear { count, .. }) => {
@@ -220,7 +227,7 @@ impl Datum {
                 RING_RECORDS + capacity * record_size(fields.len())
             }
             DatumKind::Local => 0,
-            DatumKind::Mark => 8,
+            DatumKind::Mark => 16,
         }
     }
 

@@ -471,6 +471,15 @@ impl Parser {
             "start" => Ok(Statement::Start(self.datum("timer")?)),
             "stop" => Ok(Statement::Stop(self.datum("timer")?)),
             "stamp" => Ok(Statement::Stamp(self.datum("mark")?)),
+            "leave" => {
+                let datum = self.datum("timer or mark")?;
+                self.expect("(")?;
+                let low = self.expr(0)?;
+                self.expect(",")?;
+                let high = self.expr(0)?;
+                self.expect(")")?;
+                Ok(Statement::Leave { datum, low, high })
+            }
             "emit" => {
                 let ring = self.datum("ring")?;
                 self.expect("(")?;
@@ -585,7 +594,7 @@ impl Parser {
             return error(place, format!("there is no {kind} `{name}`"), hint);
         };
         let is = self.weave.data[usize::from(id.0)].kind.name();
-        if is != kind {
+        if !kind.split(" or ").any(|one| one == is) {
             let what = format!("`{name}` is a {is}");
             return error(place, what, format!("only a {kind} can be used so"));
         }
@@ -749,7 +758,7 @@ fn negated(expr: Expr) -> Expr {
 }
 
 fn is_reserved(name: &str) -> bool {
-    const OTHERS: [&str; 21] = [
+    const OTHERS: [&str; 22] = [
         "at",
         "if",
         "else",
@@ -757,6 +766,7 @@ fn is_reserved(name: &str) -> bool {
         "start",
         "stop",
         "stamp",
+        "leave",
         "emit",
         "call",
         "return",

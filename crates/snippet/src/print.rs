@@ -168,6 +168,13 @@ impl<'a> Printer<'a> {
             Statement::Start(timer) => write!(f, "start {}", self.name(*timer)),
             Statement::Stop(timer) => write!(f, "stop {}", self.name(*timer)),
             Statement::Stamp(mark) => write!(f, "stamp {}", self.name(*mark)),
+            Statement::Leave { datum, low, high } => {
+                write!(f, "leave {}(", self.name(*datum))?;
+                self.expr(low, 0, f)?;
+                f.write_str(", ")?;
+                self.expr(high, 0, f)?;
+                f.write_str(")")
+            }
             Statement::Emit { ring, values } => {
                 write!(f, "emit {}(", self.name(*ring))?;
                 self.list(values, f)?;

@@ -3,9 +3,9 @@
 use crate::ir::{Buckets, DatumKind, TimerClock};
 use crate::layout::{
     FINE_BUCKETS, FINE_STEPS, HISTOGRAM_BUCKETS, HISTOGRAM_SUM, MAP_ENTRIES, MAP_LOST,
-    MAP_LOST_SUM, MAP_MIX, MAP_PROBES, Place, RING_HEAD, RING_LOST, RING_RECORDS, RING_TAIL,
-    Region, TIMER_COUNT, TIMER_FRAME, TIMER_START, TIMER_TOTAL, header, map_entry_size,
-    record_size,
+    MAP_LOST_SUM, MAP_MIX, MAP_PROBES, MARK_LEFT, Place, RING_HEAD, RING_LOST, RING_RECORDS,
+    RING_TAIL, Region, TIMER_COUNT, TIMER_FRAME, TIMER_LEFT, TIMER_START, TIMER_TOTAL, header,
+    map_entry_size, record_size,
 };
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -105,6 +105,8 @@ pub struct TimerSum {
     pub total: u64,
     /// How often it was stopped.
     pub count: u64,
+    /// How many calls that it was started in did not return, so that their time is lost.
+    pub left: u64,
     /// In how many threads it runs.
     pub running: u64,
     /// Of those, the time so far; only known for wall timers.
@@ -122,6 +124,7 @@ pub fn sum_timer<'a>(
     for slab in slabs {
         sum.total = sum.total.wrapping_add(slab.word(place.sums + TIMER_TOTAL));
         sum.count = sum.count.wrapping_add(slab.word(place.sums + TIMER_COUNT));
+        sum.left = sum.left.wrapping_add(slab.word(place.sums + TIMER_LEFT));
         if slab.word(place.state + TIMER_FRAME) != 0 {
             sum.running += 1;
             if clock == TimerClock::Wall {
@@ -130,6 +133,11 @@ pub fn sum_timer<'a>(
         }
     }
     sum
+}
+
+/// How many stamps of a mark were dropped.
+pub fn sum_mark<'a>(slabs: impl Iterator<Item = Slab<'a>>, place: Place) -> u64 {
+    slabs.fold(0, |sum: u64, slab| sum.wrapping_add(slab.word(place.sums + MARK_LEFT)))
 }
 
 /// A histogram's values.

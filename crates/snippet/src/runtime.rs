@@ -6,8 +6,8 @@
 
 use crate::asm::{Alu, Asm, Cond, Label, Mem, Shift};
 use crate::layout::{
-    MAP_PROBES, MAP_WRITING, MARK_PROBES, MARK_REACH, RING_STALLED, RING_TAIL, SALT_HOME_SHIFT,
-    SALT_SHIFT, header,
+    MAP_PROBES, MAP_WRITING, MARK_HOMES, MARK_PROBES, MARK_REACH, RING_STALLED, RING_TAIL,
+    SALT_HOME_SHIFT, SALT_SHIFT, header,
 };
 use crate::site::{Env, Routines, Source};
 use alloc::vec::Vec;
@@ -62,6 +62,7 @@ pub fn runtime(env: &Env, at: u64) -> Runtime {
     let wait = wait(&mut asm);
     let stamp = stamp(&mut asm);
     let since = since(&mut asm);
+    let leave = leave(&mut asm);
     let call = call(&mut asm, env);
     let address = |label: Label| at + u64::from(asm.offset(label));
     let routines = Routines {
@@ -73,6 +74,7 @@ pub fn runtime(env: &Env, at: u64) -> Runtime {
         wait: address(wait),
         stamp: address(stamp),
         since: address(since),
+        leave: address(leave),
         call: address(call),
     };
     Runtime { code: asm.place(at, at).0, routines }
@@ -460,6 +462,34 @@ fn since(asm: &mut Asm) -> Label {
     asm.mov_imm(RAX, 0);
     asm.bind(out);
     asm.pop(RCX);
+    asm.ret();
+    entry
+}
+
+/// rax: a mark's table, rdx: the lowest frame, rcx: the highest. Drops the stamps of frames between, and gives how many.
+fn leave(asm: &mut Asm) -> Label {
+    let saved = [RSI, RDI, R8];
+    let (probe, next) = (asm.label(), asm.label());
+    let entry = asm.here();
+    save(asm, &saved);
+    asm.mov(RSI, RAX);
+    asm.mov_imm(RAX, 0);
+    asm.mov_imm(RDI, i64::from(MARK_HOMES + MARK_PROBES - 1));
+    asm.bind(probe);
+    asm.mov(R8, Mem::Base(RSI, 0));
+    asm.test(R8, R8);
+    asm.jcc(Cond::Equal, next);
+    asm.alu(Alu::Cmp, R8, RDX);
+    asm.jcc(Cond::Below, next);
+    asm.alu(Alu::Cmp, R8, RCX);
+    asm.jcc(Cond::Above, next);
+    asm.store_imm(Mem::Base(RSI, 0), 0);
+    asm.inc(RAX);
+    asm.bind(next);
+    asm.alu_imm(Alu::Add, RSI, 16);
+    asm.dec(RDI);
+    asm.jcc(Cond::NotEqual, probe);
+    restore(asm, &saved);
     asm.ret();
     entry
 }

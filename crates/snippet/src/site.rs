@@ -73,6 +73,8 @@ pub struct Routines {
     pub stamp: u64,
     /// Finds a frame's stamp.
     pub since: u64,
+    /// Drops the stamps of some frames.
+    pub leave: u64,
     /// Calls into the program.
     pub call: u64,
 }

@@ -241,6 +241,13 @@ impl Checker<'_> {
                 self.expect(*mark, "mark", |kind| matches!(kind, DatumKind::Mark))?;
                 self.needs_frame("a mark")
             }
+            Statement::Leave { datum, low, high } => {
+                self.expect(*datum, "timer or mark", |kind| {
+                    matches!(kind, DatumKind::Timer(_) | DatumKind::Mark)
+                })?;
+                self.integer(low, depth)?;
+                self.integer(high, depth)
+            }
             Statement::Emit { ring, values } => {
                 self.expect(*ring, "ring", |kind| matches!(kind, DatumKind::Ring { .. }))?;
                 if let DatumKind::Ring { fields, .. } = &self.datum(*ring)?.kind
@@ -545,6 +552,10 @@ pub(crate) fn direct_expressions(statement: &Statement, visit: &mut dyn FnMut(&E
             visit(value);
         }
         Statement::Emit { values, .. } => values.iter().for_each(visit),
+        Statement::Leave { low, high, .. } => {
+            visit(low);
+            visit(high);
+        }
         Statement::If { condition, .. } => visit(condition),
         Statement::Call(call) => call.arguments.iter().for_each(visit),
         Statement::Start(_) | Statement::Stop(_) | Statement::Stamp(_) => {}

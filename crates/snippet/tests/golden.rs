@@ -36,6 +36,7 @@ fn listing(env: &Env, text: &str, site: &Site) -> String {
         (routines.map2, "map2"),
         (routines.stamp, "stamp"),
         (routines.since, "since"),
+        (routines.leave, "leave"),
         (routines.wait, "wait"),
         (routines.load[3], "load64"),
     ];

@@ -68,6 +68,8 @@ pub enum What<'a> {
         next: Option<u64>,
         /// The instruction before which it was left, if nothing was captured there.
         missed: Option<u16>,
+        /// Whether the instruction before which it was left has faulted: it has begun to touch memory.
+        has_faulted: bool,
     },
     /// Something else.
     Event {
@@ -229,6 +231,7 @@ impl Current {
                 let following = take(rest, |number| blocks.captures(number));
                 let mut executed = block.plan.instructions as usize;
                 let mut missed = None;
+                let mut has_faulted = false;
                 let mut next = match following {
                     Some((Item::Block { number, .. }, _)) => {
                         blocks.get(number).map(|block| block.address)
@@ -237,9 +240,10 @@ impl Current {
                     Some(_) => block_after(blocks, rest),
                     None => (self.next != 0).then_some(self.next),
                 };
-                if let Some((Item::Event { kind: event::INTERRUPTED, words }, _)) = following
+                if let Some((Item::Event { kind: event::INTERRUPTED, words }, after)) = following
                     && let Some(cut) = cut(words)
                 {
+                    has_faulted = begins_with_fault(after);
                     match block.instructions[..executed].binary_search(&cut.address) {
                         Ok(index) => {
                             executed = index;
@@ -259,7 +263,7 @@ impl Current {
                     }
                 }
                 let number = number_in_trace(self.program, number);
-                What::Block { number, block, executed, sources, bases, next, missed }
+                What::Block { number, block, executed, sources, bases, next, missed, has_faulted }
             }
         };
         if let What::Event { .. } = what {
@@ -286,6 +290,18 @@ fn block_after(blocks: &Blocks, mut words: &[u64]) -> Option<u64> {
         }
     }
     None
+}
+
+/// Whether the first of some items is a signal because of an access that could not be made.
+fn begins_with_fault(words: &[u64]) -> bool {
+    /// `SIGBUS` and `SIGSEGV`.
+    const ACCESS: [u64; 2] = [7, 11];
+    // No block comes between the two.
+    let first = take(words, |_| None);
+    matches!(
+        first,
+        Some((Item::Event { kind: event::SIGNAL, words: &[signal, 1, _] }, _)) if ACCESS.contains(&signal)
+    )
 }
 
 fn cut(words: &[u64]) -> Option<Cut> {
@@ -341,7 +357,8 @@ impl Accesses {
     }
 
     fn add(&mut self, step: &Step<'_>, detail: Detail) {
-        let What::Block { number, block, executed, sources, bases, next, missed } = &step.what
+        let What::Block { number, block, executed, sources, bases, next, missed, has_faulted } =
+            &step.what
         else {
             return;
         };
@@ -350,7 +367,8 @@ impl Accesses {
         for access in &block.plan.accesses {
             let index = usize::from(access.instruction);
             // One that repeats itself may have been left on the way.
-            if index > *executed || index == *executed && access.moved.is_none() {
+            let is_begun = *has_faulted || access.moved.is_some();
+            if index > *executed || index == *executed && !is_begun {
                 break;
             }
             while let Some(base) = changes.next_if(|base| base.instruction < access.instruction) {
@@ -369,7 +387,9 @@ impl Accesses {
             if detail == Detail::Values {
                 let is_missed = matches!(access.value, Some(Value::Memory(_)))
                     && *missed == Some(access.instruction + 1);
-                self.value.push(access.value(sources, *next).filter(|_| !is_missed));
+                // What faults reads and writes nothing.
+                let is_made = index != *executed || access.moved.is_some();
+                self.value.push(access.value(sources, *next).filter(|_| is_made && !is_missed));
             }
         }
     }

@@ -80,6 +80,8 @@ pub struct Table {
     /// System calls that are under way, and where each thread was last.
     open: HashMap<u32, SystemCall>,
     last: HashMap<u32, u64>,
+    /// How many accesses each thread has made so far.
+    counts: HashMap<u32, u64>,
     is_done: bool,
 }
 
@@ -97,7 +99,8 @@ struct SystemCall {
 impl Table {
     /// From the beginning of a trace.
     pub fn new(view: View, replay: Replay) -> Self {
-        Self { view, replay, open: HashMap::new(), last: HashMap::new(), is_done: false }
+        let (open, last, counts) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Self { view, replay, open, last, counts, is_done: false }
     }
 
     /// The next rows, about so many: their number, and the columns.
@@ -106,8 +109,15 @@ impl Table {
             View::Accesses => {
                 let found = Accesses::next(&mut self.replay, rows)?;
                 let count = found.thread.len();
+                let mut sequence = Vec::with_capacity(count);
+                for run in found.thread.chunk_by(|one, other| one == other) {
+                    let next = self.counts.entry(run[0]).or_default();
+                    sequence.extend(*next..*next + run.len() as u64);
+                    *next += run.len() as u64;
+                }
                 let mut columns = vec![
                     Column::known("thread", Values::Words(found.thread)),
+                    Column::known("sequence", Values::Longs(sequence)),
                     Column::known("block", Values::Words(found.block)),
                     Column::known("ip", Values::Longs(found.instruction)),
                     Column::known("kind", Values::Bytes(found.kind)),

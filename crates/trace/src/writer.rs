@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::path::Path;
 
 use crate::blocks::{Blocks, MOST_PROGRAMS};
 use crate::bytes::put;
@@ -44,9 +43,9 @@ struct Whose {
 }
 
 impl Writer {
-    /// Begins a file.
-    pub fn create(path: &Path, detail: Detail) -> Result<Self> {
-        let mut file = BufWriter::new(File::create(path)?);
+    /// Begins a trace in a file, which is written from where it stands.
+    pub fn new(file: File, detail: Detail) -> Result<Self> {
+        let mut file = BufWriter::new(file);
         file.write_all(MAGIC)?;
         file.write_all(&VERSION.to_le_bytes())?;
         let flags = if detail == Detail::Values { HAS_VALUES } else { 0 };

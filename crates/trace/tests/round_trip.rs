@@ -1,5 +1,6 @@
 //! What is decoded is what was encoded, whatever it was; and what was not written by weft is refused.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -110,7 +111,8 @@ fn scratch(name: &str) -> PathBuf {
 /// A small trace with an interrupted string, a system call and a signal.
 fn written(name: &str) -> PathBuf {
     let path = scratch(name);
-    let mut writer = Writer::create(&path, Detail::Addresses).expect("a file");
+    let mut writer =
+        Writer::new(File::create(&path).expect("a file"), Detail::Addresses).expect("a file");
     writer.note("command", "test").expect("a note");
     let program = writer.program().expect("the first program");
     for (number, code) in (0..).zip(CODE) {
@@ -182,7 +184,8 @@ fn a_file_that_was_cut_or_changed_says_so() {
 #[test]
 fn each_program_has_blocks_of_its_own() {
     let path = scratch("programs");
-    let mut writer = Writer::create(&path, Detail::Addresses).expect("a file");
+    let mut writer =
+        Writer::new(File::create(&path).expect("a file"), Detail::Addresses).expect("a file");
     let first = writer.program().expect("the first program");
     let second = writer.program().expect("what it becomes");
     let begin = [event_word(event::THREAD, 4), 7, 0, 0, 1000];

@@ -4,6 +4,7 @@
 mod stepping;
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -23,7 +24,8 @@ fn scratch(name: &str) -> PathBuf {
 /// Traces a command, and says what it has touched: as it was, and as the trace has it.
 fn traced(name: &str, command: &[&str], steps: u64) -> (Vec<Plain>, Vec<Plain>) {
     let file = scratch(&format!("{name}.weft-trace"));
-    let mut writer = Writer::create(&file, Detail::Values).expect("a new file");
+    let mut writer =
+        Writer::new(File::create(&file).expect("a new file"), Detail::Values).expect("a new file");
     let command: Vec<OsString> = command.iter().map(OsString::from).collect();
     let stepped = Stepped::run(&command, &mut writer, steps).expect("a program to step through");
     let plain = stepped.plain;

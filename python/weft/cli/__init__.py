@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import importlib
 import pkgutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from weft import __version__
+from weft._files import FULL
 from weft.cli import output
 from weft.errors import WeftError
 
@@ -64,6 +66,15 @@ class CommandFolder(click.Group):
             if name.startswith(incomplete)
         ]
         return names + click.Command.shell_complete(self, ctx, incomplete)
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the command line."""
+        try:
+            return super().main(*args, **kwargs)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            sys.exit(output.stream_failure(error))
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a subcommand; whatever fails in it ends in a message and an exit code."""
@@ -117,7 +128,7 @@ def _command_of(entry: EntryPoint) -> click.Command:
 @click.group(
     cls=CommandFolder,
     package=__name__,
-    helpers=("clone", "measure", "output"),
+    helpers=("clone", "exports", "inputs", "measure", "output"),
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, prog_name="weft")

@@ -8,12 +8,13 @@ import click
 
 import weft
 from weft.cli import clone, measure
+from weft.cli.inputs import Pid
 from weft.cli.output import console, print_json
 from weft.metrics.model import TargetFacts
 
 
 @click.command()
-@click.argument("pid", type=int)
+@click.argument("pid", type=Pid())
 @clone.options
 @measure.options
 def command(pid: int, **options: Any) -> None:
@@ -36,7 +37,7 @@ def command(pid: int, **options: Any) -> None:
     """
     weaver = options.pop("weaver")
     if weaver == "clone":
-        clone.attach(pid, options)
+        clone.attach(pid, clone.wish(options), options)
         return
     others = options if weaver == "patch" else dict(options)
     clone.refuse(others)
@@ -46,11 +47,11 @@ def command(pid: int, **options: Any) -> None:
         return
     with weft.attach(pid) as session, measure.waiting_for(pid) as wait:
         facts = TargetFacts(pid, session.program(), session.command())
-        metrics = measure.begin(session, wanted)
-        if weaver == "patch" or not clone.is_better(metrics):
+        metrics = measure.begin_or_clone(session, wanted, weaver)
+        if metrics is not None:
             measure.measure(session, metrics, wanted, facts, wait)
             return
-    clone.attach(pid, options)
+    clone.attach(pid, wanted, options)
 
 
 def _ask(pid: int, output_format: str) -> None:

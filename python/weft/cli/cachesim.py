@@ -26,7 +26,13 @@ _SCHEMA = 1
     metavar="SIZE,WAYS[,LINE]",
     help="A cache, the nearest first; without it 32K,8,64 and 1M,16,64.",
 )
-@click.option("--top", default=10, show_default=True, help="How many functions to show.")
+@click.option(
+    "--top",
+    type=click.IntRange(min=1),
+    default=10,
+    show_default=True,
+    help="How many functions to show.",
+)
 @format_option
 def command(file: Path, caches: tuple[str, ...], top: int, output_format: str) -> None:
     """Say which functions of a trace would miss in given caches.
@@ -41,6 +47,8 @@ def command(file: Path, caches: tuple[str, ...], top: int, output_format: str) -
       weft cachesim run.weft-trace --format json
     """
     levels = tuple(map(Level.parse, caches)) or DEFAULT
+    for level in levels:
+        level.cache()
     found = simulate(traces.open(file), levels)
     if output_format == "json":
         _print_json(found, top)

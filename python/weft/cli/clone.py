@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
-import signal
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from stat import S_ISREG
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from weft import clone
+from weft._files import Draft, check
+from weft._interrupts import Interrupted, interruptible
 from weft.cli import measure
 from weft.cli.output import all_of, console, forward_signals, print_json
 from weft.clone import Cloned, CloneStats
@@ -25,12 +28,15 @@ if TYPE_CHECKING:
     from weft.metrics.metric import Metric
     from weft.session import Session
 
-__all__ = ["Reports", "attach", "is_better", "options", "refuse", "run"]
+__all__ = ["Reports", "attach", "options", "refuse", "run", "wish"]
 
 _OWN = {"cache_size": "--cache-size", "stats": "--stats", "stats_file": "--stats-file"}
 _SMALLEST = 256 << 10
+_LARGEST = 64 << 30
 _ROUND = 0.5
 """How often to look for reports, in seconds."""
+_LONGEST = 1000
+"""How much of a report is shown, in characters."""
 _FACTORS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -56,22 +62,10 @@ options = all_of(
     click.option(
         "--stats-file",
         metavar="FILE",
-        type=click.Path(dir_okay=False, writable=True),
         help="Write that to a file, as JSON.",
     ),
 )
 """Gives a command the options of the clone weaver; they reach it as keyword arguments."""
-
-
-def is_better(metrics: Sequence[Metric]) -> bool:
-    """Whether a clone can measure what cannot be measured otherwise; says so if it can."""
-    missing = sum(len(metric.refused) for metric in metrics)
-    if not missing or any(metric.calls_program for metric in metrics):
-        return False
-    points = "1 point does" if missing == 1 else f"{missing} points do"
-    text = f"note: {points} not fit the patch weaver, so the program runs from a clone"
-    click.echo(text, err=True)
-    return True
 
 
 def refuse(options: dict[str, Any]) -> None:
@@ -85,7 +79,7 @@ def refuse(options: dict[str, Any]) -> None:
 
 def run(program: tuple[str, ...], options: Mapping[str, Any]) -> int:
     """Run the program to its end, and return its exit code."""
-    wanted = _wish(options)
+    wanted = wish(options)
     is_held = not wanted.is_empty
     with clone.launch(program, cache_size=_cache_size(options), is_held=is_held) as cloned:
         forward_signals(cloned.pid)
@@ -105,9 +99,8 @@ def run(program: tuple[str, ...], options: Mapping[str, Any]) -> int:
     return code or 0
 
 
-def attach(pid: int, options: Mapping[str, Any]) -> None:
+def attach(pid: int, wanted: measure.Wish, options: Mapping[str, Any]) -> None:
     """Have a process run from a clone for a while, and measure it there."""
-    wanted = _wish(options)
     if not wanted.is_empty:
         _measure(pid, wanted, options)
         return
@@ -116,12 +109,10 @@ def attach(pid: int, options: Mapping[str, Any]) -> None:
         clone.attach(pid, cache_size=_cache_size(options)) as cloned,
         measure.waiting_for(pid) as wait,
     ):
-        # Whoever ends weft wants it to leave.
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
         seconds = options["seconds"]
         until = "Ctrl-C" if seconds is None else f"{seconds:g} s"
         ended = None
-        with contextlib.suppress(KeyboardInterrupt):
+        with contextlib.suppress(Interrupted), interruptible():
             text = f"process {pid} runs from a clone of its code; until {until}"
             out.print(text, highlight=False)
             ended = wait(seconds)
@@ -133,7 +124,10 @@ def attach(pid: int, options: Mapping[str, Any]) -> None:
     out.print(f"process {pid}: {last}", highlight=False)
 
 
-def _wish(options: Mapping[str, Any]) -> measure.Wish:
+def wish(options: Mapping[str, Any]) -> measure.Wish:
+    """Make sense of the options, of which none is taken out."""
+    if options["stats_file"]:
+        check(options["stats_file"])
     others = {name: value for name, value in options.items() if name not in _OWN}
     if not others["metrics"] and not others["one_liners"]:
         # Then it is for how long the program runs from a clone, not for how long it is measured.
@@ -146,7 +140,6 @@ def _measure(pid: int, wanted: measure.Wish, options: Mapping[str, Any]) -> None
         clone.attach(pid, cache_size=_cache_size(options)) as cloned,
         measure.waiting_for(pid) as wait,
     ):
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
         session = cloned.session
         facts = TargetFacts(pid, session.program(), session.command())
         metrics = measure.begin(session, wanted)
@@ -177,8 +170,10 @@ class Reports:
 
 def _first_line(report: Path) -> str:
     try:
-        with report.open(errors="replace") as file:
-            return file.readline().strip()
+        # The program could have put something else there.
+        number = os.open(report, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(number, errors="replace") as file:
+            return file.readline(_LONGEST).strip() if S_ISREG(os.fstat(number).st_mode) else ""
     except OSError as error:
         return f"something went wrong in the clone engine ({error.strerror})"
 
@@ -186,9 +181,13 @@ def _first_line(report: Path) -> str:
 def _tell(cloned: Cloned, options: Mapping[str, Any]) -> None:
     """Say what the engine did, as far as that was asked for."""
     stats = cloned.stats()
-    document = {"schema": 1, **asdict(stats)}
+    lost = cloned.lost()
+    document = {"schema": 1, **asdict(stats), "lost": list(lost)}
+    for text in lost:
+        click.echo(f"note: {text}", err=True)
     if options["stats_file"]:
-        Path(options["stats_file"]).write_text(json.dumps(document) + "\n")
+        with Draft(options["stats_file"]) as file:
+            file.write(json.dumps(document).encode() + b"\n")
     if options["stats"]:
         if options["output_format"] == "json":
             print_json(document, file=sys.stderr)
@@ -197,10 +196,12 @@ def _tell(cloned: Cloned, options: Mapping[str, Any]) -> None:
 
 
 def _bytes(text: str) -> int:
-    match = re.fullmatch(r"(\d+)([KMG]?)", text.strip().upper())
+    match = re.fullmatch(r"(\d{1,15})([KMG]?)", text.strip().upper())
     if not match:
         raise InvalidArgument(f"{text} is no size", advice="write 1048576, 1024K or 1M")
     size = int(match[1]) * _FACTORS[match[2]]
+    if size > _LARGEST:
+        raise InvalidArgument(f"a clone of {text} bytes is too large", advice="give at most 64G")
     if size < _SMALLEST:
         raise InvalidArgument(
             f"a clone of {text} bytes is too small",

@@ -6,33 +6,38 @@ import contextlib
 import importlib
 import os
 import signal
-import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import click
 
 import weft
-from weft import clone
+from weft import _native, clone
+from weft._files import check
+from weft._interrupts import Interrupted, interruptible
+from weft._live_modules import LastingModules
 from weft.cli import measure
 from weft.cli.clone import Reports
+from weft.cli.inputs import Seconds, process_id
 from weft.cli.output import (
     WithParts,
     all_of,
     console,
+    deliver,
     format_option_of,
     forward_signals,
     print_json,
+    say_lost,
 )
 from weft.errors import InvalidArgument, TargetGone, WeftError
 
 if TYPE_CHECKING:
     from weft.flow import Flow
+    from weft.model import Module
     from weft.tools.coverage import Coverage
 
 FORMATS = {
@@ -94,13 +99,13 @@ _output_options = all_of(
 @click.option(
     "--for",
     "seconds",
-    type=click.FloatRange(min=0),
+    type=Seconds(min=0),
     metavar="SECONDS",
     help="How long to record; without it until Ctrl-C, or until the target ends.",
 )
 @click.option(
     "--dump-every",
-    type=click.FloatRange(min=0.1),
+    type=Seconds(min=0.1),
     metavar="SECONDS",
     help="Write what there is so far, again and again; so does SIGUSR1 to weft, once.",
 )
@@ -131,8 +136,9 @@ def command(ctx: click.Context, /, target: tuple[str, ...], **options: Any) -> N
     # From here on a signal asks for what there is so far, also before there is something.
     with _asked_by_signal() as was_asked:
         result = _Result(wanted, was_asked)
-        if len(target) == 1 and target[0].isdigit():
-            _attach(int(target[0]), wanted, result)
+        pid = process_id(target)
+        if pid is not None:
+            _attach(pid, wanted, result)
             return
         code = _run(target, wanted, result)
     ctx.exit(code)
@@ -216,38 +222,16 @@ def _check_output(output: str | None, output_format: str) -> None:
         if output_format == "drcov":
             raise InvalidArgument("drcov is not for reading", advice="name a file: -o cov.drcov")
         return
-    try:
-        with Path(output).open("ab"):
-            pass
-    except OSError as error:
-        raise InvalidArgument(f"{output} cannot be written", error.strerror or "") from None
+    check(output)
 
 
 def _write(coverage: Coverage, output: str | None, output_format: str, *, to_stderr: bool) -> None:
     format_ = importlib.import_module(f"weft.export.{FORMATS[output_format]}")
-    if output is not None:
-        # Whoever reads it while it is written again has all of the last one.
-        folder = Path(output).resolve().parent
-        with tempfile.NamedTemporaryFile(dir=folder, prefix=".weft-", delete=False) as file:
-            try:
-                format_.write(file, coverage)
-            except BaseException:
-                Path(file.name).unlink()
-                raise
-        Path(file.name).chmod(0o666 & ~_umask())
-        Path(file.name).replace(Path(output).resolve())
-    elif output_format == "text":
+    if output is None and output_format == "text":
         format_.show(console(stderr=to_stderr), coverage)
     else:
-        stream: BinaryIO = sys.stderr.buffer if to_stderr else sys.stdout.buffer
-        format_.write(stream, coverage)
-        stream.flush()
-
-
-def _umask() -> int:
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask
+        deliver(lambda file: format_.write(file, coverage), output, to_stderr=to_stderr)
+    say_lost(coverage.flow.lost, output, output_format)
 
 
 def _run(words: tuple[str, ...], wanted: Wish, result: _Result) -> int:
@@ -313,12 +297,13 @@ def _attach(pid: int, wanted: Wish, result: _Result) -> None:
         clone.attach(pid, records="counts" if wanted.counts else "hits") as cloned,
         measure.waiting_for(pid) as wait,
     ):
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
         program, command, root = _facts(pid)
-        _say_until(pid, wanted)
+        modules = LastingModules(pid)
+        measure.say_until(pid, wanted.seconds)
 
         def coverage() -> Coverage:
-            return _cover(replace(cloned.flow(), command=command), wanted, program, root)
+            flow = replace(cloned.flow(), command=command)
+            return _cover(flow, wanted, program, root, modules.now())
 
         result.record(coverage, wait, to_stderr=False)
         Reports(cloned).tell()
@@ -328,7 +313,9 @@ def _facts(pid: int) -> tuple[str, tuple[str, ...], str | None]:
     """The program of a process, its words, and the way to its files if that is not the usual."""
     process = Path(f"/proc/{pid}")
     try:
-        program = str((process / "exe").readlink())
+        program = _native.program(pid)
+        if program is None:
+            raise TargetGone(f"process {pid} has ended")
         words = (process / "cmdline").read_bytes().rstrip(b"\0").split(b"\0")
         # The files of a process in a container are reached through it, as long as it is there.
         is_here = (process / "ns/mnt").samefile("/proc/self/ns/mnt")
@@ -342,17 +329,11 @@ def _attach_patched(pid: int, wanted: Wish, result: _Result) -> None:
     from weft.tools.function_coverage import FunctionRecorder
 
     with weft.attach(pid) as session, measure.waiting_for(pid) as wait:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
         recorder = FunctionRecorder(session, wanted.modules, counts=wanted.counts)
         _say_refused(recorder.refused)
-        _say_until(pid, wanted)
+        measure.say_until(pid, wanted.seconds)
         sweeping = _Sweeping(recorder.sweep, wait)
         result.record(recorder.coverage, sweeping.wait, to_stderr=False)
-
-
-def _say_until(pid: int, wanted: Wish) -> None:
-    until = "Ctrl-C" if wanted.seconds is None else f"{wanted.seconds:g} s"
-    click.echo(f"recording process {pid}; until {until}", err=True)
 
 
 def _say_refused(number: int) -> None:
@@ -362,14 +343,24 @@ def _say_refused(number: int) -> None:
 
 
 def _cover(
-    flow: Flow, wanted: Wish, program: str | None = None, root: str | None = None
+    flow: Flow,
+    wanted: Wish,
+    program: str | None = None,
+    root: str | None = None,
+    modules: Sequence[Module] = (),
 ) -> Coverage:
     from weft.tools import coverage
 
     if wanted.output_format == "drcov":
         # It has blocks only: nothing else need be looked for.
         return coverage.Coverage(flow, ())
-    covered = coverage.cover(flow, patterns=wanted.modules, program=program, root=root)
+    open_paths = {module.path: module.open_path for module in modules if module.open_path}
+    covered = coverage.cover(
+        flow, patterns=wanted.modules, program=program, root=root, open_paths=open_paths
+    )
+    for module, executed in zip(covered.modules, flow.modules, strict=True):
+        if executed.blocks and not module.function_total and module.path.startswith("/"):
+            click.echo(f"note: {module.path} is missing: its file is gone or another now", err=True)
     if wanted.modules and not any(module.is_detailed for module in covered.modules):
         names = ", ".join(module.name for module in covered.shown_modules())
         wish = " or ".join(wanted.modules)
@@ -420,7 +411,7 @@ class _Result:
 
         code = None
         # Ctrl-C is how one says that it is enough.
-        with contextlib.suppress(KeyboardInterrupt):
+        with contextlib.suppress(Interrupted), interruptible():
             began = time.monotonic()
             end = None if wanted.seconds is None else began + wanted.seconds
             due = None if wanted.dump_every is None else began + wanted.dump_every

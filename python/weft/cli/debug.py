@@ -10,18 +10,24 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
 
 from weft import debug
+from weft._files import Draft, check
+from weft._interrupts import interruptible
+from weft.cli.inputs import process_id
 from weft.clone import Records
 from weft.debug import Address, Debugged, Ending, Visited
 from weft.errors import AlreadyTraced, InvalidArgument, WeftError
 
 _ROUND = 0.1
 """How often to look whether GDB is still there, in seconds."""
+_GDB_PATIENCE = 5.0
+"""How long GDB may take to end when it is asked to, in seconds."""
 _ONE_CLIENT = "weft starts GDB, or waits for a debugger, or writes a core file"
 _FATAL = "SIGSEGV SIGBUS SIGILL SIGFPE SIGABRT SIGSYS SIGQUIT SIGXCPU SIGXFSZ"
 """The signals that leave a core, as the kernel has it."""
@@ -97,15 +103,21 @@ def command(
     """
     _refuse_both({"--gdb-args": gdb_args, "--listen": address, "--core": core}, _ONE_CLIENT)
     _refuse_both({"--coverage": coverage, "--trace": trace}, "one of them is recorded at a time")
-    pid = int(target[0]) if len(target) == 1 and target[0].isdigit() else None
+    user_words = _split(gdb_args or "")
+    pid = process_id(target)
     place = None if address is None else Address.parse(address)
     gdb = "" if place else _find_gdb()
     # A word of a command of GDB's ends at a blank.
     if core is not None and any(character.isspace() for character in core):
         raise InvalidArgument(f"{core!r} has a blank in it", advice="choose another name")
+    for file in (core, coverage, trace):
+        if file is not None:
+            check(file)
     records: Records = "hits" if coverage else "trace" if trace else "nothing"
     with contextlib.ExitStack() as stack:
         program: Debugged | Visited
+        # Taken before anything is started: somebody else may have the address.
+        listener = None if place is None else stack.enter_context(_listening(place))
         if pid is None:
             program = debug.launch(target, is_apart=place is None, records=records)
         else:
@@ -119,14 +131,13 @@ def command(
                 f"another weft has process {pid}, and measures it",
                 advice="`monitor weft metric ...` in GDB measures more",
             )
-        file = _program_file(program.pid)
-        if place is not None:
-            ctx.exit(_listen(program, file, place))
+        binary = _program_file(program.pid)
+        if place is not None and listener is not None:
+            ctx.exit(_listen(program, binary, place, listener))
         words = [] if pid is not None else list(target[1:])
         if core is None:
-            user = shlex.split(gdb_args or "")
-            ctx.exit(_run_gdb(program, [gdb], [*user, *_inferior(file, words)]))
-        ctx.exit(_write_core(program, gdb, file, Path(core), is_running=pid is not None))
+            ctx.exit(_run_gdb(program, [gdb], [*user_words, *_inferior(binary, words)]))
+        ctx.exit(_write_core(program, gdb, binary, Path(core), is_running=pid is not None))
 
 
 def _attach(pid: int, records: Records) -> Debugged | Visited:
@@ -138,6 +149,17 @@ def _attach(pid: int, records: Records) -> Debugged | Visited:
         if visited is None:
             raise
         return visited
+
+
+def _split(words: str) -> list[str]:
+    try:
+        return shlex.split(words)
+    except ValueError as error:
+        raise InvalidArgument(
+            f"--gdb-args {words!r} cannot be split into words",
+            str(error).lower(),
+            "close the quotation, or put a backslash before the quotation mark",
+        ) from None
 
 
 def _refuse_both(options: Mapping[str, object], advice: str) -> None:
@@ -155,15 +177,15 @@ def _recorded(program: Debugged, coverage: Path | None, trace: Path | None) -> I
     finally:
         program.close()
         if writing is not None:
-            from weft.trace import missing
+            from weft.losses import sentences
 
-            for text in missing(writing.finish()):
+            for text in sentences(writing.finish()):
                 click.echo(f"note: {text}", err=True)
         if coverage is not None:
             from weft.export import coverage_json
             from weft.tools.coverage import cover
 
-            with coverage.open("wb") as file:
+            with Draft(coverage) as file:
                 coverage_json.write(file, cover(program.flow()))
 
 
@@ -208,12 +230,17 @@ def _inferior(file: str | None, words: Sequence[str]) -> list[str]:
 
 def _run_gdb(program: Debugged | Visited, gdb: list[str], words: list[str]) -> int:
     """Run GDB on the program, and return its exit code."""
+    with interruptible():
+        pass  # what has come before there is a GDB to answer it
     with tempfile.TemporaryDirectory(prefix="weft-") as folder:
         path = Path(folder, "gdb")
-        with Address("", 0, path).listen() as listener, _left_to_gdb():
+        with Address("", 0, path).listen() as listener:
             # The program's files are those of this machine, so GDB can read them itself.
             connect = ["-ex", "set sysroot /", "-ex", f"target extended-remote {path}"]
-            with subprocess.Popen([*gdb, *connect, *words]) as process:
+            with (
+                subprocess.Popen([*gdb, *connect, *words]) as process,
+                interruptible(_Ending(process)),
+            ):
                 # Whoever disconnects may connect once more.
                 while (connection := _accept(listener, process)) is not None:
                     with connection:
@@ -221,14 +248,23 @@ def _run_gdb(program: Debugged | Visited, gdb: list[str], words: list[str]) -> i
                 return process.wait()
 
 
-@contextlib.contextmanager
-def _left_to_gdb() -> Iterator[None]:
-    """Leave the terminal to GDB: Ctrl-C is for it to answer, and weft goes when it has gone."""
-    before = signal.signal(signal.SIGINT, lambda _number, _frame: None)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+class _Ending:
+    """Has GDB end when weft is asked to: then it leaves the program, and weft goes.
+
+    The terminal is GDB's: Ctrl-C is for it to answer.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+
+    def __call__(self, number: int) -> None:
+        if number == signal.SIGINT:
+            return
+        self._process.terminate()
+        # A busy one may not hear it.
+        later = threading.Timer(_GDB_PATIENCE, self._process.kill)
+        later.daemon = True
+        later.start()
 
 
 def _accept(
@@ -243,26 +279,48 @@ def _accept(
             return None
 
 
-def _listen(program: Debugged | Visited, file: str | None, address: Address) -> int:
-    """Serve one debugger after the other until the program has gone; return its exit code."""
+@contextlib.contextmanager
+def _listening(address: Address) -> Iterator[socket.socket]:
+    """Listen at an address; the file of a socket goes with it."""
     with address.listen() as listener:
-        if address.path is None:
-            address = Address(address.host, listener.getsockname()[1])
         try:
-            click.echo(_how_to_connect(program.pid, file, address), err=True)
-            while True:
-                connection = _accept(listener)
-                if connection is None:
-                    continue
-                with connection:
-                    ending = program.serve(connection)
-                if ending.is_over:
-                    click.echo(_said_of(ending), err=True)
-                    return ending.exit_code
-                click.echo("the debugger has gone; waiting for the next", err=True)
+            yield listener
         finally:
             if address.path is not None:
                 address.path.unlink(missing_ok=True)
+
+
+def _listen(
+    program: Debugged | Visited, file: str | None, address: Address, listener: socket.socket
+) -> int:
+    """Serve one debugger after the other until the program has gone; return its exit code."""
+    if address.path is None:
+        address = Address(address.host, listener.getsockname()[1])
+        click.echo(f"note: {_who_can_connect(address)}", err=True)
+    click.echo(_how_to_connect(program.pid, file, address), err=True)
+    with interruptible():
+        while True:
+            connection = _accept(listener)
+            if connection is None:
+                continue
+            with connection:
+                ending = program.serve(connection)
+            if ending.is_over:
+                click.echo(_said_of(ending), err=True)
+                return ending.exit_code
+            click.echo("the debugger has gone; waiting for the next", err=True)
+
+
+def _who_can_connect(address: Address) -> str:
+    """A port asks nobody who they are, and a debugger does with the program what it likes."""
+    is_local = (
+        address.host == "localhost" or address.host.startswith("127.") or address.host == "::1"
+    )
+    who = "every user of this machine" if is_local else f"everybody who reaches {address.host}"
+    return (
+        f"{who} can connect to a port, and do with the program what you can;\n"
+        "  try: --listen ./debug.socket, which is for you only"
+    )
 
 
 def _how_to_connect(pid: int, file: str | None, address: Address) -> str:
@@ -293,15 +351,21 @@ def _write_core(
     program: Debugged | Visited, gdb: str, file: str | None, core: Path, *, is_running: bool
 ) -> int:
     """Have GDB write a core file, and return the exit code."""
-    steps = [f"generate-core-file {core}"]
+    # GDB writes it beside: one that is there stays if there is none to replace it.
+    draft = Path(f"{core}.{program.pid}.part")
+    steps = [f"generate-core-file {draft}"]
     if not is_running:
         quiet = ["handle all nostop noprint pass", f"handle {_FATAL} stop print pass"]
         steps = [*quiet, "continue", *steps, "kill"]
     words = [word for step in steps for word in ("-ex", step)]
-    before = core.stat().st_mtime_ns if core.exists() else None
-    _run_gdb(program, [gdb, "-nx", "-q", "-batch"], [*words, *_inferior(file, [])])
-    if core.exists() and core.stat().st_mtime_ns != before:
-        return 0
+    try:
+        _run_gdb(program, [gdb, "-nx", "-q", "-batch"], [*words, *_inferior(file, [])])
+        if draft.exists():
+            draft.replace(core)
+            click.echo(f"wrote {core}", err=True)
+            return 0
+    finally:
+        draft.unlink(missing_ok=True)
     if is_running:
         raise WeftError(f"{core} was not written", "GDB says why, above")
     click.echo("the program has ended without a core", err=True)

@@ -9,6 +9,7 @@ import click
 
 from weft import _native
 from weft.cli import output
+from weft.cli.inputs import Pid
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -19,7 +20,7 @@ STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
 @click.command()
-@click.argument("pid", type=int, required=False)
+@click.argument("pid", type=Pid(), required=False)
 @output.format_option
 def command(pid: int | None, output_format: str) -> None:
     """Check what could stop weft, and say the command that mends it.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 import weft
+from weft.cli.inputs import Pid
 from weft.cli.output import file_option, format_option, print_json
 from weft.errors import InvalidArgument
 
@@ -22,7 +23,7 @@ STAGES = ("ast", "points", "ir", "asm", "cost")
 
 @click.command()
 @click.argument("metric", metavar="METRIC[@FOCUS]")
-@click.argument("pid", required=False, type=int)
+@click.argument("pid", required=False, type=Pid())
 @click.option(
     "--emit",
     "stages",
@@ -51,10 +52,10 @@ def command(
       weft explain calls@/Code/libc.so.6/malloc 4711 --emit ir --emit cost
     """
     from weft.mdl.loader import load
-    from weft.metrics.engine import library_files, unknown_metric
+    from weft.metrics.engine import library_files, metric_and_focus, unknown_metric
 
     wanted = stages or (STAGES if pid is not None else ("ast",))
-    name, _, focus = metric.partition("@")
+    name, focus = metric_and_focus(metric)
     library = load(*library_files(), *map(Path, files))
     if name not in library.metrics:
         raise unknown_metric(name, library)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from weft._files import MOST_TEXT, Draft, read
 from weft.cli.output import format_option, print_json
 from weft.errors import BadFile
 from weft.mdl.format import format_document
@@ -37,7 +38,8 @@ def command(ctx: click.Context, files: tuple[Path, ...], check: bool, output_for
     changed = [path for path, text in texts.items() if formatted[path] != text]
     if not check:
         for path in changed:
-            _write(path, formatted[path])
+            with Draft(path) as file:
+                file.write(formatted[path].encode())
     if output_format == "json":
         listing = [{"path": str(path), "changed": path in changed} for path in texts]
         print_json({"schema": _SCHEMA, "files": listing})
@@ -49,17 +51,10 @@ def command(ctx: click.Context, files: tuple[Path, ...], check: bool, output_for
 
 def _read(path: Path) -> str:
     try:
-        return path.read_bytes().decode()
+        return read(path, MOST_TEXT).decode()
     except UnicodeDecodeError as error:
         raise BadFile(
             f"cannot read {path}", "it is not UTF-8", "save it as UTF-8, without other encodings"
         ) from error
     except OSError as error:
         raise BadFile(f"cannot read {path}", error.strerror or str(error)) from error
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_bytes(text.encode())
-    except OSError as error:
-        raise BadFile(f"cannot write {path}", error.strerror or str(error)) from error

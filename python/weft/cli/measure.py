@@ -7,7 +7,6 @@ import importlib
 import os
 import select
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,8 +15,20 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from weft.cli.output import all_of, console, file_option, format_option_of
-from weft.errors import BadMetric, BadSnippet, InvalidArgument, TargetGone, WeftError
+from weft._files import check
+from weft._interrupts import Interrupted, heed, interruptible
+from weft.cli.exports import Exports
+from weft.cli.inputs import Seconds
+from weft.cli.output import all_of, console, deliver, file_option, format_option_of
+from weft.errors import (
+    BadMetric,
+    BadSnippet,
+    IncompleteMetric,
+    InvalidArgument,
+    NoSuchProcess,
+    TargetGone,
+    WeftError,
+)
 
 if TYPE_CHECKING:
     from weft.mdl import ast
@@ -26,6 +37,14 @@ if TYPE_CHECKING:
     from weft.session import Session
 
 FORMATS = ("text", "json", "csv", "parquet")
+_FIRST = 0.1
+"""When the first sample is made, in seconds, if the interval is longer."""
+_EARLY = 0.005
+"""By how much a sample may come too early, in seconds, and the table still be drawn."""
+_REST, _LONGEST = 0.02, 0.5
+"""How long to rest between two looks at what the target has loaded, in seconds."""
+_SHARE = 100
+"""How much longer to rest than a look takes."""
 UNKNOWN_CODE = -1
 """Instead of the exit code of a process that somebody else has started."""
 
@@ -34,6 +53,7 @@ UNKNOWN_CODE = -1
 class Wish:
     """What a user wants to be measured, and how it is to be shown."""
 
+    exports: Exports
     metrics: tuple[str, ...]
     files: tuple[str, ...]
     one_liners: tuple[str, ...]
@@ -42,9 +62,9 @@ class Wish:
     budget: float | None
     output: str | None
     output_format: str
-    prometheus: str | None
-    otlp: str | None
     verbose: bool
+    allow_incomplete: bool
+    wait: bool
 
     @property
     def is_empty(self) -> bool:
@@ -54,7 +74,7 @@ class Wish:
 
 interval_option = click.option(
     "--interval",
-    type=click.FloatRange(min=0.01),
+    type=Seconds(min=0.01),
     default=1.0,
     show_default=True,
     metavar="SECONDS",
@@ -88,7 +108,7 @@ options = all_of(
     click.option(
         "--for",
         "seconds",
-        type=click.FloatRange(min=0),
+        type=Seconds(min=0),
         metavar="SECONDS",
         help="How long to measure; without it until Ctrl-C, or until the target ends.",
     ),
@@ -101,6 +121,17 @@ options = all_of(
         help="Serve the metrics for Prometheus meanwhile; on the loopback address by default.",
     ),
     click.option("--otlp", metavar="URL", help="Push the metrics by OTLP over HTTP meanwhile."),
+    click.option(
+        "--allow-incomplete",
+        is_flag=True,
+        help="Measure times and constraints also in functions of which not all exits can be woven; "
+        "they are marked as incomplete.",
+    ),
+    click.option(
+        "--wait",
+        is_flag=True,
+        help="Measure also what is in libraries that are not loaded yet, as soon as they are.",
+    ),
     click.option("-v", "--verbose", is_flag=True, help="Say what could not be woven, and why."),
 )
 """Gives a command the options of a measurement; they reach it as keyword arguments."""
@@ -108,38 +139,35 @@ options = all_of(
 
 def wish(options: dict[str, Any]) -> Wish:
     """Make sense of the options."""
-    budget = options.pop("budget")
-    wanted = Wish(budget=share(budget), **options)
     useless: dict[str, object] = {
-        "-f": wanted.files,
-        "-o": wanted.output,
-        "--prometheus": wanted.prometheus,
-        "--otlp": wanted.otlp,
-        "--for": wanted.seconds,
-        "--budget": wanted.budget,
+        "-f": options["files"],
+        "-o": options["output"],
+        "--prometheus": options["prometheus"],
+        "--otlp": options["otlp"],
+        "--for": options["seconds"],
+        "--budget": options["budget"],
     }
-    if wanted.is_empty and (given := [name for name, value in useless.items() if value]):
+    is_empty = not (options["metrics"] or options["one_liners"])
+    if is_empty and (given := [name for name, value in useless.items() if value]):
         raise InvalidArgument(
             f"nothing is to be measured, so {given[0]} has nothing to do",
             advice="name a metric: -m calls; `weft metrics` lists those that come with weft",
         )
-    if wanted.output is not None:
-        try_to_write(wanted.output)
-    return wanted
+    budget = share(options.pop("budget"))
+    # Whatever can be refused is refused now: one who has measured for hours wants a result.
+    if options["output"] is not None:
+        check(options["output"])
+    if options["output_format"] == "parquet":
+        from weft.export import parquet
 
-
-def try_to_write(path: str) -> None:
-    """Find out now whether there can be a result: one who has measured for hours wants it."""
-    try:
-        with Path(path).open("ab"):
-            pass
-    except OSError as error:
-        raise InvalidArgument(f"{path} cannot be written", error.strerror or "") from None
+        parquet.check()
+    prometheus, otlp = options.pop("prometheus"), options.pop("otlp")
+    return Wish(Exports(prometheus, otlp, options["interval"]), budget=budget, **options)
 
 
 def share(budget: str | None) -> float | None:
     """Return the budget as a share of 1, if there is one."""
-    if budget is None:
+    if budget is None or budget == "none":
         return None
     try:
         found = float(budget.removesuffix("%")) / 100
@@ -155,12 +183,13 @@ def requests(session: Session, wanted: Wish) -> list[tuple[ast.Metric, str]]:
     from weft.mdl.diagnostics import has_errors
     from weft.mdl.loader import bad_metric
     from weft.mdl.one_liners import parse_one_liner
+    from weft.metrics.engine import metric_and_focus
 
     engine = session.metrics
     engine.load(*map(Path, wanted.files))
     found: list[tuple[ast.Metric, str]] = []
     for text in wanted.metrics:
-        name, _, focus = text.partition("@")
+        name, focus = metric_and_focus(text)
         found.append((engine.definition(name), focus))
     for text in wanted.one_liners:
         metrics, lists, diagnostics = parse_one_liner(text)
@@ -173,9 +202,38 @@ def requests(session: Session, wanted: Wish) -> list[tuple[ast.Metric, str]]:
 
 def begin(session: Session, wanted: Wish) -> list[Metric]:
     """Have everything woven that is wanted."""
-    if wanted.budget is not None:
-        session.metrics.keep_within(wanted.budget)
-    return session.metrics.request_all(requests(session, wanted))
+    # A large program takes its time to be looked through.
+    with interruptible():
+        if wanted.budget is not None:
+            session.metrics.keep_within(wanted.budget, counts_process=True)
+        metrics = session.metrics.request_all(
+            requests(session, wanted),
+            allow_incomplete=wanted.allow_incomplete,
+            wait=wanted.wait,
+        )
+    for metric in metrics:
+        if metric.is_waiting:
+            click.echo(f"note: {metric.path} waits for what it is about to be loaded", err=True)
+    return metrics
+
+
+def begin_or_clone(session: Session, wanted: Wish, weaver: str) -> Sequence[Metric] | None:
+    """Have everything woven that is wanted; nothing if a clone of the program is needed for it.
+
+    ``weaver`` is ``patch``, which never needs one, or ``auto``.
+    """
+    if weaver == "patch":
+        return begin(session, wanted)
+    metrics = begin(session, replace(wanted, allow_incomplete=True))
+    missing = sum(len(metric.refused) for metric in metrics)
+    if not missing or any(metric.calls_program for metric in metrics):
+        if not wanted.allow_incomplete:
+            session.metrics.refuse_incomplete(metrics)
+        return metrics
+    points = "1 point does" if missing == 1 else f"{missing} points do"
+    text = f"note: {points} not fit the patch weaver, so the program runs from a clone"
+    click.echo(text, err=True)
+    return None
 
 
 def measure(
@@ -199,27 +257,29 @@ def measure(
     table = LiveTable(screen, facts, wanted.budget) if is_shown else None
     if wanted.verbose:
         _say_what_is_missing(metrics)
-    else:
-        _say_what_sees_nothing(metrics)
+    _say_what_is_called(session)
     watch = _Watch(session, wait)
-    began = time.monotonic()
+    began = due = time.monotonic()
     with contextlib.ExitStack() as stack:
-        _export(stack, wanted, lambda: (facts, metrics))
+        stack.enter_context(wanted.exports.of(lambda: (facts, metrics)))
         if table is not None:
             stack.callback(table.close)
         # Ctrl-C is how one says that it is enough, whatever is being done just then.
-        with contextlib.suppress(KeyboardInterrupt):
+        with contextlib.suppress(Interrupted), interruptible():
             for elapsed in _ticks(began, wanted, watch.wait):
                 if isinstance(elapsed, int):
                     code = None if elapsed == UNKNOWN_CODE else elapsed
                     facts = replace(facts, exit_code=code, has_ended=True)
                     break
                 session.metrics.sample()
-                if table is not None:
+                if table is not None and time.monotonic() >= due:
                     table.update(metrics, elapsed, session.metrics.overhead)
-        session.metrics.sample()
-    seconds = time.monotonic() - began
+                    due = time.monotonic() + session.metrics.pace(wanted.interval) - _EARLY
+        # A program that has just ended may have been sampled for the last time.
+        with contextlib.suppress(TargetGone):
+            session.metrics.sample()
     session.metrics.close()
+    seconds = max((metric.seconds for metric in metrics), default=time.monotonic() - began)
     if table is not None:
         table.finish(facts, metrics, seconds)
     else:
@@ -232,17 +292,17 @@ def measure(
 
 
 class _Watch:
-    """Lets time pass, and sees when the target becomes another program by ``execve``.
+    """Lets time pass, and sees when the target loads libraries, or becomes another program.
 
-    That is what shell scripts do that find the right program first, and they do it early.
+    The latter is what shell scripts do that find the right program first, and they do it early.
     """
 
     def __init__(self, session: Session, wait: Callable[[float], int | None]) -> None:
         self.became = ""
         self._session = session
-        self._program = session.program()
         self._wait = wait
         self._rest = 0.005
+        self._waiting = [metric for metric in session.metrics.metrics if metric.is_waiting]
 
     def wait(self, seconds: float) -> int | None:
         """Return the exit code when the target has ended meanwhile."""
@@ -251,22 +311,32 @@ class _Watch:
             code = self._wait(max(0.0, min(end - time.monotonic(), self._rest)))
             if code is not None:
                 return code
-            with contextlib.suppress(TargetGone):
-                program = self._session.program()
-                if program != self._program:
-                    self.became = program
+            if not self._session.is_current():
+                with contextlib.suppress(TargetGone):
+                    self.became = self._session.program()
             if time.monotonic() >= end:
                 return None
-            self._rest = min(2 * self._rest, 0.5)
+            began = time.monotonic()
+            self._session.metrics.look_again()
+            for metric in [one for one in self._waiting if not one.is_waiting]:
+                click.echo(f"note: {metric.path} is measured from now on", err=True)
+                self._waiting.remove(metric)
+            # Looking takes longer the more there is to look at, unless one is told when to.
+            share = 0 if self._session.metrics.is_told else _SHARE
+            longest = min(max(_REST, share * (time.monotonic() - began)), _LONGEST)
+            self._rest = min(2 * self._rest, longest)
 
 
 def _ticks(
     began: float, wanted: Wish, wait: Callable[[float], int | None]
 ) -> Iterator[float | int]:
     """The time that has passed, at each interval; the exit code when the target has ended."""
+    from weft.metrics.pace import Pace
+
     end = None if wanted.seconds is None else began + wanted.seconds
+    pace = Pace(wanted.interval, began)
     # The first values come at once: one wants to see that it works.
-    due = began + min(wanted.interval, 0.1)
+    due = began + _FIRST if wanted.interval > _FIRST else pace.next()
     while True:
         until = due if end is None else min(due, end)
         code = wait(max(0.0, until - time.monotonic()))
@@ -277,7 +347,7 @@ def _ticks(
         if end is not None and now >= end:
             return
         yield now - began
-        due = max(due + wanted.interval, now) if due > began + 0.1 else began + wanted.interval
+        due = pace.next()
 
 
 def _say_what_is_missing(metrics: Sequence[Metric]) -> None:
@@ -288,38 +358,22 @@ def _say_what_is_missing(metrics: Sequence[Metric]) -> None:
             click.echo(f"{metric.name}: {refusal}", err=True)
 
 
-def _say_what_sees_nothing(metrics: Sequence[Metric]) -> None:
-    """Warn of metrics that stay 0 because none of their points could be woven."""
-    for metric in metrics:
-        if metric.sees_nothing:
-            at = f"@{metric.focus}" if metric.focus else ""
-            click.echo(f"note: {metric.name}{at} sees nothing: {metric.refused[0]}", err=True)
-
-
-def _export(stack: contextlib.ExitStack, wanted: Wish, source: Any) -> None:
-    if wanted.prometheus is not None:
-        from weft.export import prometheus
-
-        server = stack.enter_context(prometheus.serve(wanted.prometheus, source))
-        click.echo(f"metrics for Prometheus: {server.url}", err=True)
-    if wanted.otlp is not None:
-        from weft.export import otlp
-
-        stack.enter_context(otlp.push(wanted.otlp, source, wanted.interval))
+def _say_what_is_called(session: Session) -> None:
+    """Name the code that stands for indirect functions which were asked for by their names."""
+    for path, names in session.metrics.implementations().items():
+        several = "" if len(names) == 1 else "one of "
+        click.echo(f"note: {path} is {several}{', '.join(names)}", err=True)
 
 
 def _write(
     wanted: Wish, facts: TargetFacts, metrics: Sequence[Metric], seconds: float, to_stderr: bool
 ) -> None:
     format_ = importlib.import_module(f"weft.export.{wanted.output_format}")
-    file: BinaryIO
-    if wanted.output is not None:
-        with Path(wanted.output).open("wb") as file:
-            format_.write(file, facts, metrics, seconds)
-        return
-    file = sys.stderr.buffer if to_stderr else sys.stdout.buffer
-    format_.write(file, facts, metrics, seconds)
-    file.flush()
+
+    def write(file: BinaryIO) -> None:
+        format_.write(file, facts, metrics, seconds)
+
+    deliver(write, wanted.output, to_stderr=to_stderr)
 
 
 def measure_to_end(
@@ -340,17 +394,23 @@ def measure_to_end(
     try:
         session, metrics = start()
         facts = measure(session, metrics, wanted, facts, wait, to_stderr=True)
-    except (InvalidArgument, BadMetric, BadSnippet):
+    except (InvalidArgument, BadMetric, BadSnippet, IncompleteMetric):
         # It stands before its first instruction: what was asked for wrongly is not done at all.
         os.kill(session.pid, signal.SIGKILL)
         wait(None)
         raise
-    except WeftError:
+    except (WeftError, OSError):
         # The program must not suffer from what was asked of weft.
         wait(None)
         raise
     code = wait(None) if facts.exit_code is None else facts.exit_code
     return code or 0
+
+
+def say_until(pid: int, seconds: float | None) -> None:
+    """Say that a process is recorded from now on, and until when."""
+    how_long = "until Ctrl-C" if seconds is None else f"for {seconds:g} s"
+    click.echo(f"recording process {pid} {how_long}", err=True)
 
 
 @contextlib.contextmanager
@@ -359,9 +419,14 @@ def waiting_for(pid: int) -> Iterator[Callable[[float | None], int | None]]:
 
     The exit code of a process that is not weft's own child cannot be known.
     """
-    descriptor = os.pidfd_open(pid)
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        raise NoSuchProcess(
+            f"there is no process {pid}", "it has ended", "list the processes: weft ps"
+        ) from None
     # A shell without job control has its children ignore it; here it ends the measurement.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    heed(signal.SIGINT)
 
     def wait(seconds: float | None) -> int | None:
         ended, _, _ = select.select([descriptor], [], [], seconds)

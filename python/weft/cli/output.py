@@ -11,13 +11,14 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, TextIO, TypeVar
 
 import click
 
+from weft import _interrupts
+from weft._files import FULL, Draft, cannot_write
 from weft.errors import Internal, InvalidArgument, WeftError
 
 if TYPE_CHECKING:
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
 
 FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Signals that ask weft to end are for the program to answer."""
-
-INTERRUPTED = 130
-"""The exit code after Ctrl-C: 128 and the number of SIGINT, as shells have it."""
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _FORMAT = "weft.format"
@@ -114,14 +112,14 @@ class WithParts(click.Command):
 def forward_signals(pid: int) -> None:
     """Let a program that was started answer the signals that ask weft to end."""
 
-    def forward(number: int, _frame: FrameType | None) -> None:
-        with suppress(ProcessLookupError):
-            os.kill(pid, number)
+    def forward(number: int) -> None:
+        # Ctrl-C reaches the program directly: whether to end is its decision.
+        if number in FORWARDED:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
 
-    for number in FORWARDED:
-        signal.signal(number, forward)
-    # Ctrl-C reaches the program directly: whether to end is its decision.
-    signal.signal(signal.SIGINT, lambda _number, _frame: None)
+    _interrupts.hand_over(forward)
+    _interrupts.heed(signal.SIGINT, *FORWARDED)
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -137,10 +135,33 @@ def console(*, stderr: bool = False) -> Console:
     return screen
 
 
+def say_lost(texts: Iterable[str], output: str | None, output_format: str) -> None:
+    """Say what is missing from a result that was written, unless whoever sees the result sees that.
+
+    Text and JSON hold it themselves; most other formats have no place for it.
+    """
+    if output is not None or output_format not in ("text", "json"):
+        for text in texts:
+            click.echo(f"note: {text}", err=True)
+
+
 def print_json(value: Any, file: TextIO | None = None) -> None:
     """Write a result as JSON: indented for people, on one line for programs."""
     file = file or sys.stdout
     click.echo(json.dumps(value, indent=2 if file.isatty() else None), file=file)
+
+
+def deliver(
+    write: Callable[[BinaryIO], object], path: str | None, *, to_stderr: bool = False
+) -> None:
+    """Have a result written to a file, if one is named, or else to a standard stream."""
+    if path is not None:
+        with Draft(path) as file:
+            write(file)
+        return
+    stream = sys.stderr.buffer if to_stderr else sys.stdout.buffer
+    write(stream)
+    stream.flush()
 
 
 @contextmanager
@@ -151,6 +172,7 @@ def failures(ctx: click.Context) -> Iterator[None]:
     """
     try:
         yield
+        sys.stdout.flush()
     except click.UsageError as error:
         if not _as_json(ctx):
             raise
@@ -159,16 +181,49 @@ def failures(ctx: click.Context) -> Iterator[None]:
         _fail(ctx, InvalidArgument(error.format_message(), advice=advice))
     except (click.ClickException, click.exceptions.Exit, click.Abort, SystemExit, BrokenPipeError):
         raise
+    except _interrupts.Interrupted:
+        raise
     except KeyboardInterrupt:
-        ctx.exit(INTERRUPTED)
+        ctx.exit(128 + signal.SIGINT)
     except WeftError as error:
         _fail(ctx, error)
+    except OSError as error:
+        _fail(ctx, _refused(error) if error.errno in FULL else _internal(error))
     except BaseException as error:  # a panic of the native core is no Exception
         _fail(ctx, _internal(error))
 
 
 def _as_json(ctx: click.Context) -> bool:
     return ctx.meta.get(_FORMAT) == "json"
+
+
+def stream_failure(error: OSError) -> int:
+    """Say that a standard stream cannot be written to: the exit code.
+
+    For what click itself writes, such as help, outside of any command.
+    """
+    failure = _refused(error)
+    with suppress(OSError):
+        _print(failure)
+    return failure.exit_code
+
+
+def _refused(error: OSError) -> WeftError:
+    """A disk that is full or fails, under a file that weft has not been asked for or a stream."""
+    if error.filename is None:
+        _give_up_streams()
+    return cannot_write(str(error.filename or "the output"), error)
+
+
+def _give_up_streams() -> None:
+    """Drop what cannot be written: the interpreter would try again, and fail, when it ends."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            nothing = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nothing, stream.fileno())
+            os.close(nothing)
 
 
 def _internal(error: BaseException) -> Internal:
@@ -182,11 +237,15 @@ def _internal(error: BaseException) -> Internal:
 def _fail(ctx: click.Context, error: WeftError) -> NoReturn:
     if os.environ.get("WEFT_DEBUG"):
         traceback.print_exc()
-    if _as_json(ctx):
-        parts = {"what": error.what, "why": error.why, "advice": error.advice}
-        click.echo(json.dumps({"error": {"kind": type(error).__name__, **parts}}), err=True)
-    else:
-        _print(error)
+    try:
+        if _as_json(ctx):
+            parts = {"what": error.what, "why": error.why, "advice": error.advice}
+            click.echo(json.dumps({"error": {"kind": type(error).__name__, **parts}}), err=True)
+        else:
+            _print(error)
+    except OSError:
+        # Nobody can be told: the exit code says it.
+        _give_up_streams()
     ctx.exit(error.exit_code)
 
 

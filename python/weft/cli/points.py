@@ -10,7 +10,9 @@ from typing import BinaryIO
 
 import click
 
+from weft._ifuncs import Implementations
 from weft._live_modules import live_modules
+from weft.cli.inputs import process_id
 from weft.cli.output import format_option
 from weft.errors import BadFile
 from weft.model import Module
@@ -56,9 +58,9 @@ def command(
       weft points ./prog --lines --format json
     """
     use_cache = not no_cache
-    is_process = target.isdecimal()
-    if is_process:
-        modules = live_modules(int(target), use_cache=use_cache)
+    pid = process_id([target])
+    if pid is not None:
+        modules = live_modules(pid, use_cache=use_cache)
     else:
         modules = [Module(target, use_cache=use_cache)]
         _ = modules[
@@ -67,7 +69,8 @@ def command(
     chosen = (module for module in modules if _is_chosen(module, module_glob))
     render = _render_json if output_format == "json" else _render_text
     out = sys.stdout.buffer
-    render(out, chosen, function_glob, lines)
+    implementations = None if pid is None else Implementations(pid, modules)
+    render(out, chosen, function_glob, lines, implementations)
     out.flush()
 
 
@@ -80,7 +83,27 @@ def _batches(indexes: list[int]) -> Iterator[list[int]]:
         yield indexes[start : start + _BATCH]
 
 
-def _render_json(out: BinaryIO, modules: Iterator[Module], function_glob: str, lines: bool) -> None:
+def _chosen(
+    module: Module, implementations: Implementations | None, function_glob: str
+) -> dict[str, list[str]]:
+    """What the indirect functions of a module stand for in a process, by their names."""
+    if implementations is None:
+        return {}
+    try:
+        functions = [one for one in module.functions(function_glob) if one.kind == "ifunc"]
+    except BadFile:
+        return {}
+    found = implementations.of(functions)
+    return {one.name: [chosen.name for chosen in found[one]] for one in functions}
+
+
+def _render_json(
+    out: BinaryIO,
+    modules: Iterator[Module],
+    function_glob: str,
+    lines: bool,
+    implementations: Implementations | None,
+) -> None:
     out.write(b'{"schema": %d, "modules": [' % _SCHEMA)
     for number, module in enumerate(modules):
         out.write(b",\n" if number else b"\n")
@@ -96,6 +119,8 @@ def _render_json(out: BinaryIO, modules: Iterator[Module], function_glob: str, l
         }
         if problems:
             head["problems"] = problems
+        if chosen := _chosen(module, implementations, function_glob):
+            head["implementations"] = chosen
         out.write(json.dumps(head)[:-1].encode() + b', "functions": [')
         batches = _batches(symbols.select(function_glob)) if symbols else iter(())
         for index, batch in enumerate(batches):
@@ -106,7 +131,13 @@ def _render_json(out: BinaryIO, modules: Iterator[Module], function_glob: str, l
     out.write(b"]}\n")
 
 
-def _render_text(out: BinaryIO, modules: Iterator[Module], function_glob: str, lines: bool) -> None:
+def _render_text(
+    out: BinaryIO,
+    modules: Iterator[Module],
+    function_glob: str,
+    lines: bool,
+    implementations: Implementations | None,
+) -> None:
     separator = ""
     for module in modules:
         try:
@@ -123,11 +154,14 @@ def _render_text(out: BinaryIO, modules: Iterator[Module], function_glob: str, l
         separator = "\n"
         for problem in symbols.problems:
             click.echo(f"weft: {symbols.path}: {problem}", err=True)
+        stand_for = _chosen(module, implementations, function_glob)
         for batch in _batches(indexes):
             sources = symbols.sources(batch) if lines else [None] * len(batch)
             text = []
             for row, source in zip(symbols.rows(batch), sources, strict=True):
                 name, demangled, offset, size, *_ = row
                 place = f"  {source[0]}:{source[1]}" if source else ""
-                text.append(f"{offset:#14x} {size:7}  {demangled or name}{place}\n")
+                called = " or ".join(stand_for.get(name, ()))
+                called = f" -> {called}" if called else ""
+                text.append(f"{offset:#14x} {size:7}  {demangled or name}{called}{place}\n")
             out.write("".join(text).encode())

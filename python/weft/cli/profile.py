@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import io
-import signal
 import sys
 from dataclasses import replace
-from pathlib import Path
+from typing import BinaryIO
 
 import click
 
 from weft import clone
-from weft._live_modules import live_modules
+from weft._files import check
+from weft._interrupts import Interrupted, interruptible
+from weft._live_modules import LastingModules
 from weft.cli import measure
 from weft.cli.clone import Reports
-from weft.cli.output import WithParts, all_of, console, format_option_of, forward_signals
-from weft.errors import InvalidArgument, WeftError
-from weft.model import Module
+from weft.cli.inputs import Seconds, process_id
+from weft.cli.output import (
+    WithParts,
+    all_of,
+    console,
+    deliver,
+    format_option_of,
+    forward_signals,
+    say_lost,
+)
+from weft.errors import InvalidArgument
 from weft.tools import profile as tool
 
 _FORMATS = {
@@ -60,7 +68,7 @@ _module_option = click.option(
 @click.option(
     "--for",
     "seconds",
-    type=click.FloatRange(min=0),
+    type=Seconds(min=0),
     metavar="SECONDS",
     help="How long to count in a process; without it until Ctrl-C, or until it ends.",
 )
@@ -92,14 +100,15 @@ def command(
       weft profile report out.json --format callgrind -o callgrind.out.prog
       weft profile diff before.json after.json
     """
-    is_process = len(program) == 1 and program[0].isdecimal()
+    pid = process_id(program)
+    is_process = pid is not None
     if seconds is not None and not is_process:
         raise InvalidArgument(
             "--for is for processes that run already", advice="give a process id instead of CMD"
         )
     _check(output, output_format, (sys.stdout if is_process else sys.stderr).isatty())
-    if is_process:
-        found = _attach(int(program[0]), seconds)
+    if pid is not None:
+        found = _attach(pid, seconds)
         code = 0
     else:
         found, code = _run(program)
@@ -157,49 +166,40 @@ def diff(before: str, after: str, output: str | None, output_format: str, top: i
     if output is None and output_format == "text" and screen.is_terminal:
         screen.print(profile_text.comparison(changes, top, screen.width), soft_wrap=True)
         return
-    written = io.BytesIO()
     if output_format == "json":
-        profile_json.write_changes(written, changes)
+        deliver(lambda file: profile_json.write_changes(file, changes), output)
     else:
-        profile_text.write_changes(written, changes, top)
-    _deliver(written.getvalue(), output, to_stderr=False)
+        deliver(lambda file: profile_text.write_changes(file, changes, top), output)
 
 
 def _run(program: tuple[str, ...]) -> tuple[tool.Profile, int]:
     """Run a program to its end: its profile and its exit code."""
     with clone.launch(program, records="counts") as cloned:
         forward_signals(cloned.pid)
-        modules = _modules(cloned.pid)
+        modules = LastingModules(cloned.pid)
         code = cloned.wait()
         Reports(cloned).tell()
-        return tool.profile(cloned.flow(), modules), code or 0
+        return tool.profile(cloned.flow(), modules.now()), code or 0
 
 
 def _attach(pid: int, seconds: float | None) -> tool.Profile:
     """Count in a running process for a while."""
     with clone.attach(pid, records="counts") as cloned, measure.waiting_for(pid) as wait:
-        # Whoever ends weft wants it to leave.
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
         command = cloned.session.command()
-        modules = _modules(pid)
-        with contextlib.suppress(KeyboardInterrupt):
+        modules = LastingModules(pid)
+        measure.say_until(pid, seconds)
+        with contextlib.suppress(Interrupted), interruptible():
             wait(seconds)
         flow = replace(cloned.flow(), command=command)
         Reports(cloned).tell()
-    return tool.profile(flow, modules)
-
-
-def _modules(pid: int) -> list[Module]:
-    """What is mapped but is no file here can be read only while the program is there."""
-    with contextlib.suppress(WeftError):
-        return live_modules(pid)
-    return []
+        # Files that are gone, or are no files here, are read through the process while it runs.
+        return tool.profile(flow, modules.now())
 
 
 def _check(output: str | None, output_format: str, is_terminal: bool) -> None:
     """Find out now whether the result can be delivered."""
     if output is not None:
-        measure.try_to_write(output)
+        check(output)
     elif output_format in _BINARY and is_terminal:
         raise InvalidArgument(
             f"{output_format} is not for terminals", advice="write it to a file: -o FILE"
@@ -228,19 +228,14 @@ def _show(
     if output is None and output_format == "text" and screen.is_terminal:
         screen.print(profile_text.summary(profile, top, screen.width), soft_wrap=True)
         return
-    written = io.BytesIO()
-    if output_format == "text":
-        profile_text.write(written, profile, top)
-    else:
-        format_ = importlib.import_module(f"weft.export.{_FORMATS[output_format]}")
-        format_.write(written, profile)
-    _deliver(written.getvalue(), output, to_stderr=to_stderr)
+    shown = profile
 
+    def write(file: BinaryIO) -> None:
+        if output_format == "text":
+            profile_text.write(file, shown, top)
+        else:
+            format_ = importlib.import_module(f"weft.export.{_FORMATS[output_format]}")
+            format_.write(file, shown)
 
-def _deliver(content: bytes, output: str | None, *, to_stderr: bool) -> None:
-    if output is not None:
-        Path(output).write_bytes(content)
-        return
-    stream = sys.stderr.buffer if to_stderr else sys.stdout.buffer
-    stream.write(content)
-    stream.flush()
+    deliver(write, output, to_stderr=to_stderr)
+    say_lost(profile.problems, output, output_format)

@@ -50,6 +50,8 @@ def table(processes: list[Candidate], *, fit: bool) -> Table:
     for process in processes:
         if process["attachable"]:
             attach = Text("yes", style="green")
+            if process["wefts"]:
+                attach.append(f": {process['wefts']}", style="yellow")
         else:
             attach = Text(f"no: {process['reason']}", style="yellow")
         rows.add_row(

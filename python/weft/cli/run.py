@@ -72,8 +72,8 @@ def _measure(
     def start() -> tuple[weft.Session, Sequence[Metric]]:
         nonlocal cloned
         session.run_to_entry()
-        metrics = measure.begin(session, wanted)
-        if weaver == "patch" or not clone.is_better(metrics):
+        metrics = measure.begin_or_clone(session, wanted, weaver)
+        if metrics is not None:
             return session, metrics
         cloned = session.move_to_clone()
         return cloned.session, measure.begin(cloned.session, wanted)

@@ -9,21 +9,32 @@ from pathlib import Path
 import click
 
 import weft
+from weft._interrupts import interruptible
 from weft.cli import measure
+from weft.cli.inputs import process_id
 from weft.errors import InvalidArgument
 
 
 @click.command()
 @click.argument("target", nargs=-1, required=True, type=click.UNPROCESSED, metavar="PID|-- CMD...")
 @measure.interval_option
-@measure.budget_option
-def command(target: tuple[str, ...], interval: float, budget: str | None) -> None:
+@click.option(
+    "--budget",
+    metavar="PERCENT",
+    default="5%",
+    show_default=True,
+    help="How much of its time the target may lose at most; none for no limit.",
+)
+def command(target: tuple[str, ...], interval: float, budget: str) -> None:
     """Watch where a program's calls and time go, function by function.
 
     Shows how often each function of the program is called, of a process PID or of a program CMD
     that is started. Keys add times, the latency of a function and its callers, narrow all to a
     thread, sort and search: ? lists them. q leaves the target as it was; a program that was started
     runs on. What it writes to the terminal is dropped: to keep it, redirect standard output.
+
+    What is on the screen is measured, as far as it fits into the budget: what is called too often
+    for that is an estimate (~), or "too hot".
 
     \b
     Examples:
@@ -33,6 +44,7 @@ def command(target: tuple[str, ...], interval: float, budget: str | None) -> Non
       weft top -- ./server --port 7000 > server.log
     """
     share = measure.share(budget)
+    pid = process_id(target)
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise InvalidArgument(
             "weft top needs a terminal",
@@ -43,11 +55,12 @@ def command(target: tuple[str, ...], interval: float, budget: str | None) -> Non
     from weft.ui.source import SessionSource
     from weft.ui.top import Top
 
-    started = () if len(target) == 1 and target[0].isdigit() else target
-    session = _start(started) if started else weft.attach(int(target[0]))
+    started = () if pid is not None else target
+    session = _start(target) if pid is None else weft.attach(pid)
     try:
         app = Top(SessionSource(session, started, share), interval)
-        app.run()
+        with interruptible(app.end_by):
+            app.run()
     finally:
         session.detach()
     if app.fault is not None:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from weft._files import Draft, check
+from weft._interrupts import Interrupted, interruptible
 from weft.cli import measure
+from weft.cli.inputs import Seconds, process_id
 from weft.cli.output import WithParts, console, format_option, forward_signals, print_json
-from weft.errors import BadFile, InvalidArgument
+from weft.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from weft.trace import Trace
 
 _SCHEMA = 1
+_PIXELS = click.IntRange(min=1, max=1 << 14)
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _file = click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
 
@@ -39,7 +42,7 @@ def _output(help_text: str) -> Callable[[_Function], _Function]:
 @click.option(
     "--for",
     "seconds",
-    type=click.FloatRange(min=0),
+    type=Seconds(min=0),
     metavar="SECONDS",
     help="How long to trace a process; without it until Ctrl-C, or until it ends.",
 )
@@ -77,8 +80,9 @@ def command(
     from weft import trace
 
     code = 0
-    if len(target) == 1 and target[0].isdigit():
-        lost = _trace_process(int(target[0]), output, seconds, values)
+    pid = process_id(target)
+    if pid is not None:
+        lost = _trace_process(pid, output, seconds, values)
     else:
         code, lost = trace.record(target, output, values=values, on_start=forward_signals)
     for text in lost:
@@ -89,12 +93,11 @@ def command(
 def _trace_process(pid: int, output: Path, seconds: float | None, values: bool) -> list[str]:
     from weft import trace
 
-    # Whoever ends weft wants it to leave.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with measure.waiting_for(pid) as ended:
 
         def wait() -> None:
-            with contextlib.suppress(KeyboardInterrupt):
+            measure.say_until(pid, seconds)
+            with contextlib.suppress(Interrupted), interruptible():
                 ended(seconds)
 
         return trace.record_process(pid, output, wait, values=values)
@@ -127,6 +130,7 @@ def info(file: Path, output_format: str) -> None:
     if output_format == "json":
         about: dict[str, Any] = {"schema": _SCHEMA, "notes": trace.notes, "bytes": size}
         about |= {"threads": threads, "blocks": len(trace.code), "is_cut": trace.is_cut}
+        about["lost"] = list(trace.lost)
         about["modules"] = [
             {
                 "program": module.program,
@@ -148,8 +152,10 @@ def info(file: Path, output_format: str) -> None:
     out.print(f"{len(trace.code):,} blocks of code, {len(trace.modules)} files mapped")
     if trace.is_cut:
         out.print("the end is missing: weft was stopped while it wrote")
+    for text in trace.lost:
+        out.print(f"note: {text}", highlight=False)
     table = Table(box=None, pad_edge=False)
-    for name in ("thread", "blocks executed", "accesses", "bytes"):
+    for name in ("thread", "blocks executed", "accesses (at most)", "bytes"):
         table.add_column(name, justify="right")
     for total in trace.threads:
         row = (total.blocks, total.accesses, total.bytes)
@@ -223,23 +229,21 @@ def export(file: Path, output: Path, output_format: str | None, view: Any) -> No
       weft trace export run.weft-trace -o timeline.perfetto
     """
     chosen = output_format or output.suffix.lstrip(".")
+    if chosen not in ("parquet", "perfetto"):
+        raise InvalidArgument(
+            f"nothing says how to write {output}",
+            advice="add --format parquet or --format perfetto",
+        )
     trace = _opened(file)
-    try:
+    with Draft(output) as out:
         if chosen == "parquet":
             from weft.export import trace_parquet
 
-            count = trace_parquet.write(trace, view, output)
-        elif chosen == "perfetto":
+            count = trace_parquet.write(trace, view, out)
+        else:
             from weft.export import perfetto
 
-            count = perfetto.write(trace, output)
-        else:
-            raise InvalidArgument(
-                f"nothing says how to write {output}",
-                advice="add --format parquet or --format perfetto",
-            )
-    except OSError as error:
-        raise BadFile(f"cannot write {output}", error.strerror or str(error)) from error
+            count = perfetto.write(trace, out)
     what = "slices" if chosen == "perfetto" else "rows"
     click.echo(f"{output}: {count:,} {what}", err=True)
 
@@ -251,8 +255,10 @@ def export(file: Path, output: Path, output_format: str | None, view: Any) -> No
 @click.option(
     "--page", default=4096, show_default=True, help="The bytes of a page, a power of two."
 )
-@click.option("--width", default=800, show_default=True, help="How many stretches of time.")
-@click.option("--height", default=400, show_default=True, help="The most rows.")
+@click.option(
+    "--width", type=_PIXELS, default=800, show_default=True, help="How many stretches of time."
+)
+@click.option("--height", type=_PIXELS, default=400, show_default=True, help="The most rows.")
 def heatmap(file: Path, output: Path, page: int, width: int, height: int) -> None:
     """Draw which pages of memory are touched when.
 
@@ -267,23 +273,21 @@ def heatmap(file: Path, output: Path, page: int, width: int, height: int) -> Non
     """
     from weft.tools import heatmap as tool
 
-    if page < 1 or page & (page - 1) or width < 1 or height < 1:
-        raise InvalidArgument(
-            "no such picture can be", "a page is a power of two, and a picture has pixels"
-        )
+    if not 0 < page < 1 << 48 or page & (page - 1):
+        raise InvalidArgument(f"a page cannot have {page} bytes", advice="choose a power of two")
     if output.suffix not in (".png", ".html"):
         raise InvalidArgument(
             f"nothing says how to draw {output}",
             advice="give it a name that ends with .png or .html",
         )
+    check(output)
     heat = tool.heat_map(_opened(file), width=width, height=height, page=page)
-    try:
-        if output.suffix == ".png":
-            output.write_bytes(tool.to_png(heat))
-        else:
-            output.write_text(tool.to_html(heat, f"Memory that {file.name} touches"))
-    except OSError as error:
-        raise BadFile(f"cannot write {output}", error.strerror or str(error)) from error
+    if output.suffix == ".png":
+        picture = tool.to_png(heat)
+    else:
+        picture = tool.to_html(heat, f"Memory that {file.name} touches").encode()
+    with Draft(output) as out:
+        out.write(picture)
     click.echo(f"{output}: {heat.accesses:,} accesses, {len(heat.rows)} rows", err=True)
 
 

@@ -19,6 +19,7 @@ from weft.tools.coverage import (
     Branch,
     Coverage,
     FileCoverage,
+    FunctionCoverage,
     ModuleCoverage,
     Share,
     open_symbols,
@@ -78,11 +79,12 @@ def _page(coverage: Coverage) -> Iterator[str]:
         base = _base([source.path for source in files])
         for number, source in enumerate(files):
             yield from _file(number, source, base, is_open=len(files) == 1)
+    functions = [function for _, function in coverage.functions()]
+    if functions:
+        yield from _functions(functions)
     for module, details in zip(coverage.flow.modules, coverage.modules, strict=True):
-        if details.is_detailed:
-            yield from _functions(details)
-            if not details.files and module.blocks:
-                yield from _disassembly(module, details, coverage.is_counted)
+        if details.is_detailed and not details.files and module.blocks:
+            yield from _disassembly(module, details, coverage.is_counted)
     yield "</body></html>\n"
 
 
@@ -170,14 +172,14 @@ def _line(line: int, count: int | None, branches: Sequence[Branch], text: str) -
     )
 
 
-def _functions(module: ModuleCoverage) -> Iterator[str]:
-    share = module.function_share
-    yield f"<h2>Functions of {escape(module.name)}</h2>\n"
+def _functions(functions: Sequence[FunctionCoverage]) -> Iterator[str]:
+    share = Share.of(function.count for function in functions)
+    yield "<h2>Functions</h2>\n"
     yield '<details><summary><span class="path">'
     yield f"{share.total - share.hit:,} of {share.total:,} were not executed</span>"
     yield f"{_meter(share)}</summary>\n"
     yield "<table><tr><th>function</th><th>count</th><th>bytes</th><th>source</th></tr>\n"
-    for function in sorted(module.functions, key=lambda one: (one.count > 0, -one.size)):
+    for function in sorted(functions, key=lambda one: (one.count > 0, -one.size)):
         style = "" if function.count else ' class="miss"'
         where = f"{function.file}:{function.line}" if function.file else f"{function.offset:#x}"
         yield f'<tr{style}><td class="name">{escape(function.name)}</td>'

@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from weft._files import read as read_file
 from weft.errors import BadFile
 from weft.flow import Block, CodeModule, Edge, Flow
 from weft.tools.coverage import Branch, Coverage, FileCoverage, FunctionCoverage, ModuleCoverage
@@ -75,7 +76,7 @@ def _module(module: CodeModule, details: ModuleCoverage) -> dict[str, Any]:
 def read(path: str | Path) -> Coverage:
     """Read what :func:`write` has written."""
     try:
-        document = json.loads(Path(path).read_bytes())
+        document = json.loads(read_file(path))
     except OSError as error:
         raise BadFile(f"{path} cannot be read", error.strerror or "") from None
     except ValueError:

@@ -85,13 +85,7 @@ def _ranges(changes: list[Change]) -> list[tuple[Change, Change]]:
 
 
 def _parts(coverage: Coverage) -> Iterable[RenderableType]:
-    detailed = [module for module in coverage.modules if module.is_detailed]
-    missed = [
-        (module, function)
-        for module in detailed
-        for function in module.functions
-        if not function.count
-    ]
+    missed = [(module, one) for module, one in coverage.functions() if not one.count]
     if missed:
         yield _missed(missed)
         yield ""

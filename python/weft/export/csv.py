@@ -7,10 +7,10 @@ import io
 from collections.abc import Sequence
 from typing import BinaryIO
 
-from weft.export.values import number
+from weft.export.values import number, sample_unit, trust
 from weft.metrics.model import Measured, TargetFacts
 
-COLUMNS = ("time", "metric", "focus", "value", "rate", "unit")
+COLUMNS = ("time", "metric", "focus", "value", "rate", "unit", "status", "low", "high", "missing")
 
 
 def write(file: BinaryIO, target: TargetFacts, metrics: Sequence[Measured], seconds: float) -> None:
@@ -20,6 +20,8 @@ def write(file: BinaryIO, target: TargetFacts, metrics: Sequence[Measured], seco
     rows.writerow(COLUMNS)
     for metric in metrics:
         for sample in metric.history():
-            value = number(sample.value)
-            rows.writerow((sample.time, metric.name, metric.focus, value, sample.rate, metric.unit))
+            what = (sample.time, metric.name, metric.focus)
+            how_much = (number(sample.value), sample.rate, sample_unit(metric))
+            worth = (*trust(sample.completeness), sample.completeness.summary())
+            rows.writerow((*what, *how_much, *worth))
     file.write(text.getvalue().encode(errors="surrogateescape"))

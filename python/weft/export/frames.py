@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from weft.export.extras import needed
-from weft.export.values import QUANTILES, readable
+from weft.export.values import QUANTILES, in_seconds, readable, trust
 from weft.metrics.model import Measured, MetricKind, Sample
 from weft.probes import Histogram
 
@@ -19,25 +21,38 @@ def to_arrow(metric: Measured) -> pyarrow.Table:
 
     Counters and timers have the columns ``value`` and ``rate``; histograms ``count``, ``sum``,
     ``mean``, ``p50``, ``p90``, ``p99``, ``p999`` and ``rate``; a map has a row for each key at each
-    time, with ``key`` and ``value``. What a history does not keep is null: of a running target it
-    keeps totals only, of histograms how many values there were, and of maps the sum, without a key.
-    The table's metadata names the metric, its focus and unit.
+    time, with ``key`` and ``value``. Times are in seconds. What a history does not keep is null: of
+    a running target it keeps totals only, of histograms how many values there were, and of maps the
+    sum, without a key.
+    Each row has ``status`` (``exact``, ``estimate`` or ``incomplete``), and in ``low`` and ``high``
+    the ends of its interval if it is an estimate. The table's metadata names the metric, its focus
+    and unit, and what is ``missing`` of it, as JSON.
     """
     with needed("arrow", "an Arrow table"):
         import pyarrow
     whole, real, text = pyarrow.int64(), pyarrow.float64(), pyarrow.string()
     columns: dict[str, Any]
     if metric.kind == "histogram":
-        columns = {"count": whole, "sum": whole, "mean": real}
+        columns = {"count": whole, "sum": real, "mean": real}
         columns |= dict.fromkeys(QUANTILES, real) | {"rate": real}
     elif metric.kind == "map":
         columns = {"key": text, "value": whole}
     else:
-        columns = {"value": real if metric.kind == "timer" else whole, "rate": real}
-    about = {"metric": metric.name, "focus": readable(metric.focus), "unit": metric.unit}
+        is_real = metric.unit == "s" or metric.kind == "rate"
+        columns = {"value": real if is_real else whole, "rate": real}
+    columns |= {"status": text, "low": real, "high": real}
+    missing = [asdict(one) for one in metric.completeness.missing]
+    unit, divisor = in_seconds(metric)
+    about = {
+        "metric": metric.name,
+        "focus": readable(metric.focus),
+        "unit": unit,
+        "status": metric.completeness.status,
+        "missing": readable(json.dumps(missing)),
+    }
     time = ("time", pyarrow.timestamp("us", tz="UTC"))
     schema = pyarrow.schema([time, *columns.items()], metadata=about)
-    rows = [row for sample in metric.history() for row in _rows(sample, metric.kind)]
+    rows = [row for sample in metric.history() for row in _rows(sample, metric.kind, divisor)]
     return pyarrow.Table.from_pylist(rows, schema=schema)
 
 
@@ -48,16 +63,15 @@ def to_pandas(metric: Measured) -> pandas.DataFrame:
     return to_arrow(metric).to_pandas().set_index("time")
 
 
-def _rows(sample: Sample, kind: MetricKind) -> list[dict[str, Any]]:
-    time = round(sample.time * 1e6)
+def _rows(sample: Sample, kind: MetricKind, divisor: float) -> list[dict[str, Any]]:
+    status, low, high = trust(sample.completeness)
+    common = {"time": round(sample.time * 1e6), "status": status, "low": low, "high": high}
     value = sample.value
     if isinstance(value, dict):
-        return [
-            {"time": time, "key": readable(key), "value": count} for key, count in value.items()
-        ]
+        return [{**common, "key": readable(key), "value": count} for key, count in value.items()]
     if isinstance(value, Histogram):
-        quantiles = {name: value.quantile(share) for name, share in QUANTILES.items()}
-        summary = {"count": value.count, "sum": value.sum, "mean": value.mean}
-        return [{"time": time, **summary, **quantiles, "rate": sample.rate}]
+        quantiles = {name: value.quantile(share) / divisor for name, share in QUANTILES.items()}
+        summary = {"count": value.count, "sum": value.sum / divisor, "mean": value.mean / divisor}
+        return [{**common, **summary, **quantiles, "rate": sample.rate}]
     total = "count" if kind == "histogram" else "value"
-    return [{"time": time, total: value, "rate": sample.rate}]
+    return [{**common, total: value, "rate": sample.rate}]

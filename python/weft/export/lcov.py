@@ -20,15 +20,11 @@ def write(file: BinaryIO, coverage: Coverage) -> None:
 
 
 def _functions(functions: Sequence[FunctionCoverage]) -> Iterator[str]:
-    # A name is there once: instances of a template, and copies of an inlined function, are one.
-    counts: Counter[tuple[int, str]] = Counter()
     for function in functions:
-        counts[function.line or 0, function.name] += function.count
-    for line, name in sorted(counts):
-        yield f"FN:{line},{name}"
-    for (_, name), count in sorted(counts.items()):
-        yield f"FNDA:{count},{name}"
-    share = Share.of(counts.values())
+        yield f"FN:{function.line or 0},{function.name}"
+    for function in functions:
+        yield f"FNDA:{function.count},{function.name}"
+    share = Share.of(function.count for function in functions)
     yield f"FNF:{share.total}"
     yield f"FNH:{share.hit}"
 

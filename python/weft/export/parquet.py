@@ -12,8 +12,14 @@ from typing import BinaryIO
 
 from weft.export.document import document
 from weft.export.extras import needed
-from weft.export.values import number, readable
+from weft.export.values import number, readable, sample_unit, trust
 from weft.metrics.model import Measured, TargetFacts
+
+
+def check() -> None:
+    """Find out now whether Parquet can be written."""
+    with needed("arrow", "writing Parquet"):
+        import pyarrow.parquet  # noqa: F401
 
 
 def write(file: BinaryIO, target: TargetFacts, metrics: Sequence[Measured], seconds: float) -> None:
@@ -32,6 +38,10 @@ def write(file: BinaryIO, target: TargetFacts, metrics: Sequence[Measured], seco
             ("value", pyarrow.float64()),
             ("rate", pyarrow.float64()),
             ("unit", name),
+            ("status", name),
+            ("low", pyarrow.float64()),
+            ("high", pyarrow.float64()),
+            ("missing", name),
         ],
         metadata={"weft": json.dumps(about)},
     )
@@ -42,7 +52,9 @@ def write(file: BinaryIO, target: TargetFacts, metrics: Sequence[Measured], seco
             "focus": readable(metric.focus),
             "value": float(number(sample.value)),
             "rate": sample.rate,
-            "unit": readable(metric.unit),
+            "unit": readable(sample_unit(metric)),
+            **dict(zip(("status", "low", "high"), trust(sample.completeness), strict=True)),
+            "missing": readable(sample.completeness.summary()),
         }
         for metric in metrics
         for sample in metric.history()

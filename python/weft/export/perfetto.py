@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from weft.system_calls import name_of
@@ -102,28 +101,27 @@ class _Writer:
         self.packet(_integer(_TIMESTAMP, one.time) + _bytes(_EVENT, event) + interned)
 
 
-def write(trace: Trace, path: Path) -> int:
+def write(trace: Trace, file: BinaryIO) -> int:
     """Write the calls and system calls of a trace; returns how many slices there are.
 
     Times within a thread are exact for system calls and reckoned for what is between them. A
     function that is left otherwise than by a return (``longjmp``, an exception) ends when the one
     that goes on does something.
     """
-    with path.open("wb") as file:
-        writer = _Writer(file)
-        pid = trace.threads[0].thread if trace.threads else 0
-        command = trace.notes.get("command", "")
-        process = _integer(_PROCESS_PID, pid) + _text(_PROCESS_NAME, command.split(" ")[0])
-        # Tracks have numbers of their own: a thread's is its id, and no thread has this one.
-        everybody = 1 << 32
-        writer.track(everybody, _bytes(_PROCESS, process))
-        for total in trace.threads:
-            ids = _integer(_THREAD_PID, pid) + _integer(_THREAD_TID, total.thread)
-            writer.track(total.thread, _integer(_PARENT, everybody) + _bytes(_THREAD, ids))
-        for total in trace.threads:
-            for one in _merged(trace, total.thread):
-                writer.slice(one)
-        return writer.slices
+    writer = _Writer(file)
+    pid = trace.threads[0].thread if trace.threads else 0
+    command = trace.notes.get("command", "")
+    process = _integer(_PROCESS_PID, pid) + _text(_PROCESS_NAME, command.split(" ")[0])
+    # Tracks have numbers of their own: a thread's is its id, and no thread has this one.
+    everybody = 1 << 32
+    writer.track(everybody, _bytes(_PROCESS, process))
+    for total in trace.threads:
+        ids = _integer(_THREAD_PID, pid) + _integer(_THREAD_TID, total.thread)
+        writer.track(total.thread, _integer(_PARENT, everybody) + _bytes(_THREAD, ids))
+    for total in trace.threads:
+        for one in _merged(trace, total.thread):
+            writer.slice(one)
+    return writer.slices
 
 
 def _merged(trace: Trace, thread: int) -> Iterator[_Slice]:

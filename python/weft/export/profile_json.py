@@ -6,9 +6,9 @@ Its ``schema`` is a number that grows when something in it changes its meaning o
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any, BinaryIO
 
+from weft._files import read as read_file
 from weft.callgraph import INDIRECT
 from weft.errors import BadFile
 from weft.export.profile_text import NOTE
@@ -129,7 +129,7 @@ def document(profile: Profile) -> dict[str, Any]:
 def read(path: str) -> Profile:
     """Read a profile from a file; raises :class:`weft.errors.BadFile`."""
     try:
-        found = json.loads(Path(path).read_bytes())
+        found = json.loads(read_file(path))
     except OSError as error:
         raise BadFile(f"{path} cannot be read", error.strerror or "") from None
     except ValueError as error:

@@ -2,8 +2,11 @@
 
 Names follow its conventions: ``weft_calls_total``, ``weft_lock_wait_seconds_total``,
 ``weft_latency_seconds_bucket``; times are in seconds. Each has the labels ``focus``, ``pid`` and
-``program``, and the entries of a map have ``key``. ``weft_measured_share`` is below 1 for what is
-an estimate.
+``program``, and the entries of a map have ``key``. What a value is worth stands beside it, with the
+label ``metric``: ``weft_status`` is 1 for one of ``status="exact"``, ``"estimate"`` and
+``"incomplete"``; ``weft_missing`` says how much is missing, by ``what`` and ``why``;
+``weft_interval`` has the ends of an estimate's interval, in the unit of the metric, and
+``weft_measured_share`` is below 1 for what is not measured all the time.
 """
 
 from __future__ import annotations
@@ -12,9 +15,20 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from weft._running import Running
+from weft.completeness import STATUSES
 from weft.errors import InvalidArgument, SystemCall
 from weft.export.extras import needed
-from weft.export.values import Source, base_unit, cumulative, falls, readable
+from weft.export.values import (
+    Rising,
+    Source,
+    base_unit,
+    by_cause,
+    cumulative,
+    ends,
+    exported_value,
+    has_sum,
+    readable,
+)
 from weft.metrics.model import Measured
 from weft.probes import Histogram
 
@@ -27,6 +41,7 @@ class Collector:
 
     def __init__(self, source: Source) -> None:
         self._source = source
+        self._rising = Rising()
 
     def collect(self) -> Iterator[Metric]:
         """Yield a family for each metric, with the values of all its foci."""
@@ -40,16 +55,29 @@ class Collector:
             "Part of the time that the metric is measured; below 1 its value is an estimate",
             "gauge",
         )
+        statuses = Metric("weft_status", "Whether the metric is exact, by status: 1 or 0", "gauge")
+        missing = Metric("weft_missing", "How much the metric does not contain, by cause", "gauge")
+        intervals = Metric("weft_interval", "Where the value of an estimate is", "gauge")
         for metric in metrics:
             labels = {"focus": readable(metric.focus), **about}
             name, kind = _name(metric), _kind(metric)
             title = metric.title or metric.name
             family = families.setdefault((name, kind), Metric(name, title, kind))
-            _add(family, metric, labels)
-            share = metric.shed.share if metric.shed else 1
-            shares.add_sample(shares.name, {"metric": metric.name, **labels}, share)
+            _add(family, metric, labels, self._rising)
+            share = shed.share if (shed := metric.shed) else 1
+            labels = {"metric": metric.name, **labels}
+            shares.add_sample(shares.name, labels, share)
+            completeness = metric.completeness
+            for status in STATUSES:
+                is_so = int(completeness.status == status)
+                statuses.add_sample(statuses.name, {**labels, "status": status}, is_so)
+            for (what, why), count in by_cause(completeness).items():
+                cause = {"what": what, "why": readable(why)}
+                missing.add_sample(missing.name, {**labels, **cause}, count)
+            for bound, end in ends(metric).items():
+                intervals.add_sample(intervals.name, {**labels, "bound": bound}, end)
         yield from families.values()
-        yield shares
+        yield from (shares, statuses, missing, intervals)
 
 
 def _name(metric: Measured) -> str:
@@ -59,33 +87,33 @@ def _name(metric: Measured) -> str:
 
 
 def _kind(metric: Measured) -> str:
-    if isinstance(metric.value, Histogram):
+    if metric.kind == "histogram":
         return "histogram"
-    return "gauge" if falls(metric) else "counter"
+    return "counter" if metric.is_monotonic else "gauge"
 
 
-def _add(family: Metric, metric: Measured, labels: dict[str, str]) -> None:
+def _add(family: Metric, metric: Measured, labels: dict[str, str], rising: Rising) -> None:
     """Add the values of a metric at one focus to the family of its name."""
     from prometheus_client.utils import floatToGoString
 
-    value = metric.value
+    value = exported_value(metric)
     _, divisor = base_unit(metric)
     if isinstance(value, Histogram):
-        bounds = cumulative(value)
-        for bound, count in [*bounds, (float("inf"), value.count)]:
+        for bound, count in [*cumulative(value), (float("inf"), value.count)]:
             le = floatToGoString(bound / divisor)
             family.add_sample(f"{family.name}_bucket", {**labels, "le": le}, count)
         family.add_sample(f"{family.name}_count", labels, value.count)
         # A sum that can become less is none that Prometheus would understand.
-        if bounds and bounds[0][0] >= 0:
+        if has_sum(value):
             family.add_sample(f"{family.name}_sum", labels, value.sum / divisor)
         return
     name = f"{family.name}_total" if family.type == "counter" else family.name
     if isinstance(value, dict):
         for key, count in value.items():
-            family.add_sample(name, {**labels, "key": readable(key)}, count / divisor)
+            total = rising.of(metric, count / divisor, key)
+            family.add_sample(name, {**labels, "key": readable(key)}, total)
     else:
-        family.add_sample(name, labels, value / divisor)
+        family.add_sample(name, labels, rising.of(metric, value / divisor))
 
 
 class Server(Running):
@@ -106,7 +134,7 @@ class Server(Running):
             ) from error
         self.url = f"http://{host}:{self._server.server_port}/metrics"
 
-    def close(self) -> None:
+    def _close(self) -> None:
         """Serve no more."""
         self._server.shutdown()
         self._server.server_close()
@@ -119,7 +147,7 @@ def serve(address: str, source: Source) -> Server:
     Without a host only programs on this machine can read it.
     """
     host, _, port = address.rpartition(":")
-    if not (port.isascii() and port.isdecimal() and int(port) < 1 << 16):
+    if not (port.isascii() and port.isdecimal() and len(port) <= 5 and int(port) < 1 << 16):
         raise InvalidArgument(
             f"{address!r} is no address to serve metrics on", "it ends in no port", "try :9100"
         )

@@ -16,6 +16,7 @@ from weft.ui import draw
 from weft.ui.numbers import exact, percent, printable, quantity, rate, shortened
 
 _WIDTH = 80
+_LINE = 10_000
 _MOST_BARS = 20
 _TIMES = ("ns", "us", "ms", "s", "seconds")
 
@@ -37,12 +38,15 @@ def summary(
     ``width`` is that of the screen that it must fit; without one, no name is shortened.
     """
     parts: list[RenderableType] = [_heading(target, seconds), Text()]
-    parts.append(_totals(metrics, seconds, width))
+    parts.append(_totals(metrics, width))
     for metric in metrics:
         if draw.has_section(metric):
             parts += [Text(), *draw.section(metric, width or _WIDTH, _MOST_BARS)]
-    notes = [_estimate(metric) for metric in metrics if metric.interval]
-    notes += [draw.shed_note(metric.shed, width or 1000) for metric in metrics if metric.shed]
+    notes = [_estimate(metric) for metric in metrics if metric.completeness.interval]
+    for metric in metrics:
+        notes += draw.notes(metric.name, metric.focus, metric.shed, metric.completeness, width)
+        where = draw.place(metric.name, metric.focus)
+        notes += [Text(shortened(f"  {where}: {one}", width or _LINE)) for one in metric.remarks]
     if notes:
         parts += [Text(), *notes]
     return Group(*parts)
@@ -58,7 +62,7 @@ def _heading(target: TargetFacts, seconds: float) -> Text:
     return heading
 
 
-def _totals(metrics: Sequence[Measured], seconds: float, width: int | None) -> Table:
+def _totals(metrics: Sequence[Measured], width: int | None) -> Table:
     rows = []
     for metric in metrics:
         value = number(metric.value)
@@ -66,7 +70,11 @@ def _totals(metrics: Sequence[Measured], seconds: float, width: int | None) -> T
         unit = "values" if is_histogram else metric.unit
         sign, style = draw.mark(metric)
         total = Text(sign + exact(value, unit), style=style)
-        mean = rate(value / seconds, unit) if seconds > 0 else "-"
+        mean = rate(value / metric.seconds, unit) if metric.seconds > 0 else "-"
+        if metric.kind == "rate":
+            # What happens per second has no total.
+            unit = unit.removesuffix("/s")
+            total, mean, unit = Text(sign + "-", style=style), rate(value, unit), ""
         # A time says its unit itself, unless it is a whole number of them.
         shown = unit if unit not in _TIMES or isinstance(value, int) else ""
         rows.append((metric.name, metric.focus, total, shown, mean))
@@ -84,7 +92,7 @@ def _totals(metrics: Sequence[Measured], seconds: float, width: int | None) -> T
 
 
 def _estimate(metric: Measured) -> Text:
-    interval = metric.interval
+    interval = metric.completeness.interval
     assert interval is not None
     # Of a histogram it is about how many values there are.
     unit = "" if isinstance(metric.value, Histogram) else metric.unit

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from weft.export.extras import needed
 
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["write"]
 
 
-def write(trace: Trace, view: View, path: Path) -> int:
+def write(trace: Trace, view: View, file: BinaryIO) -> int:
     """Write one table of a trace; returns its number of rows.
 
     The key ``weft`` of the file's metadata holds the notes of the trace and the modules, as JSON.
@@ -32,7 +31,7 @@ def write(trace: Trace, view: View, path: Path) -> int:
     table = trace.table(view)
     schema = table.schema.with_metadata({"weft": json.dumps(about)})
     rows = 0
-    with pyarrow.parquet.ParquetWriter(path, schema, compression="zstd") as writer:
+    with pyarrow.parquet.ParquetWriter(file, schema, compression="zstd") as writer:
         for batch in table.batches(1 << 20):
             writer.write_batch(batch)
             rows += batch.num_rows

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from weft.mdl.ast import NOWHERE, Span
 
-__all__ = ["CODES", "Code", "Diagnostic", "did_you_mean", "has_errors", "problem", "render"]
+__all__ = [
+    "CODES",
+    "MOST_ERRORS",
+    "Code",
+    "Diagnostic",
+    "did_you_mean",
+    "has_errors",
+    "problem",
+    "render",
+]
 
 Severity = Literal["error", "warning"]
+
+MOST_ERRORS = 100
+"""How many mistakes of one text are reported: further ones are mostly echoes of the first."""
 
 _WIDEST = 120
 """How much of a source line is shown: a file without line breaks must not flood a terminal."""
@@ -114,14 +126,16 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
     return f"did you mean {' or '.join(quoted)}?"
 
 
-def render(diagnostic: Diagnostic, text: str) -> str:
-    """Return the diagnostic with the line that it is about, underlined, and with its hint."""
+def render(diagnostic: Diagnostic, source: Sequence[str]) -> str:
+    """Return the diagnostic with the line that it is about, underlined, and with its hint.
+
+    ``source`` is its text, line by line.
+    """
     heading = (
         f"{_location(diagnostic)}: {diagnostic.severity} {diagnostic.code}: {diagnostic.message}"
     )
     lines = [_printable(heading)]
     span = diagnostic.span
-    source = text.split("\n")
     if 1 <= span.line <= len(source):
         line = source[span.line - 1].rstrip("\r")
         first = min(max(span.column, 1), len(line) + 1)

@@ -12,7 +12,7 @@ from lark import Token
 from lark.lexer import PatternStr
 
 from weft.mdl.ast import Span
-from weft.mdl.diagnostics import Diagnostic, problem
+from weft.mdl.diagnostics import MOST_ERRORS, Diagnostic, problem
 from weft.mdl.tables import grammar
 
 __all__ = ["COMMENTS", "Lexer", "general_type", "span_of"]
@@ -110,7 +110,8 @@ class Lexer:
     def _garbage(self, start: int) -> tuple[Token | None, int]:
         """Report what no token begins with; a string without an end is still taken for one."""
         if self.text[start] == '"':
-            line = self.text[start:].partition("\n")[0]
+            end = self.text.find("\n", start)
+            line = self.text[start : end if end >= 0 else None]
             # What most likely follows the string is not taken for a part of it.
             token = self.token("STRING", start, start + len(line.rstrip("; ,}\t\r")))
             hint = 'end it with `"` on the same line'
@@ -132,4 +133,5 @@ class Lexer:
         return line, position - self._lines[line - 1] + 1
 
     def _report(self, code: str, message: str, hint: str, span: Span) -> None:
-        self.diagnostics.append(problem(code, message, hint, self.file, span))
+        if len(self.diagnostics) < MOST_ERRORS:
+            self.diagnostics.append(problem(code, message, hint, self.file, span))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from weft.errors import BadMetric
 from weft.mdl import ast
-from weft.mdl.diagnostics import Diagnostic, has_errors, render
+from weft.mdl.diagnostics import MOST_ERRORS, Diagnostic, has_errors, render
 from weft.mdl.passes import names, places, types
 from weft.mdl.passes.imports import Sources
 from weft.mdl.passes.scope import Scope
@@ -80,7 +80,10 @@ def bad_metric(diagnostics: Iterable[Diagnostic], texts: Mapping[str, str]) -> B
     where = ", ".join(dict.fromkeys(one.file for one in errors))
     count = "a mistake" if len(errors) == 1 else f"{len(errors)} mistakes"
     codes = ", ".join(dict.fromkeys(one.code for one in errors))
-    shown = "\n".join(render(one, texts.get(one.file, "")) for one in errors)
+    lines = {file: text.split("\n") for file, text in texts.items()}
+    shown = "\n".join(render(one, lines.get(one.file, [])) for one in errors[:MOST_ERRORS])
+    if len(errors) > MOST_ERRORS:
+        shown += f"\nand {len(errors) - MOST_ERRORS} more"
     return BadMetric(
         f"there is {count} in {where}" if len(errors) == 1 else f"there are {count} in {where}",
         f"\n{shown}",

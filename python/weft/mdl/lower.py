@@ -6,27 +6,39 @@ becomes text of the snippet language. Nothing is woven: an :class:`Instrument` s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
 from weft.errors import InvalidArgument
-from weft.mdl import ast
+from weft.mdl import ast, leaving
 from weft.mdl.passes.scope import expressions, places, statements
+from weft.model import Procedures
 from weft.probes import Point, PointSelection
 
-__all__ = ["Focus", "Instrument", "Key", "Plan", "Program", "Weaving", "lower", "takes_code"]
-
-Procedures: TypeAlias = "dict[int, tuple[str, str]]"
-"""Functions by their address: name and module."""
+__all__ = [
+    "Focus",
+    "Instrument",
+    "Key",
+    "Plan",
+    "Program",
+    "Role",
+    "Unseen",
+    "Weaving",
+    "left_name",
+    "lower",
+    "takes_code",
+]
 
 Key: TypeAlias = "tuple[object, ...]"
 """What tells instruments apart."""
 
+TAKES_PART = "weft_takes_part"
+"""The counter that tells which threads have a value, where that of one of them is wanted."""
 MAP_CAPACITY = 1024
 RING_CAPACITY = 4096
-_CATCHING = -1
-"""The place of a weaving that is in no definition: where exceptions are caught."""
+_LEAVING: Mapping[str, int] = {"thrown": -1, "caught": -2, "jump": -3, "end": -4}
+"""The places of weavings that are in no definition: where calls end that do not return."""
 
 _POINT_KINDS: Mapping[str, PointSelection] = {
     "entry": "entry",
@@ -65,8 +77,13 @@ class Program(Protocol):
     def modules(self, pattern: str) -> Procedures:
         """The functions of the modules of a name."""
 
-    def points(self, procedures: Procedures, kind: PointSelection) -> list[Point]:
-        """The points of a kind that functions have."""
+    def points(
+        self, procedures: Procedures, kind: PointSelection
+    ) -> tuple[list[Point], list[Point]]:
+        """The points of a kind that functions have, and instructions behind which more may be."""
+
+    def pointer_guard(self) -> int | None:
+        """What the C library of GNU hides stack pointers by, if it is known."""
 
     def variable(self, name: str) -> tuple[int, int]:
         """The address and the size of a variable."""
@@ -126,6 +143,20 @@ def _split_paths(text: str) -> Iterator[str]:
         text = "/" + tail if comma else ""
 
 
+Role: TypeAlias = Literal["", "opens", "closes"]
+"""Whether code starts a timer or enters a constraint, or stops and leaves it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """An instruction behind which there may be points that weft does not know of."""
+
+    point: Point
+    kind: PointSelection
+    """What is looked for."""
+    role: Role
+
+
 @dataclass(frozen=True, slots=True)
 class Weaving:
     """A piece of code, and where it goes."""
@@ -135,6 +166,7 @@ class Weaving:
     body: str
     place: int
     """Which of its definition's insertions it is: those that have no points are no weavings."""
+    role: Role = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +181,9 @@ class Instrument:
     """Data of other instruments that the code uses: the other's key, and the declaration there."""
     missing: tuple[str, ...] = ()
     """Names that the program does not have."""
+    unseen: tuple[Unseen, ...] = ()
+    tail_calls: tuple[str, ...] = ()
+    """The paths of functions that it times, and that are left by a jump to another function."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +199,8 @@ class Plan:
     """Whether values are kept by function: one for each point, or by the address of a point."""
     selected: tuple[int, ...] = ()
     """The keys of a vectorised metric that the focus asks for."""
+    kept: str = ""
+    """What is kept of calls that have not ended: a timer or a mark; nothing if none is."""
 
 
 def lower(
@@ -174,9 +211,15 @@ def lower(
     constraints: Mapping[str, ast.Constraint],
     *,
     by_function: bool = False,
+    portion: tuple[int, int] = (0, 1),
+    waits: bool = False,
 ) -> Plan:
-    """Say what has to be woven for a metric that is narrowed to a focus."""
-    places = _Places(program, lists)
+    """Say what has to be woven for a metric that is narrowed to a focus.
+
+    ``portion`` chooses some of the procedures of the focus: the first of two halves is ``(0, 2)``.
+    With ``waits`` there may be none, nor any point.
+    """
+    places = _Places(program, lists, waits=waits)
     takes_focus = takes_code(metric)
     predicates: list[Instrument] = []
     keys: list[ast.Constraint] = []
@@ -193,9 +236,10 @@ def lower(
     if len(keys) > 2:
         raise InvalidArgument(f"{metric.name} can be narrowed by at most two keys at a time")
     if takes_focus:
-        places.focus = _focused(program, focus)
+        places.focus = _portion_of(_focused(program, focus, waits), portion)
+        places.takes_focus = True
     base = _Base(metric, predicates, keys, places, by_function)
-    return base.plan(focus, tuple(selected))
+    return base.plan(focus, tuple(selected), portion)
 
 
 def takes_code(metric: ast.Metric) -> bool:
@@ -203,15 +247,24 @@ def takes_code(metric: ast.Metric) -> bool:
     return any(place.name == "$focus" for place in places(metric.base.body))
 
 
-def _focused(program: Program, focus: Focus) -> Procedures:
+def _focused(program: Program, focus: Focus, waits: bool) -> Procedures:
     part = focus.of("Code")
     if not part:
         return program.own()
     path = "/Code/" + "/".join(part)
     found = program.procedures(path)
-    if not found:
+    if not found and not waits:
         raise InvalidArgument(f"no function matches {path}", advice=program.similar(path))
     return found
+
+
+def _portion_of(procedures: Procedures, portion: tuple[int, int]) -> Procedures:
+    """Some of the procedures: those that lie next to each other stay together."""
+    number, count = portion
+    if count == 1:
+        return procedures
+    ordered, size = sorted(procedures.items()), len(procedures)
+    return dict(ordered[number * size // count : (number + 1) * size // count])
 
 
 def _constraint_for(
@@ -269,6 +322,10 @@ class _Places:
     constraint: tuple[str, ...] = ()
     """The path that a constraint is for."""
     focus: Procedures = field(default_factory=dict)
+    takes_focus: bool = False
+    """Whether the code of the focus is where the metric is woven."""
+    waits: bool = False
+    """Whether what is not there may come later."""
     missing: list[str] = field(default_factory=list)
 
     def evaluate(
@@ -310,7 +367,7 @@ class _Places:
         depth = 2 if self.constraint[0] == "Code" and place.index == 1 else len(self.constraint)
         path = "/" + "/".join(self.constraint[:depth])
         found = self.program.procedures(path)
-        if not found:
+        if not found and not self.waits:
             raise InvalidArgument(f"no function matches {path}", advice=self.program.similar(path))
         return found
 
@@ -354,7 +411,9 @@ def _calls(body: Iterable[ast.Statement]) -> bool:
     )
 
 
-def _points(program: Program, insert: ast.Insert, procedures: Procedures) -> tuple[Point, ...]:
+def _points(
+    program: Program, insert: ast.Insert, procedures: Procedures, role: Role
+) -> tuple[tuple[Point, ...], list[Unseen]]:
     kind: PointSelection
     if insert.point.kind == "calls":
         kind = "call" if insert.when == "preInsn" else "after"
@@ -363,7 +422,24 @@ def _points(program: Program, insert: ast.Insert, procedures: Procedures) -> tup
         kind = "returns"
     else:
         kind = _POINT_KINDS[insert.point.kind]
-    return tuple(program.points(procedures, kind)) if procedures else ()
+    if not procedures:
+        return (), []
+    points, unseen = program.points(procedures, kind)
+    return tuple(points), [Unseen(point, kind, role) for point in unseen]
+
+
+def _tail_calls(program: Program, procedures: Procedures, exits: Iterable[Point]) -> list[str]:
+    """The paths of functions of which some exits are jumps to other functions."""
+    returns = set(program.points(procedures, "returns")[0])
+    return list(dict.fromkeys(point.path for point in exits if point not in returns))
+
+
+def _role(code: ast.CodeBlock) -> Role:
+    """What code does to the timer that it is about."""
+    actions = {one.action for one in statements(code.body) if isinstance(one, ast.TimerAction)}
+    if len(actions) != 1:
+        return ""
+    return "opens" if "start" in actions else "closes"
 
 
 def _uses_result(code: ast.CodeBlock) -> bool:
@@ -379,28 +455,58 @@ def _predicate(
 ) -> Instrument:
     """A variable of each thread that is not 0 while a resource is active."""
     name = predicate_name(constraint)
-    here = _Places(places.program, places.lists, part)
+    here = _Places(places.program, places.lists, part, waits=places.waits)
     code = _Code(constraint.name, "predicate", here, name)
     weavings = []
+    unseen: list[Unseen] = []
     for place, (insert, procedures) in enumerate(here.evaluate(body, {})):
         text = "\n".join(code.statements(insert.code.body))
-        points = _points(here.program, insert, procedures)
-        if points:
-            weavings.append(Weaving(points, insert.order, text, place))
+        role: Role = "closes" if _leaves(insert.code, constraint.name) else "opens"
+        points, hidden = _points(here.program, insert, procedures, role)
+        unseen += hidden
+        if points or places.waits:
+            weavings.append(Weaving(points, insert.order, text, place, role))
     if not weavings:
         raise InvalidArgument(f"/{'/'.join(part)} has no point where it is entered")
-    # A call that an exception has ended is over where that is caught, if not by what it called.
-    catching = here.program.named("__cxa_begin_catch", is_regex=False)
-    if catching:
-        text = f"if {name} != 0 && frame >= {name} {{ {name} = 0 }}"
-        points = tuple(here.program.points(catching, "entry"))
-        weavings.append(Weaving(points, "append", text, _CATCHING))
+
+    def leave(low: str, high: str) -> str:
+        # Nothing is at frame 0, and every frame is below the highest address, which is -1.
+        test = f"{name} >= {low} && uge({high}, {name})"
+        return f"if {test} {{ {name} = 0 }}"
+
+    weavings += _leaving(here.program, leave)
     return Instrument(
         ("constraint", constraint.name, constraint, part),
-        (f"local {name}",),
+        (
+            f"local {name}",
+            *(f"local {one}" for one in leaving.LOCALS),
+            f"counter {left_name(name)} shared",
+        ),
         tuple(weavings),
         missing=tuple(here.missing),
+        unseen=tuple(unseen),
     )
+
+
+def _leaves(code: ast.CodeBlock, constraint: str) -> bool:
+    """Whether code ends a constraint."""
+    return any(
+        isinstance(one, ast.Assign) and one.name == constraint and one.value == ast.Number(0)
+        for one in statements(code.body)
+    )
+
+
+def left_name(predicate: str) -> str:
+    """What counts the calls of a predicate that were left where weft could not see it."""
+    return f"{predicate}_left"
+
+
+def _leaving(program: Program, leave: Callable[[str, str], str]) -> list[Weaving]:
+    """What ends calls that do not return."""
+    return [
+        Weaving(one.points, "append", one.body, _LEAVING[one.kind])
+        for one in leaving.leavings(program, leave)
+    ]
 
 
 def predicate_name(constraint: ast.Constraint) -> str:
@@ -428,7 +534,7 @@ class _Base:
         self.key_names = tuple(constraint.name for constraint in keys)
         self.by_function = by_function
 
-    def plan(self, focus: Focus, selected: tuple[int, ...]) -> Plan:
+    def plan(self, focus: Focus, selected: tuple[int, ...], portion: tuple[int, int]) -> Plan:
         metric, base = self.metric, self.metric.base
         inserts = list(self.places.evaluate(base.body, {}))
         by: Literal["", "point", "address"] = ""
@@ -439,24 +545,37 @@ class _Base:
         role = self._role(by)
         code = _Code(metric.name, role, self.places, metric.name, keys=self.keys)
         weavings: list[Weaving] = []
+        unseen: list[Unseen] = []
+        tail_calls: list[str] = []
         for place, insert, procedures in _by_module(inserts):
-            points = _points(self.places.program, insert, procedures)
+            part = _role(insert.code)
+            points, hidden = _points(self.places.program, insert, procedures, part)
+            unseen += hidden
+            if part == "closes" and insert.point.kind == "return" and points:
+                tail_calls += _tail_calls(self.places.program, procedures, points)
             code.module = _module_of(procedures)
             lines = code.statements(insert.code.body)
+            if metric.aggregate != "sum":
+                lines = [f"{TAKES_PART} += 1", *lines]
             if insert.constrained and self.predicates:
                 test = " && ".join(f"{_declared(one)} != 0" for one in self.predicates)
                 lines = [f"if {test} {{", *lines, "}"]
-            if points:
-                weavings.append(Weaving(points, insert.order, "\n".join(lines), place))
+            if points or self.places.waits:
+                weavings.append(Weaving(points, insert.order, "\n".join(lines), place, part))
         if not weavings:
             raise self._nowhere()
+        kept = f"{metric.name}_began" if code.needs_mark else metric.name
+        if code.needs_mark or role in ("wallTimer", "processTimer"):
+            leave = f"leave {kept}({{}}, {{}})".format
+            weavings += _leaving(self.places.program, leave)
         key = (
             "metric",
             metric,
-            focus.of("Code") if self.places.focus else None,
+            focus.of("Code") if self.places.takes_focus else None,
             tuple(one.key for one in self.predicates),
             self.key_names,
             by,
+            portion,
         )
         return Plan(
             tuple(self.predicates),
@@ -466,11 +585,14 @@ class _Base:
                 tuple(weavings),
                 tuple((one.key, one.declarations[0]) for one in self.predicates),
                 tuple(self.places.missing),
+                tuple(unseen),
+                tuple(tail_calls),
             ),
             metric.name,
             self._kind(role),
             by,
             selected,
+            kept if code.needs_mark or self._kind(role) == "timer" else "",
         )
 
     def _role(self, by: str) -> str:
@@ -507,7 +629,11 @@ class _Base:
             "record": f"ring {name}({', '.join(base.fields)}) {RING_CAPACITY}",
         }[role]
         mark = [f"mark {name}_began"] if needs_mark else []
-        return (first, *mark, *(f"local {local}" for local in self.metric.locals))
+        part = [] if self.metric.aggregate == "sum" else [f"counter {TAKES_PART} shared"]
+        locals_ = list(self.metric.locals)
+        if needs_mark or self._kind(role) == "timer":
+            locals_ += leaving.LOCALS
+        return (first, *mark, *part, *(f"local {local}" for local in locals_))
 
     def _nowhere(self) -> InvalidArgument:
         missing = self.places.missing
@@ -586,8 +712,9 @@ class _Code:
         # that an exception has ended is forgotten when another comes from where it was, or above.
         if statement.value == ast.Number(0):
             return [f"if {self.datum} == frame {{", f"{self.datum} = 0", "}"]
-        test = f"{self.datum} == 0 || frame >= {self.datum}"
-        return [f"if {test} {{", f"{self.datum} = frame", "}"]
+        enter, left = f"{self.datum} = frame", f"{left_name(self.datum)} += 1"
+        stale = [f"if frame >= {self.datum} {{", left, enter, "}"]
+        return [f"if {self.datum} == 0 {{", enter, "} else {", *stale, "}"]
 
     def _timer(self, statement: ast.TimerAction) -> list[str]:
         if self.role not in ("histogram", "times"):

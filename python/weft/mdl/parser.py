@@ -14,7 +14,7 @@ from lark.parsers.lalr_analysis import Shift
 
 from weft.mdl.ast import CodeBlock, Document, Statement, Where
 from weft.mdl.builder import Builder
-from weft.mdl.diagnostics import Diagnostic, did_you_mean, problem
+from weft.mdl.diagnostics import MOST_ERRORS, Diagnostic, did_you_mean, problem
 from weft.mdl.lexer import COMMENTS, Lexer, general_type, span_of
 from weft.mdl.tables import grammar
 
@@ -23,8 +23,6 @@ __all__ = ["parse", "parse_code", "parse_statements", "parse_where"]
 _OPENING = ("LBRACE", "BEGIN")
 _CLOSING = ("RBRACE", "END")
 _END_OF_TEXT = "$END"
-_MOST_ERRORS = 100
-"""How many mistakes of one text are reported: further ones are mostly echoes of the first."""
 
 _SHOWN = {
     "NAME": "a name",
@@ -223,6 +221,8 @@ class _Driver:
                 return
 
     def _report_unexpected(self, token: Token, is_end: bool) -> None:
+        if len(self.diagnostics) >= MOST_ERRORS:
+            return
         expected = [kind for kind in self._choices() if self._accepts(kind)]
         wanted = [self._shown(kind) for kind in expected]
         hint = ""
@@ -253,7 +253,7 @@ class _Driver:
         return "" if kind in _SHOWN else grammar().get_terminal(kind).pattern.value
 
     def _report(self, code: str, message: str, hint: str, token: Token) -> None:
-        if len(self.diagnostics) < _MOST_ERRORS:
+        if len(self.diagnostics) < MOST_ERRORS:
             self.diagnostics.append(problem(code, message, hint, self.file, span_of(token)))
 
 

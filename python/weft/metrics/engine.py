@@ -9,34 +9,48 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from weft import _native
-from weft.errors import InvalidArgument, LimitReached, TargetError
+from weft._libraries import Arrivals, Code, Loader, arrived, mapped_code, steadily
+from weft.completeness import Missing
+from weft.errors import CodeGone, InvalidArgument, LimitReached, WeftError
 from weft.mdl import ast
+from weft.mdl.leaving import LOCALS
 from weft.mdl.loader import Library, load
-from weft.mdl.lower import Focus, Instrument, Key, Plan, Weaving, lower
+from weft.mdl.lower import Focus, Instrument, Key, Plan, Unseen, Weaving, lower
 from weft.metrics import kernel
-from weft.metrics.budget import HITS, Budget, Sampling
+from weft.metrics.budget import Budget
 from weft.metrics.metric import Metric, Reading
+from weft.metrics.missing import CLONE_HELPS, Piece, incomplete_metric, left_open, missing_points
 from weft.metrics.program import TargetProgram
-from weft.probes import Point, PointKind, Probe
+from weft.metrics.sampling import HITS, Sampling
+from weft.probes import Point, PointKind, Probe, refuse_anothers
 
 if TYPE_CHECKING:
     from weft.session import Session
 
-__all__ = ["Engine", "Node"]
+__all__ = ["Engine", "Node", "metric_and_focus"]
 
 _Item: TypeAlias = "tuple[int, str, list[PointKind], list[int], list[int], bool]"
 """What the compiled core takes of a probe."""
 
+_Wish: TypeAlias = "tuple[ast.Metric, str, tuple[int, int]]"
+"""A metric, its focus, and which part of the functions of the focus it is about."""
+
+_PART = 64
+"""How many functions are measured or shed together."""
+
 _LOOK_AGAIN = 0.2
 """How long at least between two looks at what is loaded, in seconds."""
+
+_JUST_NOW = 0.01
+"""The same where somebody asks whether a value is complete, and the loader tells nothing."""
 
 
 @dataclass
@@ -51,11 +65,36 @@ class Node:
     gaps: list[Sampling] = field(default_factory=list)
     """Times that are over, in which it was not measured all the time."""
     has_hits: bool = False
+    """Whether each of its probes counts how often it is hit."""
+    scouts: list[tuple[Probe, int]] = field(default_factory=list)
+    """Counters that tell how often it would be hit, where it cannot be measured for moments: one
+    for each probe, of its own and of its predicates, with the number of that."""
     known: dict[int, set[Point]] = field(init=False)
     """Where it is, by the place in its definition."""
+    arrivals: Arrivals = field(default_factory=Arrivals)
+    """Modules with points of it that came since it was woven."""
+    pieces: list[Piece] = field(init=False)
+    unseen: tuple[Unseen, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         self.known = _places(self.instrument)
+        woven = zip(self.instrument.weavings, self.probes, strict=True)
+        self.pieces = [(weaving, probe.refused) for weaving, probe in woven]
+        self.unseen = self.instrument.unseen
+
+    def missing(self, since: float, *, in_clone: bool) -> list[Missing]:
+        """What it has not measured since then, by the monotonic clock, nor what it needs.
+
+        That are points which are not woven or not known, and what libraries did before they were.
+        """
+        own = missing_points(self.pieces, self.unseen, in_clone=in_clone)
+        own += self.arrivals.missing(since)
+        return own + [one for node in self.needs for one in node.missing(since, in_clone=in_clone)]
+
+    def left_open(self, advice: str) -> list[Missing]:
+        """Where it, or what it needs, would begin something that never ends."""
+        own = left_open(self.pieces, self.unseen, advice)
+        return own + [one for node in self.needs for one in node.left_open(advice)]
 
     @property
     def can_be_sampled(self) -> bool:
@@ -66,7 +105,8 @@ class Node:
         its beginning or what is freed to what was allocated, one of them may be missed.
         """
         first, *others = self.instrument.declarations
-        is_paired = any(text.startswith("local") for text in others) or any(
+        kept = {f"local {name}" for name in LOCALS}
+        is_paired = any(text.startswith("local") and text not in kept for text in others) or any(
             f"{first.split()[1]} -= " in weaving.body for weaving in self.instrument.weavings
         )
         kinds = ("counter", "map", "histogram")
@@ -80,15 +120,34 @@ class Node:
     def take(self, target: _native.Target, number: int, weaving: Weaving) -> None:
         """Count a probe that was woven later as one of its own."""
         if _is_by_point(self.instrument.declarations[0]):
+            known = len(self.probes[0].refused)
             self.probes[0]._grow(target, number, weaving.points, ())
+            refused = self.probes[0].refused[known:]
         else:
             self.probes.append(Probe(target, number, weaving.points))
-        if not self.is_on:
-            target.set_probe_enabled(number, False)
+            refused = self.probes[-1].refused
+        self.pieces.append((weaving, refused))
 
-    def cost(self, target: _native.Target) -> float:
-        """Predicted nanoseconds of one hit."""
-        return max(target.probe_cost(number) for probe in self.probes for number in probe.numbers)
+    @property
+    def own_numbers(self) -> list[int]:
+        """What the compiled core calls its probes."""
+        return [number for probe in self.probes for number in probe.active_numbers]
+
+    @property
+    def numbers(self) -> list[int]:
+        """The same, and those of the predicates that it needs."""
+        return [number for node in (self, *self.needs) for number in node.own_numbers]
+
+
+def metric_and_focus(text: str) -> tuple[str, str]:
+    """Return the name and the focus of ``METRIC[@FOCUS]``; the focus may be empty."""
+    name, at, focus = text.partition("@")
+    if at and not focus:
+        raise InvalidArgument(
+            f"{text} has no focus behind the @",
+            advice=f"leave the @ out to measure all of the program, or say where: {name}@/Code/...",
+        )
+    return name, focus
 
 
 class Engine:
@@ -106,10 +165,20 @@ class Engine:
         self._readings: list[Reading] = []
         self._others: list[Metric] = []
         self._lists: dict[str, ast.ListDefinition] = {}
-        self._budget: Budget | None = None
-        self._mapped: frozenset[str] = frozenset()
+        self.budget: Budget | None = None
+        """What keeps the target's losses within bounds, if anything does."""
+        self._is_over = False
+        """Whether the last values that there will be have been noted."""
+        self.ended: float | None = None
+        """When it was noticed that the target has ended, by the monotonic clock."""
+        self._mapped: frozenset[Code] = frozenset()
+        self._reloads = 0
+        """How many libraries were loaded again that is known of here."""
         self._looked = 0.0
-        self.lock = threading.RLock()
+        self._loader: Loader | None = None
+        self.unnoticed: float | None = None
+        """When libraries were last found to have come and gone, by the monotonic clock."""
+        self._lock = threading.RLock()
 
     @cached_property
     def library(self) -> Library:
@@ -121,10 +190,9 @@ class Engine:
         """Return the definition of a metric; only the file that has it is read."""
         is_whole = "library" in self.__dict__
         if name not in self._known.metrics and not is_whole:
-            begin = re.compile(rf"^metric {re.escape(name)} ", re.MULTILINE)
-            for file in self._sources:
-                if isinstance(file, Path) and begin.search(file.read_text()):
-                    self._known = self._known.plus(load(file))
+            for file in library_files():
+                if name in _metrics_in(file):
+                    self._known = self._known.plus(_shipped(file))
         metric = self._known.metrics.get(name) or self.library.metrics.get(name)
         if metric is None:
             raise unknown_metric(name, self.library)
@@ -145,66 +213,220 @@ class Engine:
         """The target's functions as they were at the last look at what is loaded."""
         return TargetProgram(self.session)
 
+    def implementations(self) -> dict[str, tuple[str, ...]]:
+        """The indirect functions that were asked for by name, and what they stand for.
+
+        ``/Code/libc.so.6/memcpy`` may be ``__memmove_avx_unaligned_erms``. There are several names
+        where modules have been given different ones, or none has been given one yet.
+        """
+        focuses = (Focus.parse(metric.focus).of("Code") for metric in self.metrics)
+        asked = {"/Code/" + "/".join(part) for part in focuses if part}
+        asked |= {item.pattern for one in self._lists.values() for item in one.items}
+        return {
+            path: names
+            for path, names in self.program.implementations.names.items()
+            if names and not asked.isdisjoint((path, path.rpartition("/")[2]))
+        }
+
     @property
     def target(self) -> _native.Target:
         """The compiled core's side of the session."""
         return self.session._target
 
-    def request(self, name: str, focus: str = "", *, by_function: bool = False) -> Metric:
+    @property
+    def lock(self) -> threading.RLock:
+        """What one has to have who weaves or samples.
+
+        In a forked child nobody gets it: a thread of the parent may have had it, for ever.
+        """
+        self.target.check_here()
+        return self._lock
+
+    def request(
+        self,
+        name: str,
+        focus: str = "",
+        *,
+        by_function: bool = False,
+        allow_incomplete: bool = False,
+        wait: bool = False,
+    ) -> Metric:
         """Begin to measure a metric of the library."""
-        return self.request_all([(self.definition(name), focus)], by_function=by_function)[0]
+        return self.request_all(
+            [(self.definition(name), focus)],
+            by_function=by_function,
+            allow_incomplete=allow_incomplete,
+            wait=wait,
+        )[0]
 
     def request_all(
-        self, wanted: Sequence[tuple[ast.Metric, str]], *, by_function: bool = False
+        self,
+        wanted: Sequence[tuple[ast.Metric, str]],
+        *,
+        by_function: bool = False,
+        allow_incomplete: bool = False,
+        wait: bool = False,
     ) -> list[Metric]:
-        """Begin to measure several metrics, all woven in one stop of the target."""
-        with self.lock:
-            self.refresh()
-            plans = [self.plan(metric, focus, by_function=by_function) for metric, focus in wanted]
-            return self._request(wanted, plans)
+        """Begin to measure several metrics, all woven in one stop of the target.
+
+        Unless ``allow_incomplete`` is set, none is measured if one of them would begin something in
+        a function that never ends: see :class:`weft.errors.IncompleteMetric`. With ``wait``, what
+        they are about may be in libraries that are not loaded yet.
+        """
+        wishes = [(metric, focus, (0, 1)) for metric, focus in wanted]
+        return self._request(
+            wishes, by_function=by_function, allow_incomplete=allow_incomplete, waits=wait
+        )
+
+    def refuse_incomplete(self, metrics: Iterable[Metric]) -> None:
+        """Raise an error if a metric begins something in a function that never ends."""
+        advice = "" if self.in_clone else CLONE_HELPS
+        for metric in metrics:
+            if metric.node is not None and (missing := metric.node.left_open(advice)):
+                raise incomplete_metric(metric.path, missing)
+
+    @property
+    def in_clone(self) -> bool:
+        """Whether the target runs from a clone of its code."""
+        return self.session.weaver == "clone"
+
+    def request_parts(self, name: str, focus: str) -> list[Metric]:
+        """Begin to measure a metric of each function of a focus: several metrics, of some each.
+
+        Where there is a budget, those that cost too much can be shed without the others.
+        """
+        metric, parts = self.definition(name), 1
+        if self.budget is not None:
+            with self.lock:
+                self.refresh()
+                path = Focus.parse(focus).of("Code") or ()
+                count = len(self.program.procedures("/".join(["/Code", *path])))
+                parts = max(1, -(-count // _PART))
+        wishes = [(metric, focus, (number, parts)) for number in range(parts)]
+        return self._request(wishes, by_function=True, allow_incomplete=True)
 
     def _request(
-        self, wanted: Sequence[tuple[ast.Metric, str]], plans: Sequence[Plan | None]
+        self,
+        wishes: Sequence[_Wish],
+        *,
+        by_function: bool,
+        allow_incomplete: bool,
+        waits: bool = False,
+    ) -> list[Metric]:
+        def attempt() -> list[Metric]:
+            self.look()
+            plans = [
+                self.plan(metric, focus, by_function=by_function, portion=portion, waits=waits)
+                for metric, focus, portion in wishes
+            ]
+            return self._make(wishes, plans, waits)
+
+        def again() -> list[Metric]:
+            try:
+                return attempt()
+            except CodeGone:
+                self.__dict__.pop("program", None)
+                raise
+
+        with self.lock, self.session._living():
+            with self._preparing():
+                made = steadily(again)
+                self.metrics += made
+                self.forget_sampler()
+                if self._loader is None and any(map(self.is_of_libraries, made)):
+                    self._loader = Loader(self.target, self.session.modules())
+                if not allow_incomplete:
+                    try:
+                        self.refuse_incomplete(made)
+                    except BaseException:
+                        self.remove(made)
+                        raise
+            if self.budget is not None:
+                self.budget.admit()
+        return made
+
+    def is_of_libraries(self, metric: Metric) -> bool:
+        """Whether what a metric is about is said to be elsewhere than in the program itself."""
+        paths = metric.code_paths({**self._known.lists, **self._lists})
+        return any(path.split("/")[2] != self._program_name for path in paths)
+
+    @cached_property
+    def _program_name(self) -> str:
+        """What the module is called that is the program itself."""
+        return Path(self.session.program()).name
+
+    def _preparing(self) -> AbstractContextManager[None]:
+        """Have what is prepared once not counted as what measuring costs."""
+        return nullcontext() if self.budget is None else self.budget.ledger.own.preparing()
+
+    def _make(
+        self, wishes: Sequence[_Wish], plans: Sequence[Plan | None], waits: bool
     ) -> list[Metric]:
         nodes = self._weave([plan for plan in plans if plan is not None])
         rest = iter(nodes)
         try:
-            made = [
-                Metric(self, definition, Focus.parse(focus), plan, next(rest) if plan else None)
-                for (definition, focus), plan in zip(wanted, plans, strict=True)
+            planned = [one for one, plan in zip(wishes, plans, strict=True) if plan is not None]
+            for (metric, focus, _), node in zip(planned, nodes, strict=True):
+                refuse_anothers(f"{metric.name}@{focus}", node.probes)
+            return [
+                Metric(
+                    self,
+                    metric,
+                    Focus.parse(focus),
+                    plan,
+                    next(rest) if plan else None,
+                    portion,
+                    waits,
+                )
+                for (metric, focus, portion), plan in zip(wishes, plans, strict=True)
             ]
         except BaseException:
             self._release_all(nodes)
             raise
-        self.metrics += made
-        self.forget_sampler()
-        return made
 
-    def keep_within(self, share: float) -> None:
-        """Keep what the target loses below a part of its time, for all metrics asked for later."""
-        self._budget = Budget(self, share)
+    def keep_within(self, share: float, *, counts_process: bool = False) -> None:
+        """Keep what the target loses below a part of its time, for all metrics asked for later.
+
+        The processor time that weft uses itself counts. With ``counts_process`` that is all that
+        this process uses.
+        """
+        self.budget = Budget(self, share, counts_process=counts_process)
+
+    def pace(self, interval: float) -> float:
+        """Return how long to wait before the next sample that is taken every ``interval`` seconds.
+
+        It is longer where there is a budget and sampling and showing values takes too much of it.
+        """
+        return interval if self.budget is None else self.budget.pace(interval)
 
     @property
     def overhead(self) -> float | None:
         """What the target loses at the moment, from 0 to 1; not known without a budget."""
-        return None if self._budget is None else self._budget.overhead
+        return None if self.budget is None else self.budget.overhead
 
-    def nodes(self) -> list[Node]:
-        """The instruments that count how often they are hit."""
-        return [node for node in self._all_nodes() if node.has_hits]
+    def bases(self) -> list[Node]:
+        """The instruments that metrics measure with, without the predicates that these need."""
+        found = {id(metric.node): metric.node for metric in self.metrics if metric.node}
+        return list(found.values())
 
     def _all_nodes(self) -> list[Node]:
         """All that is woven, predicates before what uses them."""
-        bases = {id(metric.node): metric.node for metric in self.metrics if metric.node}
-        needed = {id(node): node for base in bases.values() for node in base.needs}
-        return [*needed.values(), *bases.values()]
+        bases = self.bases()
+        needed = {id(node): node for base in bases for node in base.needs}
+        return [*needed.values(), *bases]
 
     def forget_sampler(self) -> None:
         """What is read at each sample has changed."""
         self._sampler = None
 
     def plan(
-        self, metric: ast.Metric, focus_text: str, *, by_function: bool = False
+        self,
+        metric: ast.Metric,
+        focus_text: str,
+        *,
+        by_function: bool = False,
+        portion: tuple[int, int] = (0, 1),
+        waits: bool = False,
     ) -> Plan | None:
         """Say what a metric needs; nothing is woven. The kernel's counters need nothing."""
         focus = Focus.parse(focus_text)
@@ -218,22 +440,34 @@ class Engine:
                 raise InvalidArgument(f"{metric.name} is known for the whole process only")
             return None
         lists, constraints = {**self._known.lists, **self._lists}, self._known.constraints
-        return lower(metric, focus, self.program, lists, constraints, by_function=by_function)
+        return lower(
+            metric,
+            focus,
+            self.program,
+            lists,
+            constraints,
+            by_function=by_function,
+            portion=portion,
+            waits=waits,
+        )
 
     def snippets(self, plan: Plan) -> list[tuple[Weaving, str]]:
-        """What would be woven for a plan, and the text of each snippet."""
+        """What would be woven for a plan, and the text of each snippet: with the data it uses."""
         found = []
         for instrument in (*plan.predicates, plan.base):
-            imports = [declaration for _, declaration in instrument.imports]
+            declared = [*(text for _, text in instrument.imports), *instrument.declarations]
             for weaving in instrument.weavings:
-                text = "\n".join([*imports, *instrument.declarations, weaving.body])
-                found.append((weaving, text))
+                words = set(re.findall(r"\w+", weaving.body))
+                used = [text for text in declared if re.split(r"\W+", text)[1] in words]
+                found.append((weaving, "\n".join([*used, weaving.body])))
         return found
 
     def _weave(self, plans: Sequence[Plan]) -> list[Node]:
         """Weave what is not woven yet; return the node of each plan, which has one more user."""
         try:
             return self._insert(plans, self._nodes)
+        except CodeGone:
+            raise
         except (LimitReached, InvalidArgument) as error:
             # What uses a predicate must measure into the same memory, and that may be full; two
             # predicates may be in different memory. Then they are woven once more.
@@ -271,7 +505,7 @@ class Engine:
                 new.update({one.key: one for one in plan.predicates if one.key not in known})
                 new[plan.base.key] = plan.base
         # Where there is a budget, one must know how often each is hit.
-        has_hits = self._budget is not None
+        has_hits = self.budget is not None
         numbers = iter(self.target.reserve_probes(sum(len(one.weavings) for one in new.values())))
         items: list[_Item] = []
         woven: dict[Key, list[int]] = {}
@@ -285,7 +519,8 @@ class Engine:
                 owner = None if number == own[0] else own[0]
                 items.append(_item(number, instrument, weaving, owner, imported, has_hits))
         if items:
-            self.target.insert_many(items)
+            # Under a budget nothing is put into the code before it is known what that costs.
+            self.target.insert_many(items, not has_hits)
         nodes = known.copy()
         for key, instrument in new.items():
             probes = [
@@ -295,61 +530,141 @@ class Engine:
             needs = [nodes[other] for other, _ in instrument.imports]
             for predicate in needs:
                 predicate.users += 1
-            nodes[key] = self._nodes[key] = Node(instrument, probes, needs, has_hits=has_hits)
+            node = Node(instrument, probes, needs, is_on=not has_hits, has_hits=has_hits)
+            nodes[key] = self._nodes[key] = node
+        if has_hits:
+            self._add_scouts([nodes[plan.base.key] for plan in plans if plan.base.key in new])
         bases = [nodes[plan.base.key] for plan in plans]
         for base in bases:
             base.users += 1
         return bases
 
+    def _add_scouts(self, bases: Iterable[Node]) -> None:
+        """Prepare counters for what cannot be put into the code just to see how often it is hit."""
+        tried = [
+            (base, weaving, probe.numbers[0])
+            for base in bases
+            if not base.can_be_sampled
+            for node in (base, *base.needs)
+            for weaving, probe in zip(node.instrument.weavings, node.probes, strict=False)
+        ]
+        numbers = self.target.reserve_probes(len(tried))
+        text = f"counter {HITS} shared\n{HITS} += 1"
+        items = [
+            (number, text, *_placed(weaving))
+            for number, (_, weaving, _) in zip(numbers, tried, strict=True)
+        ]
+        if items:
+            self.target.insert_many(items, False)
+        for number, (base, weaving, real) in zip(numbers, tried, strict=True):
+            base.scouts.append((Probe(self.target, number, weaving.points), real))
+
     def refresh(self) -> list[Point]:
         """Weave what is measured into libraries that have come since, and return the new points.
 
         Values go on. It is done at each sample, so one needs it only to be sure of a moment. What
-        a library does before is not measured; nor is one that only a forked child has loaded.
+        a library does before is not measured, and the metrics say so; nor is one measured that only
+        a forked child has loaded.
         """
         with self.lock:
-            self._looked = time.monotonic()
-            mapped = _mapped_code(self.session.pid)
-            if not mapped or mapped == self._mapped:
-                return []
-            self._mapped = mapped
-            self.__dict__.pop("program", None)
-            if not self._nodes or not self.target.is_current():
-                return []
-            return self._grow()
+            return steadily(self._refresh)
 
-    def _grow(self) -> list[Point]:
-        """Weave every instrument at the points that it has now and had not before."""
+    def _refresh(self) -> list[Point]:
+        self._looked = time.monotonic()
+        loader = self._loader
+        count = loader.count() if loader else 0
+        mapped = mapped_code(self.session.pid)
+        has_changed = mapped != self._mapped
+        if not mapped or not self.target.is_current():
+            if loader is not None and loader.has_any(count):
+                self._has_missed()
+            return []
+        # A clone keeps its probes while a library is away.
+        reloads = self.session._reloads
+        if self._nodes and (has_changed or not self.in_clone):
+            reloads = self.session._see_reloaded()
+        again = reloads[self._reloads :]
+        came = arrived(self._mapped, mapped) + [Code(one.start, one.end, "") for one in again]
+        went = arrived(mapped, self._mapped)
+        now: dict[Key, Instrument] = {}
+        if has_changed or again:
+            self.__dict__.pop("program", None)
+            now = self._lowered_again() if self._nodes else {}
+        # What is woven twice would be counted twice: all that was seen has to be of one moment.
+        if mapped_code(self.session.pid) != mapped or (loader and loader.count() != count):
+            # What was seen to be gone may have been forgotten: it is new when it is back.
+            self._mapped &= mapped
+            raise CodeGone("a library came or went while weft looked at what is loaded")
+        if loader and loader.has_more(count, len(came) + len(went) + len(again)):
+            self._has_missed()
+        if not has_changed and not again:
+            return []
+        fresh = self._grow(came, now) if self._nodes else []
+        self._mapped, self._reloads = mapped, len(reloads)
+        is_there = not any(probe._not_there for node in self._all_nodes() for probe in node.probes)
+        if fresh and (not is_there or (loader and loader.count() != count)):
+            # It may have gone while it was woven, and be back without it.
+            self._mapped = frozenset(arrived(came, self._mapped, by_place=True))
+        return fresh
+
+    def _has_missed(self) -> None:
+        """Take note that libraries came and went that were not seen."""
+        self.unnoticed = time.monotonic()
+        for metric in self.metrics:
+            metric.forget_points()
+
+    def _grow(self, came: Sequence[Code], now: Mapping[Key, Instrument]) -> list[Point]:
+        """Weave every instrument at the points that it has now and had not before.
+
+        What has come is new, also where the same was before. ``now`` is what there is.
+        """
+
+        def is_new(point: Point) -> bool:
+            return any(one.start <= point.address < one.end for one in came)
+
         fresh: list[tuple[Node, Weaving]] = []
-        now = self._lowered_again()
         for node in self._all_nodes():
             instrument = now.get(node.instrument.key)
+            gone = {point for probe in node.probes for point in probe._retire(is_new)}
+            node.known = {place: known - gone for place, known in node.known.items()}
             for weaving in instrument.weavings if instrument else ():
                 known = node.known.get(weaving.place, set())
-                points = tuple(point for point in weaving.points if point not in known)
+                points = tuple(
+                    point for point in weaving.points if point not in known or is_new(point)
+                )
                 if points:
                     fresh.append((node, replace(weaving, points=points)))
-            # What was unloaded may come back at the same place.
-            node.known = _places(instrument) if instrument else {}
         numbers = self.target.reserve_probes(len(fresh))
-        if fresh:
-            self.target.insert_many(
-                [
-                    _item(
-                        number,
-                        node.instrument,
-                        weaving,
-                        node.number,
-                        [one.number for one in node.needs],
-                        node.has_hits,
-                    )
-                    for number, (node, weaving) in zip(numbers, fresh, strict=True)
-                ]
-            )
+        for is_on in (True, False):
+            items = [
+                _item(
+                    number,
+                    node.instrument,
+                    weaving,
+                    node.number,
+                    [one.number for one in node.needs],
+                    node.has_hits,
+                )
+                for number, (node, weaving) in zip(numbers, fresh, strict=True)
+                if node.is_on == is_on
+            ]
+            if items:
+                self.target.insert_many(items, is_on)
+        for node in self._all_nodes():
+            # What was unloaded may come back at the same place.
+            instrument = now.get(node.instrument.key)
+            node.known = _places(instrument) if instrument else {}
+            if instrument:
+                node.unseen = instrument.unseen
+        late: dict[int, set[str]] = {}
         for number, (node, weaving) in zip(numbers, fresh, strict=True):
             node.take(self.target, number, weaving)
+            modules = {point.module for point in weaving.points}
+            late.setdefault(id(node), set()).update(modules)
+        for node in self._all_nodes():
+            node.arrivals.note(late.get(id(node), ()))
         for metric in self.metrics:
-            metric.forget_paths()
+            metric.forget_points()
         self.forget_sampler()
         return [point for _, weaving in fresh for point in weaving.points]
 
@@ -363,13 +678,31 @@ class Engine:
                     found.update({one.key: one for one in (*plan.predicates, plan.base)})
         return found
 
-    def forget(self, metric: Metric) -> None:
-        """Take out what a metric needed and no other does."""
+    def remove(self, metrics: Sequence[Metric]) -> None:
+        """Stop measuring metrics, all in one stop. Their last values can still be read."""
         with self.lock:
+            there = [metric for metric in metrics if metric in self.metrics]
+            for metric in there:
+                metric.freeze()
+            self._forget(there)
+
+    def _forget(self, metrics: Sequence[Metric]) -> None:
+        """Take out what metrics needed and no other does."""
+        for metric in metrics:
             self.metrics.remove(metric)
-            self.forget_sampler()
-            if metric.node is not None:
-                self._release(metric.node)
+        self.forget_sampler()
+        nodes = [metric.node for metric in metrics if metric.node is not None]
+        needed = {id(node) for node in self._all_nodes()}
+        gone = {id(one): one for node in nodes for one in (node, *node.needs)}
+        numbers = [
+            number for key, node in gone.items() if key not in needed for number in node.own_numbers
+        ]
+        if numbers and self.target.is_current():
+            self.target.set_probes_enabled(numbers, False)
+        self._release_all(nodes)
+        if self._loader is not None and not any(map(self.is_of_libraries, self.metrics)):
+            self._loader.leave()
+            self._loader = None
 
     def _release_all(self, nodes: Iterable[Node]) -> None:
         for node in nodes:
@@ -381,25 +714,56 @@ class Engine:
             return
         if self._nodes.get(node.instrument.key) is node:
             del self._nodes[node.instrument.key]
-        for probe in node.probes:
+        probes = [*node.probes, *(probe for probe, _ in node.scouts)]
+        for probe in probes:
             probe.remove()
         self._release_all(node.needs)
-        for probe in reversed(node.probes):
+        for probe in reversed(probes):
             for number in probe.numbers:
                 # What was in a library that has gone is kept by the core: it may come back.
                 with suppress(InvalidArgument):
                     self.target.discard_probe(number)
 
     def sample(self) -> float:
-        """Note the value of every metric, and return the time of it, in seconds since 1970."""
+        """Note the value of every metric, and return the time of it, in seconds since 1970.
+
+        When the target has ended, its last values are noted once; then the session is over.
+        """
         with self.lock:
+            if self._is_over:
+                self.session.require()
+            if self.session.has_ended:
+                self._is_over, self.ended = True, time.monotonic()
             return self._sample()
 
+    def look(self) -> None:
+        """Do as :meth:`refresh`; if it cannot be done just now, the next look does it.
+
+        A library may go while it is looked at. Where the target has just ended, its last values are
+        still to be had.
+        """
+        with suppress(WeftError):
+            self.refresh()
+
+    def look_again(self) -> None:
+        """Do as :meth:`look`, if something may have changed since; not when the session is over."""
+        if self._is_over:
+            return
+        is_known = time.monotonic() - self._looked < _JUST_NOW
+        if self._loader is not None and self.is_told:
+            is_known = not self._loader.has_called()
+        if not is_known:
+            self.look()
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the loader tells when there is something to look at."""
+        return self._loader is not None and self._loader.is_there
+
     def _sample(self) -> float:
-        if time.monotonic() - self._looked >= _LOOK_AGAIN:
-            # Where the target has just ended, its last values are still to be had.
-            with suppress(TargetError):
-                self.refresh()
+        is_long_ago = time.monotonic() - self._looked >= _LOOK_AGAIN
+        if is_long_ago or (self._loader is not None and self._loader.has_called()):
+            self.look()
         if self._sampler is None:
             simple = [metric for metric in self.metrics if metric.is_simple]
             self._readings = [metric.reading() for metric in simple]
@@ -411,8 +775,8 @@ class Engine:
         now = time.time()
         numbers = self._sampler.read()
         place = 0
-        for history, width, scale, first in self._readings:
-            history.add(now, numbers[place] * scale - first)
+        for metric, width, scale, first in self._readings:
+            metric.note(now, numbers[place] * scale - first)
             place += width
         for metric in self._others:
             metric.note_value(now)
@@ -420,10 +784,12 @@ class Engine:
 
     def close(self) -> None:
         """Keep the last values, for the session ends."""
-        if self._budget is not None:
-            self._budget.close()
+        self.look()
+        if self.budget is not None:
+            self.budget.close()
         for metric in self.metrics:
             metric.freeze()
+        self._is_over = True
 
 
 def _item(
@@ -442,14 +808,19 @@ def _item(
     imports = [
         f"{text} of {other}" for (_, text), other in zip(instrument.imports, imported, strict=True)
     ]
-    declared = [*instrument.declarations, *([f"counter {HITS} shared"] if has_hits else [])]
     data = [
-        text if owner is None or _is_by_point(text) else f"{text} of {owner}" for text in declared
+        text if owner is None or _is_by_point(text) else f"{text} of {owner}"
+        for text in instrument.declarations
     ]
-    count_hit = [f"{HITS} += 1"] if has_hits else []
+    # What a hit costs is different for each piece of code, so each counts its own.
+    count_hit = [f"counter {HITS} shared", f"{HITS} += 1"] if has_hits else []
+    text = "\n".join([*imports, *data, *count_hit, weaving.body])
+    return (number, text, *_placed(weaving))
+
+
+def _placed(weaving: Weaving) -> tuple[list[PointKind], list[int], list[int], bool]:
+    """Where a weaving goes, as the compiled core is told."""
     return (
-        number,
-        "\n".join([*imports, *data, *count_hit, weaving.body]),
         [point.kind for point in weaving.points],
         [point.address for point in weaving.points],
         [point.target for point in weaving.points],
@@ -469,17 +840,6 @@ def _places(instrument: Instrument) -> dict[int, set[Point]]:
     return places
 
 
-def _mapped_code(pid: int) -> frozenset[str]:
-    """The files that a process has code of, and where; nothing when it has ended."""
-    try:
-        lines = Path(f"/proc/{pid}/maps").read_text(errors="replace").splitlines()
-    except OSError:
-        return frozenset()
-    return frozenset(
-        line for line in lines if " r-xp " in line and "/" in line and "/memfd:weft" not in line
-    )
-
-
 def unknown_metric(name: str, library: Library) -> InvalidArgument:
     """Say that there is no such metric, and which one may be meant."""
     from difflib import get_close_matches
@@ -494,3 +854,16 @@ def unknown_metric(name: str, library: Library) -> InvalidArgument:
 def library_files() -> list[Path]:
     """The files of the metrics that come with weft."""
     return sorted(Path(__file__).parent.glob("library/*.mdl"))
+
+
+# Definitions never change, so all sessions of a process have the same.
+@cache
+def _metrics_in(file: Path) -> frozenset[str]:
+    """The names of the metrics that a file of weft's own defines, found without parsing it."""
+    return frozenset(re.findall(r"^metric (\w+) ", file.read_text(), re.MULTILINE))
+
+
+@cache
+def _shipped(file: Path) -> Library:
+    """What a file of weft's own defines."""
+    return load(file)

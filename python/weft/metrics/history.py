@@ -4,35 +4,49 @@ from __future__ import annotations
 
 from array import array
 
+from weft.completeness import EXACT, Completeness
+
 __all__ = ["History"]
 
 LARGEST = 512
 
 
 class History:
-    """Totals at moments. As they are totals, leaving some out loses detail, but no amounts."""
+    """Totals at moments. As they are totals, leaving some out loses detail, but no amounts.
 
-    __slots__ = ("_every", "_since", "times", "totals")
+    The newest is always there. When it is too soon for this history's step, the next one takes its
+    place.
+    """
+
+    __slots__ = ("_every", "_since", "states", "times", "totals")
 
     def __init__(self) -> None:
         self.times = array("d")
         self.totals = array("d")
+        self.states: list[Completeness] = []
         self._every = 1
         self._since = 0
+        """How many were added since the last that stays, the newest included."""
 
-    def add(self, time: float, total: float) -> None:
-        """Note a total, unless it is too soon for this history's step."""
+    def add(self, time: float, total: float, state: Completeness = EXACT) -> None:
+        """Note a total and how complete it is."""
+        if 0 < self._since < self._every:
+            self.times.pop()
+            self.totals.pop()
+            self.states.pop()
+        else:
+            self._since = 0
         self._since += 1
-        if self._since < self._every:
-            return
-        self._since = 0
         self.times.append(time)
         self.totals.append(total)
-        if len(self.times) >= LARGEST:
+        self.states.append(state)
+        if len(self.times) >= LARGEST and self._since == self._every:
             # The newest stays, so that the next step is as long as the others.
             self.times = self.times[1::2]
             self.totals = self.totals[1::2]
+            self.states = self.states[1::2]
             self._every *= 2
+            self._since = 0
 
     def __len__(self) -> int:
         return len(self.times)

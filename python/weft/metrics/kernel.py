@@ -18,9 +18,11 @@ def _of_stat(*fields: int) -> Callable[[int], int]:
     return read
 
 
-def _of_status(*names: str) -> Callable[[int], int]:
+def _of_lines(file: str, *names: str) -> Callable[[int], int]:
+    """The sum of lines of a file that say ``NAME: NUMBER``."""
+
     def read(pid: int) -> int:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        lines = Path(f"/proc/{pid}/{file}").read_text().splitlines()
         found = (line.partition(":") for line in lines)
         return sum(int(value) for name, _, value in found if name in names)
 
@@ -30,7 +32,10 @@ def _of_status(*names: str) -> Callable[[int], int]:
 COUNTED: Mapping[str, Callable[[int], int]] = {
     "page_faults": _of_stat(10, 12),
     "major_faults": _of_stat(12),
-    "context_switches": _of_status("voluntary_ctxt_switches", "nonvoluntary_ctxt_switches"),
+    "context_switches": _of_lines(
+        "status", "voluntary_ctxt_switches", "nonvoluntary_ctxt_switches"
+    ),
+    "io_bytes": _of_lines("io", "rchar", "wchar"),
 }
 """By name. The numbers are those of fields in ``/proc/PID/stat``."""
 

@@ -5,25 +5,37 @@ from __future__ import annotations
 import itertools
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from weft.errors import TargetError, WeftError
+from weft._libraries import unnoticed
+from weft.errors import InvalidArgument, TargetError, TargetGone, WeftError
 from weft.mdl import ast
-from weft.mdl.lower import Focus, Plan
-from weft.mdl.passes.scope import inserts, statements
+from weft.mdl.lower import TAKES_PART, Focus, Plan, left_name
+from weft.mdl.passes.growth import only_grows
+from weft.mdl.passes.scope import inserts, places, statements
 from weft.metrics import kernel
-from weft.metrics.budget import HITS, Sampling, estimate
 from weft.metrics.history import History
-from weft.metrics.model import Interval, MetricKind, Sample, Shed, Value
+from weft.metrics.invariants import fallen, too_long
+from weft.metrics.model import (
+    EXACT,
+    Completeness,
+    Interval,
+    MetricKind,
+    Missing,
+    Sample,
+    Shed,
+    Value,
+)
+from weft.metrics.pace import Pace
+from weft.metrics.sampling import HITS, Sampling, estimate
 from weft.probes import (
     Bucket,
     Histogram,
     MapValue,
-    Point,
     Probe,
     Process,
     Timer,
@@ -44,11 +56,16 @@ Raw: TypeAlias = "int | Timer | Histogram | MapValue"
 _UNITS: Mapping[str, str] = {"opsPerSecond": "operations", "seconds": "s", "nanoseconds": "ns"}
 """Units of the paper that say how a metric is shown, and what its total is in."""
 
+_SECONDS: Mapping[str, float] = {"ns": 1e-9, "nanoseconds": 1e-9, "us": 1e-6, "ms": 1e-3}
+
+_SHORTEST = 1e-9
+_NARROWER = "measure fewer processes at a time"
+
 
 class Reading(NamedTuple):
     """How a metric's total is found among the numbers of a sample."""
 
-    history: History
+    metric: Metric
     width: int
     """How many numbers are its own; the total is the first."""
     scale: float
@@ -70,23 +87,37 @@ class Metric:
         focus: Focus,
         plan: Plan | None,
         node: Node | None,
+        portion: tuple[int, int] = (0, 1),
+        waits: bool = False,
     ) -> None:
         self._engine = engine
+        self._waits = waits
         self._definition = definition
         self._focus = focus
         self._plan = plan
+        self._portion = portion
         self.node = node
-        self.shed: Shed | None = None
+        self.say_shed: Callable[[], Shed | None] | None = None
+        """Tells what the budget does to it; set where there is one."""
         self.sampling: Sampling | None = None
         self._history = History()
         self._names: dict[int, str] = {}
         self._last: Raw | None = None
         self._last_hits = 0
+        self._last_lost: tuple[Missing, ...] = ()
+        self._completeness = EXACT
+        self._is_cut = False
+        self._broken: tuple[Missing, ...] = ()
+        self._began = time.monotonic()
+        self._ended: float | None = None
         self._first: Raw | None = None
         self._hits_before = 0
-        self._first = self._read()
+        self._left_before = 0
+        self._before = self._by_owner() if self._definition.aggregate != "sum" else {}
+        self._first = self._read() if not self._picks_one else None
         self._hits_before = self._hits()
-        self._history.add(time.time(), _number(self._minus(self._first)))
+        self._left_before = self.left
+        self.note(time.time(), self._total(self._minus(self._read())))
 
     # What it is.
 
@@ -99,6 +130,11 @@ class Metric:
     def focus(self) -> str:
         """The focus; empty for the whole program."""
         return str(self._focus)
+
+    @property
+    def path(self) -> str:
+        """The metric and its focus, as the command line has them."""
+        return f"{self.name}@{self.focus}" if self.focus else self.name
 
     @property
     def title(self) -> str:
@@ -128,12 +164,55 @@ class Metric:
         if not units:
             is_time = self.kind == "histogram" and _is_timed(self._definition.base.body)
             return "ns" if is_time else ""
-        return _UNITS.get(units, units)
+        unit = _UNITS.get(units, units)
+        if self._scale != 1.0:
+            unit = "s"
+        return f"{unit}/s" if self.kind == "rate" else unit
+
+    @cached_property
+    def _scale(self) -> float:
+        """What a number of the target is in the metric's unit: times are in seconds."""
+        if self.kind in ("timer", "histogram"):
+            return 1.0
+        return _SECONDS.get(self._definition.units, 1.0)
+
+    @cached_property
+    def is_monotonic(self) -> bool:
+        """Whether the value only grows, by its definition."""
+        return self.kind != "rate" and only_grows(self._definition)
+
+    @property
+    def seconds(self) -> float:
+        """How long it has been measured, of the time that the target could run."""
+        ends = [end for end in (self._ended, self._engine.ended) if end is not None]
+        now = min(ends) if ends else time.monotonic()
+        return max(now - max(self._began, self._engine.session.resumed), 0.0)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether nothing is there yet that it could be measured at."""
+        return self.node is not None and not any(probe.points for probe in self.node.probes)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What one should know of the value, although nothing is missing of it."""
+        paths = self._plan.base.tail_calls if self._plan else ()
+        if not paths:
+            return ()
+        others = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+        return (
+            f"the time of {paths[0]}{others} ends where it jumps to another function (a tail call)",
+        )
 
     @property
     def doc(self) -> str:
         """What its definition says about it."""
         return self._definition.doc
+
+    @property
+    def shed(self) -> Shed | None:
+        """What was shed of it to stay within the budget."""
+        return None if self.say_shed is None else self.say_shed()
 
     @property
     def refused(self) -> list[str]:
@@ -150,21 +229,45 @@ class Metric:
         return [probe for node in nodes for probe in node.probes]
 
     @property
-    def sees_nothing(self) -> bool:
-        """Whether no point could be woven, so that it stays 0 whatever happens."""
-        probes = self.node.probes if self.node else []
-        points = sum(len(probe.points) for probe in probes)
-        return bool(probes) and points == sum(len(probe.refused) for probe in probes)
+    def left(self) -> int:
+        """How many calls did not return, so that their time is not in the value.
+
+        An exception, ``longjmp`` or the end of their thread may have ended them; so may a switch to
+        another stack within a thread. Where weft sees it happen, times end there and are counted.
+        """
+        if self.node is None or self._plan is None or self._gaps():
+            return 0
+        left = self.node.probes[0].lost(self._plan.kept) if self._plan.kept else 0
+        for predicate in self.node.needs:
+            declared = predicate.instrument.declarations[0].split()[1]
+            stale = predicate.probes[0].value(left_name(declared), process="all")
+            assert isinstance(stale, int)
+            left += stale
+        return left - self._left_before
 
     @property
     def missing(self) -> tuple[str, ...]:
         """The names in its lists that the program does not have."""
         return self._plan.base.missing if self._plan else ()
 
+    def code_paths(self, lists: Mapping[str, ast.ListDefinition]) -> list[str]:
+        """The paths below ``/Code`` that say what it is about."""
+        part = self._focus.of("Code")
+        named = {place.name for place in places(self._definition.base.body)}
+        items = (item for name in named & lists.keys() for item in lists[name].items)
+        paths = [item.pattern for item in items if item.pattern.startswith("/Code/")]
+        return [f"/Code/{part[0]}", *paths] if part else paths
+
     def plan_again(self) -> Plan | None:
         """Say what it needs now that other modules are there."""
         by_function = bool(self._plan and self._plan.by_function)
-        return self._engine.plan(self._definition, self.focus, by_function=by_function)
+        return self._engine.plan(
+            self._definition,
+            self.focus,
+            by_function=by_function,
+            portion=self._portion,
+            waits=self._waits,
+        )
 
     # Its value.
 
@@ -179,7 +282,62 @@ class Metric:
         gaps = self._gaps()
         if not gaps or not self._is_sampled:
             return None
-        return estimate(_number(self._minus(self._read())), gaps, self._hits())[1]
+        return estimate(self._total(self._minus(self._read())), gaps, self._hits())[1]
+
+    @property
+    def completeness(self) -> Completeness:
+        """Whether the value is exact, an estimate, or incomplete; and why."""
+        if self._last is None:
+            self._engine.look_again()
+        return self._complete()
+
+    def _complete(self) -> Completeness:
+        missing = (*self._missing_points, *self._lost(), *self._time_missed(), *self._broken)
+        newest = Completeness(self.interval, missing)
+        # Samples keep it, and it seldom changes.
+        if newest != self._completeness:
+            self._completeness = newest
+        return self._completeness
+
+    @cached_property
+    def _missing_points(self) -> tuple[Missing, ...]:
+        if self.node is None:
+            return ()
+        found = self.node.missing(self._began, in_clone=self._engine.in_clone)
+        last = self._engine.unnoticed
+        if last is not None and last > self._began and self._engine.is_of_libraries(self):
+            found.append(unnoticed(self.focus, last))
+        return tuple(found)
+
+    def _time_missed(self) -> tuple[Missing, ...]:
+        shed = self.shed
+        if shed is None or shed.how != "removed":
+            return ()
+        why = f"measuring it costs more than the budget allows; {shed.effect}"
+        return (Missing("time", self.focus, why, None, "allow more: --budget"),)
+
+    def _lost(self) -> tuple[Missing, ...]:
+        """What there was no room for in the target."""
+        if self._is_cut:
+            why = "the process had ended before the kernel could be asked again"
+            return (Missing(self.unit or "events", "", why, None, "a shorter --interval"),)
+        if self.node is None or self._plan is None or self._last is not None:
+            return self._last_lost
+        probe, found = self.node.probes[0], []
+        if self._plan.kind in ("map", "ring"):
+            what = "additions" if self._plan.kind == "map" else "records"
+            if count := probe.lost(self._plan.datum):
+                found.append(Missing(what, self.focus, "there was no room for them", count))
+        if left := self.left:
+            found.append(Missing("calls", self.focus, "they did not return", left))
+        if probe.is_crowded:
+            why = "more threads have measured at a time than there is room for"
+            found.append(Missing("threads", self.focus, why, None, _NARROWER))
+        if natively := self._engine.session.left_clones:
+            why = "they have left their clone and gone on natively, where nothing is measured"
+            found.append(Missing("processes", "", why, natively))
+        self._last_lost = tuple(found)
+        return self._last_lost
 
     @property
     def _is_sampled(self) -> bool:
@@ -193,8 +351,8 @@ class Metric:
         """How often it was hit since it was asked for."""
         if self.node is None or not self.node.has_hits or self._last is not None:
             return self._last_hits
-        hits = self.node.probes[0].value(HITS)
-        assert isinstance(hits, int)
+        counts = [probe.value(HITS) for probe in self.node.probes]
+        hits = sum(count for count in counts if isinstance(count, int))
         self._last_hits = hits - self._hits_before
         return self._last_hits
 
@@ -243,22 +401,48 @@ class Metric:
         """How its total is found among the numbers of a sample."""
         assert self._plan is not None
         width = 1 if self._plan.kind == "counter" else 2
-        scale = 1e-9 if self.kind == "timer" else 1.0
-        first = _number(self._first) if self._first is not None else 0.0
+        scale = 1e-9 if self.kind == "timer" else self._scale
+        first = self._total(self._first) if self._first is not None else 0.0
         if isinstance(self._first, dict):
             first *= scale
-        return Reading(self._history, width, scale, first)
+        return Reading(self, width, scale, first)
 
     def note_value(self, now: float) -> None:
         """Read the value and note its total."""
-        self._history.add(now, _number(self._now()))
+        self.note(now, self._total(self._now()))
+
+    def _total(self, raw: Raw) -> float:
+        """A value as one number in the metric's unit."""
+        return _number(raw) * self._scale
+
+    def note(self, now: float, total: float) -> None:
+        """Note a total, and how complete it is."""
+        self._check(total)
+        self._history.add(now, total, self._complete())
+
+    def _check(self, total: float) -> None:
+        """Take note of what cannot be: then something was not measured right, whatever it was."""
+        found = None
+        if self.is_monotonic and self.interval is None:
+            # An estimate may fall because it gets better.
+            found = fallen(self._newest(), total, self.focus)
+        if found is None and self._plan is not None and self._plan.kind == "timer":
+            wall = self.seconds
+            # One thread there always is; how many there were is asked only where it matters.
+            if too_long(total, 1, wall, self.focus) and self.node is not None:
+                threads = len(self.node.probes[0].threads())
+                found = too_long(total, threads, wall, self.focus)
+        if found is not None:
+            self._broken = (found,)
 
     def freeze(self) -> None:
         """Keep the value as it is."""
         if self._last is None:
             last = self._read()
             self._hits()
+            self._lost()
             self._last = last
+            self._ended = time.monotonic()
             if self.sampling is not None:
                 self.sampling.end()
 
@@ -268,20 +452,41 @@ class Metric:
         if self._plan is None:
             count = kernel.count(self._definition.base.process, self._engine.session.pid)
             if count is None:
-                return _first_number(self._first) + int(self._newest())
+                self._is_cut = True
+                return _first_number(self._first) + round(self._newest())
             return count
         assert self.node is not None
         probe, name = self.node.probes[0], self._plan.datum
         if self._plan.kind == "ring":
             return self._records()
-        values: list[Raw] = [
-            probe.value(name, process=pid, thread=tid) for pid, tid in self._owners()
-        ]
+        if self._picks_one:
+            # Of each since it was asked for; one that has not come by since then has no value.
+            now = self._by_owner().items()
+            found = ((self._before.get(owner, (0, None)), state) for owner, state in now)
+            values = [_less(value, old) for (since, old), (hits, value) in found if hits > since]
+        else:
+            values = [probe.value(name, process=pid, thread=tid) for pid, tid in self._owners()]
         total = _combine(values, self._definition.aggregate, self._plan)
         if self._plan.selected and isinstance(total, dict):
             key = self._plan.selected
             return total.get(key[0] if len(key) == 1 else (key[0], key[1]), 0)
         return total
+
+    @property
+    def _picks_one(self) -> bool:
+        """Whether its value is that of one thread, the least or the most."""
+        return self._plan is not None and self._definition.aggregate != "sum"
+
+    def _by_owner(self) -> dict[tuple[Process, int | None], tuple[int, Raw]]:
+        """How often each thread has come by, and its value."""
+        if self._plan is None or self.node is None:
+            return {}
+        probe, name, found = self.node.probes[0], self._plan.datum, {}
+        for pid, tid in self._owners():
+            hits = probe.value(TAKES_PART, process=pid, thread=tid)
+            assert isinstance(hits, int)
+            found[pid, tid] = hits, probe.value(name, process=pid, thread=tid)
+        return found
 
     def _owners(self) -> list[tuple[Process, int | None]]:
         """The processes that the focus asks for, or their threads where it matters which one."""
@@ -317,24 +522,18 @@ class Metric:
 
     def _minus(self, raw: Raw) -> Raw:
         """What was measured since this metric was asked for: another may have been before."""
-        first = self._first
-        if isinstance(raw, int) and isinstance(first, int):
-            return raw - first
-        if isinstance(raw, Timer) and isinstance(first, Timer):
-            return raw - first
-        if isinstance(raw, Histogram) and isinstance(first, Histogram):
-            return raw - first
-        if isinstance(raw, dict) and isinstance(first, dict):
-            rest = {key: value - first.get(key, 0) for key, value in raw.items()}
-            return {key: value for key, value in rest.items() if value}
-        return raw
+        return _less(raw, self._first)
 
     def _shown(self, raw: Raw) -> Value:
         if isinstance(raw, Timer):
             return raw.seconds
         if isinstance(raw, dict):
             return {_key(key): value for key, value in raw.items()}
-        return raw
+        if isinstance(raw, Histogram):
+            return raw
+        if self.kind == "rate":
+            return raw * self._scale / max(self.seconds, _SHORTEST)
+        return raw if self._scale == 1.0 else raw * self._scale
 
     def by_function(self) -> dict[str, int | float]:
         """The value of each function of the focus, by its path; empty when it is not known.
@@ -360,6 +559,8 @@ class Metric:
                 for path, count in zip(paths, found, strict=True):
                     if path:
                         counts[path] += count
+            if self._scale != 1.0:
+                return {path: count * factor * self._scale for path, count in counts.items()}
             if factor == 1.0:
                 return dict(counts)
             return {path: round(count * factor) for path, count in counts.items()}
@@ -372,10 +573,17 @@ class Metric:
                 seconds[path] = seconds.get(path, 0.0) + ns * factor / 1e9
         return seconds
 
-    def forget_paths(self) -> None:
+    @property
+    def functions(self) -> list[str]:
+        """The paths of the functions that :meth:`by_function` has values of, if it counts."""
+        if self._plan is None or self._plan.by_function != "point":
+            return []
+        return list(dict.fromkeys(filter(None, self._paths_by_point)))
+
+    def forget_points(self) -> None:
         """Its points have changed."""
-        self.__dict__.pop("_paths_by_point", None)
-        self.__dict__.pop("_paths_by_address", None)
+        for known in ("_paths_by_point", "_paths_by_address", "_missing_points"):
+            self.__dict__.pop(known, None)
 
     @cached_property
     def _paths_by_point(self) -> list[str]:
@@ -383,41 +591,48 @@ class Metric:
         assert self.node is not None
         probe = self.node.probes[0]
         refused = {refusal.point for refusal in probe.refused}
-        return ["" if point in refused else _path(point) for point in probe.points]
+        return ["" if point in refused else point.path for point in probe.points]
 
     @cached_property
     def _paths_by_address(self) -> dict[int, str]:
         assert self.node is not None
         points = (point for probe in self.node.probes for point in probe.points)
-        return {point.address: _path(point) for point in points}
+        return {point.address: point.path for point in points}
 
     # Its course.
 
     def history(self) -> list[Sample]:
         """Return the samples so far, the oldest first. When there are many, they get further apart.
 
-        Of histograms the value is how many there were, of maps the sum.
+        Of histograms the value is how many there were, of maps the sum; of rates, how much per
+        second since the sample before.
         """
-        times, totals = self._history.times, self._history.totals
-        is_whole = self.kind not in ("timer",)
+        times, totals, states = self._history.times, self._history.totals, self._history.states
+        is_whole = self.kind != "timer" and self._scale == 1.0
         samples = []
         for index in range(1, len(times)):
             change = totals[index] - totals[index - 1]
-            total = int(totals[index]) if is_whole else totals[index]
             seconds = times[index] - times[index - 1]
-            samples.append(Sample(times[index], total, change, seconds))
+            total: Value = int(totals[index]) if is_whole else totals[index]
+            if self.kind == "rate":
+                total = change / seconds if seconds > 0 else 0.0
+            samples.append(Sample(times[index], total, change, seconds, states[index]))
         return samples
 
     def _newest(self) -> float:
         return self._history.totals[-1] if len(self._history) else 0.0
 
     def stream(self, interval: float = 1.0, limit: int | None = None) -> Iterator[Sample]:
-        """Sample every ``interval`` seconds: all metrics of the session; yield this one's."""
-        before = (time.time(), _number(self._now()))
-        for rest in _rests(interval, limit):
-            time.sleep(rest)
-            sample = self._since(before)
-            before = (sample.time, before[1] + sample.change)
+        """Sample every ``interval`` seconds: all metrics of the session; yield this one's.
+
+        When the target ends, the stream ends with its last values. Where nothing is measured any
+        more, since the session is over or the metric was removed, there is no stream but an error.
+        """
+        course = _Course(self, interval)
+        for _ in itertools.count() if limit is None else range(limit):
+            time.sleep(course.pace.rest())
+            if (sample := course.next()) is None:
+                return
             yield sample
 
     async def samples(
@@ -427,18 +642,35 @@ class Metric:
         # It takes as long as much of what is needed always.
         import asyncio
 
-        before = (time.time(), _number(self._now()))
-        for rest in _rests(interval, limit):
-            await asyncio.sleep(rest)
-            sample = self._since(before)
-            before = (sample.time, before[1] + sample.change)
+        course = _Course(self, interval)
+        for _ in itertools.count() if limit is None else range(limit):
+            await asyncio.sleep(course.pace.rest())
+            if (sample := course.next()) is None:
+                return
             yield sample
 
-    def _since(self, before: tuple[float, float]) -> Sample:
+    @property
+    def is_over(self) -> bool:
+        """Whether it is not measured any more: removed, or the session is over."""
+        return self._last is not None or self._engine.session.has_ended
+
+    def require(self) -> None:
+        """Raise an error if it is not measured any more."""
+        self._engine.session.require()
+        if self._last is not None:
+            raise InvalidArgument(f"{self.path} was removed", "", "ask for it again")
+
+    def since(self, before: tuple[float, float]) -> Sample:
         """Have all metrics sampled, and return how this one has grown since a time and a total."""
-        self._engine.sample()
+        # Another stream may have noted the last values already.
+        with suppress(TargetGone):
+            self._engine.sample()
         now, raw = time.time(), self._now()
-        return Sample(now, self._shown(raw), _number(raw) - before[1], now - before[0])
+        change, seconds = self._total(raw) - before[1], now - before[0]
+        value = self._shown(raw)
+        if self.kind == "rate":
+            value = change / seconds if seconds > 0 else 0.0
+        return Sample(now, value, change, seconds, self.completeness)
 
     # For data tools.
 
@@ -463,36 +695,57 @@ class Metric:
 
     def remove(self) -> None:
         """Stop measuring it. Its last value can still be read."""
-        if self in self._engine.metrics:
-            self.freeze()
-            self._engine.forget(self)
+        self._engine.remove([self])
 
     def __repr__(self) -> str:
-        where = f"@{self.focus}" if self.focus else ""
         try:
-            value = self.value
+            value, status = self.value, self.completeness.status
         except WeftError as error:
-            return f"<weft.Metric {self.name}{where}: {error}>"
+            return f"<weft.Metric {self.path}: {error}>"
         shown = f"{value.count} values" if isinstance(value, Histogram) else str(value)
-        return f"<weft.Metric {self.name}{where}: {shown} {self.unit}>".replace(" >", ">")
+        doubt = "" if status == "exact" else f", {status}"
+        return f"<weft.Metric {self.path}: {f'{shown} {self.unit}'.rstrip()}{doubt}>"
 
 
-def _rests(interval: float, limit: int | None) -> Iterator[float]:
-    """How long to rest before each sample, so that they keep their interval on the whole."""
-    due = time.monotonic()
-    for _ in itertools.count() if limit is None else range(limit):
-        due += interval
-        yield max(0.0, due - time.monotonic())
+class _Course:
+    """The samples of a metric, one after the other, until it is not measured any more."""
 
+    def __init__(self, metric: Metric, interval: float) -> None:
+        metric.require()
+        self.pace = Pace(interval)
+        self._metric = metric
+        self._before = time.time(), metric._total(metric._now())
+        self._is_over = False
 
-def _path(point: Point) -> str:
-    return f"/Code/{point.module}/{point.function}"
+    def next(self) -> Sample | None:
+        """Return the next sample; none when the last one was the last."""
+        if self._is_over or self._metric._last is not None:
+            return None
+        # It is looked at first, so that the last sample has all that was measured.
+        self._is_over = self._metric.is_over
+        sample = self._metric.since(self._before)
+        self._before = sample.time, self._before[1] + sample.change
+        return sample
 
 
 def _is_timed(body: Iterable[ast.Where]) -> bool:
     """Whether something is started and stopped, so that what is measured are times."""
     code = (one for insert in inserts(body) for one in statements(insert.code.body))
     return any(isinstance(one, ast.TimerAction) for one in code)
+
+
+def _less(raw: Raw, first: Raw | None) -> Raw:
+    """A value without what it was before."""
+    if isinstance(raw, int) and isinstance(first, int):
+        return raw - first
+    if isinstance(raw, Timer) and isinstance(first, Timer):
+        return raw - first
+    if isinstance(raw, Histogram) and isinstance(first, Histogram):
+        return raw - first
+    if isinstance(raw, dict) and isinstance(first, dict):
+        rest = {key: value - first.get(key, 0) for key, value in raw.items()}
+        return {key: value for key, value in rest.items() if value}
+    return raw
 
 
 def _first_number(raw: Raw | None) -> int:

@@ -6,16 +6,31 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Literal, Protocol, TypeAlias
 
+from weft.completeness import EXACT, Completeness, Interval, Missing, Status
 from weft.probes import Histogram
 
-__all__ = ["Interval", "Measured", "MetricKind", "Sample", "Shed", "TargetFacts", "Value"]
+__all__ = [
+    "EXACT",
+    "Completeness",
+    "Interval",
+    "Measured",
+    "MetricKind",
+    "Missing",
+    "Sample",
+    "Shed",
+    "Status",
+    "TargetFacts",
+    "Value",
+]
 
 MetricKind: TypeAlias = Literal["counter", "rate", "timer", "histogram", "map", "record"]
-"""A counter and a map count in their unit; a rate is a counter that one reads per second; a timer
-is in seconds; a histogram is of nanoseconds or of what its unit says; a record counts records."""
+"""A counter and a map count in their unit; a rate is what happens per second, and has no total; a
+timer is in seconds; a histogram is of nanoseconds or of what its unit says; a record counts
+records."""
 
 Value: TypeAlias = "int | float | Histogram | dict[str, int]"
-"""Counters are whole numbers, timers seconds; the keys of maps are readable texts."""
+"""Counters are whole numbers, unless they count time; times are in seconds, rates per second. Only
+histograms of times are in nanoseconds. The keys of maps are readable texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,20 +45,13 @@ class Sample:
     in sum."""
     seconds: float
     """How long ago that was."""
+    completeness: Completeness = EXACT
+    """How far the value could be relied on at that moment."""
 
     @property
     def rate(self) -> float:
         """How much it grows per second."""
         return self.change / self.seconds if self.seconds > 0 else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """Where the true value is, with the given confidence."""
-
-    low: float
-    high: float
-    confidence: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +67,9 @@ class Shed:
     """The part of the time that it is measured, from 0 to 1."""
     effect: str
     """What that does to the value, in words for a person."""
+    cost: float | None = None
+    """The part of the target's time that measuring it all the time would take, where it is known;
+    1 is as much as the target's own work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +108,15 @@ class Measured(Protocol):
 
     @property
     def unit(self) -> str:
-        """What the total is counted in: ``calls``, ``bytes``, ``s``, ``ns``."""
+        """What the value is in: ``calls``, ``bytes``, ``s``, ``calls/s``; of histograms ``ns``."""
+
+    @property
+    def is_monotonic(self) -> bool:
+        """Whether the value only grows, by its definition."""
+
+    @property
+    def seconds(self) -> float:
+        """How long it has been measured."""
 
     @property
     def kind(self) -> MetricKind:
@@ -105,11 +124,15 @@ class Measured(Protocol):
 
     @property
     def value(self) -> Value:
-        """The value since it was asked for; an estimate when :attr:`interval` is set."""
+        """The value since it was asked for; :attr:`completeness` says what it is worth."""
 
     @property
-    def interval(self) -> Interval | None:
-        """Where the true value is, when it was not measured all the time."""
+    def completeness(self) -> Completeness:
+        """Whether the value is exact, an estimate, or incomplete; and why."""
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What one should know of the value, although nothing is missing of it."""
 
     @property
     def shed(self) -> Shed | None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from weft import _native
+from weft._ifuncs import Implementations, by_address, unbound
 from weft.errors import InvalidArgument
 from weft.mdl.diagnostics import did_you_mean
-from weft.mdl.lower import Procedures
-from weft.model import Function
+from weft.model import Function, Procedures
 from weft.probes import Point, PointSelection
 
 if TYPE_CHECKING:
@@ -19,10 +21,12 @@ if TYPE_CHECKING:
 __all__ = ["TargetProgram"]
 
 _PATTERN = frozenset("*?[")
+_AT_RANDOM = 25
 _KEPT = 1 << 17
 """How many functions and points are kept, of those that were asked for last."""
 
 _Asked: TypeAlias = "tuple[tuple[tuple[int, tuple[str, str]], ...], PointSelection]"
+_Found: TypeAlias = "tuple[list[Point], list[Point]]"
 
 
 class TargetProgram:
@@ -34,10 +38,13 @@ class TargetProgram:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._tree = session.resources()
+        self.implementations = Implementations(session.pid, self._tree.modules)
         # Metrics are asked for at the same functions again and again.
-        self._points: dict[_Asked, list[Point]] = {}
+        self._points: dict[_Asked, _Found] = {}
         """What was asked for last is last."""
         self._kept = 0
+        self._named: dict[str, Procedures] = {}
+        """Some names are asked for with every metric."""
 
     def procedures(self, path: str) -> Procedures:
         """The functions that a path below ``/Code`` stands for; none when there is none."""
@@ -46,7 +53,10 @@ class TargetProgram:
             is_whole = resource.kind in ("module", "source")
             inner = self._tree.children(resource) if is_whole else iter([resource])
             found += (one.value for one in inner if isinstance(one.value, Function))
-        return _by_address(found)
+        called = self._by_address(found)
+        if found and not called and path in self.implementations.names:
+            raise unbound(path)
+        return called
 
     def named(self, pattern: str, *, is_regex: bool) -> Procedures:
         """The functions of a name in any module; a pattern may be a path."""
@@ -54,44 +64,60 @@ class TargetProgram:
             return self.procedures(pattern)
         if is_regex:
             expression = re.compile(pattern)
-            return _by_address(
+            return self._by_address(
                 function
                 for function in self._all()
                 if expression.search(function.name) or expression.search(function.display_name)
             )
+        if pattern in self._named:
+            return self._named[pattern]
         found: list[Function] = []
         for module in self._tree.modules:
             if _PATTERN & set(pattern):
                 found += module.functions(pattern)
             else:
                 found += module.find(pattern)
-        return _by_address(found)
+        self._named[pattern] = self._by_address(found)
+        return self._named[pattern]
 
     def own(self) -> Procedures:
         """The functions of the program itself, not of its libraries."""
-        return _by_address(self._tree.modules[0].functions())
+        return self._by_address(self._tree.modules[0].functions())
 
     def modules(self, pattern: str) -> Procedures:
         """The functions of the modules of a name."""
-        return _by_address(
+        return self._by_address(
             function
             for module in self._tree.modules
             if fnmatchcase(module.name, pattern)
             for function in module.functions()
         )
 
-    def points(self, procedures: Procedures, kind: PointSelection) -> list[Point]:
-        """The points of a kind that functions have."""
+    def points(
+        self, procedures: Procedures, kind: PointSelection
+    ) -> tuple[list[Point], list[Point]]:
+        """The points of a kind that functions have, and instructions behind which more may be."""
         asked = tuple(procedures.items()), kind
         found = self._points.pop(asked, None)
         if found is None:
-            found = self._session._points_of(procedures, kind)[0]
-            self._kept += len(procedures) + len(found)
+            found = self._session._points_of(procedures, kind)
+            self._kept += _size(asked, found)
         self._points[asked] = found
         while self._kept > _KEPT and len(self._points) > 1:
             oldest = next(iter(self._points))
-            self._kept -= len(oldest[0]) + len(self._points.pop(oldest))
+            self._kept -= _size(oldest, self._points.pop(oldest))
         return found
+
+    def pointer_guard(self) -> int | None:
+        """What the C library of GNU hides stack pointers by: the last of AT_RANDOM's words."""
+        try:
+            words = memoryview(Path(f"/proc/{self._session.pid}/auxv").read_bytes()).cast("Q")
+        except OSError:
+            return None
+        auxiliary = dict(zip(words[::2], words[1::2], strict=False))
+        if _AT_RANDOM not in auxiliary:
+            return None
+        return _native.read_words(self._session.pid, [auxiliary[_AT_RANDOM] + 8])[0]
 
     def variable(self, name: str) -> tuple[int, int]:
         """The address and the size of a variable."""
@@ -132,6 +158,8 @@ class TargetProgram:
                 known = [module.name for module in self._tree.modules]
                 meant = did_you_mean(parts[2], known)
                 return f"{meant} The program has loaded {', '.join(known)}".lstrip()
+        if any(one.endswith(f"/{name}") for one in self.implementations.names):
+            return str(unbound(name))
         names = (
             function.name
             for module in modules
@@ -145,11 +173,9 @@ class TargetProgram:
         for module in self._tree.modules:
             yield from module.functions()
 
+    def _by_address(self, functions: Iterable[Function]) -> Procedures:
+        return by_address(functions, self.implementations)
 
-def _by_address(functions: Iterable[Function]) -> Procedures:
-    """By address: a function of several names is one. Stubs of the linkage table are none."""
-    return {
-        function.module.bias + function.offset: (function.name, function.module.name)
-        for function in functions
-        if function.kind == "function"
-    }
+
+def _size(asked: _Asked, found: _Found) -> int:
+    return len(asked[0]) + sum(map(len, found))

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DEFAULT", "FunctionMisses", "Level", "LevelMisses", "Simulated", "simulate"]
 
+_SHAPE = r"(\d{1,9})([KMG]?),(\d{1,9})(?:,(\d{1,9}))?"
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -40,7 +41,7 @@ class Level:
     @classmethod
     def parse(cls, text: str) -> Level:
         """Read ``SIZE,WAYS[,LINE]``, such as ``32K,8,64``."""
-        found = re.fullmatch(r"(\d+)([KMG]?),(\d+)(?:,(\d+))?", text.strip(), re.IGNORECASE)
+        found = re.fullmatch(_SHAPE, text.strip(), re.IGNORECASE)
         if not found:
             raise InvalidArgument(
                 f"{text!r} is no cache",

@@ -11,6 +11,7 @@ import shutil
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
@@ -39,6 +40,8 @@ _CONDITIONAL, _RETURN = 1, 6
 """Transfers of :meth:`weft._native.ModuleSymbols.instructions`."""
 _GOING_ON = {0, 3, 5}
 """What goes on with the next instruction: all that is no transfer, and calls."""
+_MOST_COMMANDS = 3
+"""How many different commands of a merged coverage are named."""
 _STARTUP = {
     "__do_global_dtors_aux",
     "__libc_csu_fini",
@@ -187,7 +190,11 @@ class Coverage:
         return [module for module in self.modules if module.function_share.hit or module.files]
 
     def files(self) -> list[tuple[FileCoverage, list[FunctionCoverage]]]:
-        """Return the source files of all modules, each once, with the functions in it."""
+        """Return the source files of all modules, each once, with the functions in it.
+
+        What several modules have of one file is one: a function by its name and line, a branch by
+        its place among those of its line.
+        """
         by_path: dict[str, list[FileCoverage]] = defaultdict(list)
         functions: dict[str, list[FunctionCoverage]] = defaultdict(list)
         for module in self.modules:
@@ -198,8 +205,27 @@ class Coverage:
                     functions[function.file].append(function)
         add = _adder(self.is_counted)
         return [
-            (_merged_file(path, by_path[path], add), functions[path])
+            (_shared_file(path, by_path[path], add), _shared_functions(functions[path], add))
             for path in sorted({*by_path, *functions})
+        ]
+
+    def functions(self) -> list[tuple[ModuleCoverage, FunctionCoverage]]:
+        """Return the functions of modules that are looked at in detail, each once.
+
+        Each comes with one of the modules that have it.
+        """
+        found: list[tuple[ModuleCoverage, FunctionCoverage]] = []
+        modules: dict[tuple[str, int | None, str], ModuleCoverage] = {}
+        for module in self.modules:
+            for function in module.functions if module.is_detailed else ():
+                if function.file is None:
+                    found.append((module, function))
+                else:
+                    modules.setdefault((function.file, function.line, function.name), module)
+        return found + [
+            (modules[path.path, function.line, function.name], function)
+            for path, functions in self.files()
+            for function in functions
         ]
 
 
@@ -213,13 +239,15 @@ def cover(
     program: str | None = None,
     directory: str | os.PathLike[str] | None = None,
     root: str | None = None,
+    open_paths: Mapping[str, str] | None = None,
 ) -> Coverage:
     """Find the functions, lines and branches of what was executed.
 
     Modules whose path or name matches one of ``patterns`` are looked at in detail. Without patterns
     these are all below ``directory``, or else the working directory; if there are none, it is the
     program itself: ``program``, or else the flow's command. ``root`` leads to the files of a
-    process in another mount namespace: ``/proc/PID/root``.
+    process in another mount namespace: ``/proc/PID/root``. ``open_paths`` says where files are that
+    are no longer at their paths.
     """
     if program is None and flow.command:
         found = shutil.which(flow.command[0])
@@ -227,8 +255,19 @@ def cover(
     paths = [module.path for module in flow.modules]
     is_wanted = chooser(paths, patterns, program, directory)
     edges = edges_of(flow)
+    others = open_paths or {}
+
+    def symbols_of(module: CodeModule) -> _native.ModuleSymbols | None:
+        for open_path in (None, others.get(module.path)):
+            with suppress(BadFile):
+                return open_symbols(module, root, open_path)
+        # Code that no file has, or whose file is gone.
+        return None
+
     modules = [
-        _cover_module(module, edges[index], is_wanted(module.path), flow.is_counted, root)
+        _cover_module(
+            module, symbols_of(module), edges[index], is_wanted(module.path), flow.is_counted
+        )
         for index, module in enumerate(flow.modules)
     ]
     return Coverage(flow, tuple(modules))
@@ -261,15 +300,12 @@ def matches(path: str, patterns: Iterable[str]) -> bool:
 
 def _cover_module(
     module: CodeModule,
+    symbols: _native.ModuleSymbols | None,
     edges: ModuleEdges,
     is_detailed: bool,
     is_counted: bool,
-    root: str | None,
 ) -> ModuleCoverage:
-    try:
-        symbols = open_symbols(module, root)
-    except BadFile:
-        # Code that no file has, or whose file is gone.
+    if symbols is None:
         return ModuleCoverage(module.path, is_detailed, 0, (), ())
     rows = [row for row in symbols.rows(symbols.select()) if _is_own(row[0], row[4])]
     offsets = [row[2] for row in rows]
@@ -310,9 +346,12 @@ def _apart(extents: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return found
 
 
-def open_symbols(module: CodeModule, root: str | None = None) -> _native.ModuleSymbols:
+def open_symbols(
+    module: CodeModule, root: str | None = None, open_path: str | None = None
+) -> _native.ModuleSymbols:
     """Read the functions of a module, if its file is still the one that was executed."""
-    open_path = None if root is None else f"{root}{module.path}"
+    if open_path is None and root is not None:
+        open_path = f"{root}{module.path}"
     symbols = _native.ModuleSymbols.open(module.path, open_path=open_path, root=root)
     if module.build_id is not None and symbols.build_id != module.build_id:
         raise BadFile(f"{module.path} has changed since it was executed")
@@ -451,9 +490,20 @@ def merge(coverages: Sequence[Coverage]) -> Coverage:
         for edge in coverage.flow.edges
     ]
     lost = dict.fromkeys(text for coverage in coverages for text in coverage.flow.lost)
-    command = coverages[0].flow.command
+    command = _common_command([coverage.flow.command for coverage in coverages])
     flow = Flow(tuple(modules), _summed(edges, add), is_counted, command, tuple(lost))
     return Coverage(flow, tuple(details))
+
+
+def _common_command(commands: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """What to call several runs: by their command if it is one, or else by all of them."""
+    different = list(dict.fromkeys(commands))
+    if len(different) == 1:
+        return different[0]
+    shown = [" ".join(command) for command in different[:_MOST_COMMANDS]]
+    if len(different) > _MOST_COMMANDS:
+        shown.append(f"{len(different) - _MOST_COMMANDS} more")
+    return (f"{', '.join(shown[:-1])} and {shown[-1]}",)
 
 
 def _summed(edges: Iterable[Edge], add: Callable[[Iterable[int]], int]) -> tuple[Edge, ...]:
@@ -565,6 +615,34 @@ def _merged_file(
             for (line, at), each in sorted(branches.items())
         ),
     )
+
+
+def _shared_file(
+    path: str, files: Sequence[FileCoverage], add: Callable[[Iterable[int]], int]
+) -> FileCoverage:
+    """A file that is compiled into several modules, where its branches are at other offsets."""
+    alike = []
+    for file in files:
+        places: Counter[int] = Counter()
+        branches = []
+        for branch in file.branches:
+            places[branch.line] += 1
+            branches.append(replace(branch, offset=places[branch.line]))
+        alike.append(replace(file, branches=tuple(branches)))
+    return files[0] if len(files) == 1 else _merged_file(path, alike, add)
+
+
+def _shared_functions(
+    functions: Iterable[FunctionCoverage], add: Callable[[Iterable[int]], int]
+) -> list[FunctionCoverage]:
+    """Each function once: instances of a template, and copies in several modules, are one."""
+    same: dict[tuple[int, str], list[FunctionCoverage]] = defaultdict(list)
+    for function in functions:
+        same[function.line or 0, function.name].append(function)
+    return [
+        replace(each[0], count=add(function.count for function in each))
+        for _, each in sorted(same.items())
+    ]
 
 
 @dataclass(frozen=True)

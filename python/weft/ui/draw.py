@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from rich.text import Text
 
 from weft.export.values import QUANTILES, number
-from weft.metrics.model import Measured, Shed
+from weft.metrics.model import Completeness, Measured, Shed, Status
 from weft.probes import Bucket, Histogram
 from weft.ui.numbers import percent, quantity, rate, shortened
 
 SECTION_HEAD = 2
 """How many lines of a section are above its bars."""
 
+MARKS: Mapping[Status, tuple[str, str]] = {
+    "exact": ("", ""),
+    "estimate": ("~", "yellow"),
+    "incomplete": ("!", "red"),
+}
+"""What stands before a value that is not exact, and its style."""
+
 _HEIGHTS = "▁▂▃▄▅▆▇█"
 _WIDTHS = " ▏▎▍▌▋▊▉"
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 _LABEL = 30
+_WIDEST = 10_000
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
@@ -92,16 +100,16 @@ def picture(
 
 def mark(metric: Measured) -> tuple[str, str]:
     """What to put before a value that is incomplete or an estimate, and its style."""
-    if metric.shed and metric.shed.how == "removed":
-        return "!", "red"
-    return ("~", "yellow") if metric.interval else ("", "")
+    return MARKS[metric.completeness.status]
 
 
 def total(metric: Measured) -> Text:
     """The total in few characters, marked when it is an estimate or incomplete."""
     unit = "" if isinstance(metric.value, Histogram) else metric.unit
     sign, style = mark(metric)
-    return Text(sign + quantity(number(metric.value), unit), style=style)
+    # What happens per second has no total.
+    text = "-" if metric.kind == "rate" else quantity(number(metric.value), unit)
+    return Text(sign + text, style=style)
 
 
 def rates(metric: Measured) -> list[float]:
@@ -112,7 +120,7 @@ def rates(metric: Measured) -> list[float]:
 def last_rate(metric: Measured) -> str:
     """How much it grows per second now."""
     history = metric.history()
-    unit = "" if isinstance(metric.value, Histogram) else metric.unit
+    unit = "" if isinstance(metric.value, Histogram) else metric.unit.removesuffix("/s")
     return rate(history[-1].rate, unit) if history else "-"
 
 
@@ -122,14 +130,27 @@ def place(name: str, focus: str) -> str:
 
 
 def shed_note(shed: Shed, width: int) -> Text:
-    """What was shed of a metric and what that does to it, in one line that fits."""
-    if shed.how == "removed":
-        mark, what, style = "!", "removed", "red"
-    else:
-        mark, what, style = "~", f"measured {percent(shed.share)} of the time", "yellow"
-    rest = f": {what}: {shed.effect}"
+    """How much of the time a metric is measured and what that does to it, in a line that fits."""
+    sign, style = MARKS["estimate" if shed.how == "sampled" else "incomplete"]
+    rest = f": measured {percent(shed.share)} of the time" if shed.how == "sampled" else ""
+    rest += f": {shed.effect}"
     name = shortened(place(shed.metric, shed.focus), max(20, width - len(rest) - 2))
-    return Text(shortened(f"{mark} {name}{rest}", width), style=style)
+    return Text(shortened(f"{sign} {name}{rest}", width), style=style)
+
+
+def notes(
+    name: str, focus: str, shed: Shed | None, completeness: Completeness, width: int | None
+) -> list[Text]:
+    """What one must know of a value that is not exact, each in a line that fits."""
+    lines = []
+    if shed is not None and shed.how == "sampled":
+        lines.append(shed_note(shed, width or _WIDEST))
+    if completeness.missing:
+        sign, style = MARKS["incomplete"]
+        text = f"{sign} {place(name, focus)}: incomplete: {completeness.summary()}"
+        advice = f"; try {completeness.advice}" if completeness.advice else ""
+        lines.append(Text(shortened(text + advice, width or _WIDEST), style=style))
+    return lines
 
 
 def _quantiles(histogram: Histogram, unit: str) -> str:

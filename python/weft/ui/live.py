@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from weft.export.text import summary
-from weft.export.values import QUANTILES, number
+from weft.export.values import QUANTILES, in_seconds, number
 from weft.metrics.model import Measured, TargetFacts
 from weft.probes import Histogram
 from weft.ui import draw
@@ -86,10 +86,12 @@ def view(
 ) -> RenderableType:
     """Return the picture of a moment, for a screen of that size."""
     lines: list[RenderableType] = [header(target, elapsed, budget, overhead, width)]
-    shed = [metric.shed for metric in metrics if metric.shed]
-    lines += [draw.shed_note(one, width) for one in shed[:_MOST_NOTES]]
-    if len(shed) > _MOST_NOTES:
-        lines.append(Text(f"… and {len(shed) - _MOST_NOTES} more were shed", style="yellow"))
+    notes = []
+    for metric in metrics:
+        notes += draw.notes(metric.name, metric.focus, metric.shed, metric.completeness, width)
+    lines += notes[:_MOST_NOTES]
+    if len(notes) > _MOST_NOTES:
+        lines.append(Text(f"… and {len(notes) - _MOST_NOTES} more notes", style="yellow"))
     lines.append(Text())
     room = height - 1 - len(lines) - 1
     shown = metrics if len(metrics) <= room else metrics[: max(0, room - 1)]
@@ -109,23 +111,26 @@ def line(metric: Measured, elapsed: float) -> str:
     facts: dict[str, object] = {"time": f"{elapsed:.1f}", "metric": metric.name}
     if metric.focus:
         facts["focus"] = printable(metric.focus)
-    facts["total"] = _plain(number(metric.value))
+    if metric.kind != "rate":
+        facts["total"] = _plain(number(metric.value))
     facts["rate"] = _plain(history[-1].rate if history else 0)
-    facts["unit"] = metric.unit
+    facts["unit"], divisor = in_seconds(metric)
     if isinstance(metric.value, Histogram):
         for name, share in QUANTILES.items():
-            facts[name] = _plain(metric.value.quantile(share))
-    if metric.interval:
-        facts["low"] = _plain(metric.interval.low)
-        facts["high"] = _plain(metric.interval.high)
-    if metric.shed:
-        facts["shed"] = metric.shed.how
+            facts[name] = _plain(metric.value.quantile(share) / divisor)
+    completeness = metric.completeness
+    facts["status"] = completeness.status
+    if completeness.interval:
+        facts["low"] = _plain(completeness.interval.low)
+        facts["high"] = _plain(completeness.interval.high)
+    if shed := metric.shed:
+        facts["shed"] = shed.how
     return " ".join(f"{name}={value}" for name, value in facts.items())
 
 
 def _plain(value: float) -> str:
     """A number without an exponent; whole numbers are exact."""
-    return str(value) if isinstance(value, int) else f"{value:.6f}".rstrip("0").rstrip(".")
+    return str(value) if isinstance(value, int) else f"{value:.9f}".rstrip("0").rstrip(".")
 
 
 def header(

@@ -9,7 +9,7 @@ from weft.export.values import QUANTILES, number
 from weft.metrics.model import Measured
 from weft.probes import Histogram
 from weft.ui import draw
-from weft.ui.numbers import exact, percent, printable, quantity
+from weft.ui.numbers import exact, percent, printable, quantity, rate
 
 _WIDTH, _HEIGHT = 120, 24
 _MOST_SAMPLES = 120
@@ -69,6 +69,8 @@ def _row(metric: Measured) -> str:
 
 def _total(metric: Measured) -> str:
     value = number(metric.value)
+    if metric.kind == "rate":
+        return f"{draw.mark(metric)[0]}{rate(value, metric.unit.removesuffix('/s'))}"
     if isinstance(value, int):
         unit = "values" if isinstance(metric.value, Histogram) else metric.unit
         return f"{draw.mark(metric)[0]}{exact(value)} {unit}".rstrip()
@@ -77,13 +79,17 @@ def _total(metric: Measured) -> str:
 
 def _doubt(metric: Measured) -> str:
     """What one must know to read the value, in words."""
-    if metric.interval:
+    completeness, interval = metric.completeness, metric.completeness.interval
+    facts = []
+    if interval:
         low, high = (
             quantity(edge, "" if isinstance(metric.value, Histogram) else metric.unit)
-            for edge in (metric.interval.low, metric.interval.high)
+            for edge in (interval.low, interval.high)
         )
-        return f" ({low} to {high}, {percent(metric.interval.confidence)} confidence)"
-    return f" ({metric.shed.effect})" if metric.shed else ""
+        facts.append(f"{low} to {high}, {percent(interval.confidence)} confidence")
+    if completeness.missing:
+        facts.append(f"incomplete: {completeness.summary()}")
+    return f" ({'; '.join(facts)})" if facts else ""
 
 
 def _sparkline(values: Sequence[float]) -> str:

@@ -6,19 +6,20 @@ import os
 import select
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol, TypeAlias
 
 from weft.errors import TargetGone, WeftError
 from weft.metrics.metric import Metric
-from weft.metrics.model import Shed, TargetFacts
+from weft.metrics.model import EXACT, Completeness, Shed, TargetFacts
 from weft.model import Module
 from weft.probes import Histogram
 from weft.resources import ResourceTree
 from weft.session import Session
+from weft.ui.numbers import percent
 
 __all__ = ["CALLERS", "LATENCY", "Reading", "Request", "SessionSource", "Source", "Values"]
 
@@ -46,6 +47,11 @@ class Request:
     thread: str = ""
 
     @property
+    def is_of_module(self) -> bool:
+        """Whether it is about each function of a module."""
+        return self.path.endswith("/*")
+
+    @property
     def focus(self) -> str:
         """The focus as metrics have it."""
         return f"{self.path},/Thread/{self.thread}" if self.thread else self.path
@@ -66,8 +72,13 @@ class Reading:
     overhead: float | None = None
     """The share of its time that the target loses, from 0 to 1, where it is known."""
     shed: tuple[Shed, ...] = ()
+    """What is not measured all the time, to stay within the budget; of many functions together."""
+    partly: dict[tuple[str, str], Shed] = field(default_factory=dict)
+    """The same of each function, by the metric and its path."""
     end: str = ""
     """How the target has ended, in words; empty while it runs."""
+    completeness: dict[Request, Completeness] = field(default_factory=dict)
+    """Whether what is measured is exact; what is not here is."""
 
 
 class Source(Protocol):
@@ -90,11 +101,14 @@ class Source(Protocol):
     def count(self, request: Request) -> int:
         """How many functions it has to be woven into."""
 
-    def begin(self, request: Request) -> str:
-        """Begin to measure. What one should know about it is returned, in words."""
+    def begin(self, requests: Sequence[Request]) -> str:
+        """Begin to measure, all or nothing. What one should know about it is returned, in words."""
 
-    def end(self, request: Request) -> None:
-        """Measure it no longer."""
+    def end(self, requests: Sequence[Request]) -> None:
+        """Measure them no longer."""
+
+    def pace(self, interval: float) -> float:
+        """How long to wait before the next reading, which is to be made every so many seconds."""
 
     def read(self) -> Reading:
         """Read all that is measured now."""
@@ -112,22 +126,26 @@ class SessionSource:
     def __init__(
         self, session: Session, command: Sequence[str] = (), budget: float | None = None
     ) -> None:
-        self._session = session
+        self.session = session
         self.target = TargetFacts(session.pid, session.program(), tuple(command))
         self.budget = budget
         self._is_stopped = bool(command)
-        self._process = os.pidfd_open(session.pid)
-        self._metrics: dict[Request, Metric] = {}
+        try:
+            self._process = os.pidfd_open(session.pid)
+        except ProcessLookupError:
+            raise TargetGone(f"process {session.pid} has ended") from None
+        self._metrics: dict[Request, list[Metric]] = {}
+        """More than one where each function of a module is measured."""
         self._threads: tuple[str, ...] = ()
         self._callers: dict[str, str] = {}
         self._end = ""
         session.load_metrics(_CALLERS_MDL)
         if budget is not None:
-            session.metrics.keep_within(budget)
+            session.metrics.keep_within(budget, counts_process=True)
 
     @cached_property
     def _modules(self) -> tuple[Module, ...]:
-        return self._session.resources().modules
+        return self.session.resources().modules
 
     def modules(self) -> list[str]:
         """The names of the modules, that of the program itself first."""
@@ -146,58 +164,96 @@ class SessionSource:
 
     def count(self, request: Request) -> int:
         """How many functions there are in what is to be measured."""
-        if not request.path.endswith("/*"):
+        if not request.is_of_module:
             return 1
         name = request.path.split("/")[2]
         modules = [module for module in self._modules if module.name == name]
         return sum(len(module.symbols.select("*")) for module in modules)
 
-    def begin(self, request: Request) -> str:
+    def begin(self, requests: Sequence[Request]) -> str:
         """Begin to measure, and say what could not be woven."""
-        by_function = request.path.endswith("/*")
-        metric = self._session.metric(request.metric, request.focus, by_function=by_function)
-        self._metrics[request] = metric
-        refused = metric.refused
+        engine = self.session.metrics
+        whole = [request for request in requests if request.is_of_module]
+        single = [request for request in requests if not request.is_of_module]
+        begun: dict[Request, list[Metric]] = {}
+        try:
+            for request in whole:
+                begun[request] = engine.request_parts(request.metric, request.focus)
+            wanted = [(engine.definition(request.metric), request.focus) for request in single]
+            if wanted:
+                made = engine.request_all(wanted, allow_incomplete=True)
+                begun |= {request: [metric] for request, metric in zip(single, made, strict=True)}
+        except BaseException:
+            engine.remove([metric for metrics in begun.values() for metric in metrics])
+            raise
+        self._metrics |= begun
+        refused = [
+            text for metrics in begun.values() for metric in metrics for text in metric.refused
+        ]
         if not refused:
             return ""
         return f"{len(refused)} points could not be woven; the first: {refused[0]}"
 
-    def end(self, request: Request) -> None:
-        """Take out what was woven for it."""
-        metric = self._metrics.pop(request, None)
-        if metric is not None:
-            metric.remove()
+    def end(self, requests: Sequence[Request]) -> None:
+        """Take out what was woven for them."""
+        gone = [self._metrics.pop(request, []) for request in requests]
+        self.session.metrics.remove([metric for metrics in gone for metric in metrics])
+
+    def pace(self, interval: float) -> float:
+        """How long to wait before the next reading: longer where reading and drawing cost much."""
+        return self.session.metrics.pace(interval)
 
     def read(self) -> Reading:
         """Read all that is measured. Of a target that has ended, the last values."""
         if self._is_stopped:
             # A program that weft has started waits for what is measured from its beginning on.
-            self._session.resume()
+            self.session.resume()
             self._is_stopped = False
         if not self._end:
             self._end = self._ended()
         if not self._end:
-            tree = ResourceTree(threads=self._session.threads())
+            tree = ResourceTree(threads=self.session.threads())
             self._threads = tuple(one.path.split("/", 2)[2] for one in tree.match("/Thread/*"))
+        partly = self._partly()
         return Reading(
             time.monotonic(),
-            {request: self._values(request, metric) for request, metric in self._metrics.items()},
+            {request: self._values(request, found) for request, found in self._metrics.items()},
             self._threads,
-            overhead=self._session.metrics.overhead,
-            shed=tuple(metric.shed for metric in self._metrics.values() if metric.shed),
+            overhead=self.session.metrics.overhead,
+            shed=_together(partly),
+            partly=partly,
             end=self._end,
+            completeness={request: _worst(metrics) for request, metrics in self._metrics.items()},
         )
 
     def close(self) -> None:
         """Leave the target as it was."""
         os.close(self._process)
         with suppress(TargetGone):
-            self._session.detach()
+            self.session.detach()
 
-    def _values(self, request: Request, metric: Metric) -> Values:
-        if request.path.endswith("/*"):
-            return metric.by_function()
+    def _partly(self) -> dict[tuple[str, str], Shed]:
+        partly: dict[tuple[str, str], Shed] = {}
+        for request, metrics in self._metrics.items():
+            for metric in metrics:
+                shed = metric.shed
+                # What is still to be tried has no sampling.
+                if shed is None or metric.sampling is None:
+                    continue
+                paths = metric.functions if request.is_of_module else [request.path]
+                partly |= {(request.metric, path): shed for path in paths}
+        return partly
+
+    def _values(self, request: Request, metrics: Sequence[Metric]) -> Values:
+        if request.is_of_module:
+            return {
+                path: value for metric in metrics for path, value in metric.by_function().items()
+            }
+        [metric] = metrics
         value = metric.value
+        shed = metric.shed
+        if shed is not None and shed.share == 0 and not value:
+            return {}  # it was never measured
         if isinstance(value, dict):
             callers: Counter[str] = Counter()
             for address, count in value.items():
@@ -228,5 +284,34 @@ class SessionSource:
         # The state of its first thread would not do: others may go on without it.
         if not select.select([self._process], [], [], 0)[0]:
             return ""
-        code = self._session.wait(0) if self.target.command else None
+        code = self.session.wait(0) if self.target.command else None
         return "it has ended" if code is None else f"it has ended with code {code}"
+
+
+def _worst(metrics: Iterable[Metric]) -> Completeness:
+    """What is missing of metrics, beside what is not measured to stay within the budget."""
+    missing = [one for metric in metrics if not metric.shed for one in metric.completeness.missing]
+    return Completeness(missing=tuple(missing)) if missing else EXACT
+
+
+def _together(partly: Mapping[tuple[str, str], Shed]) -> tuple[Shed, ...]:
+    """What is done to functions, in few lines: those with the same metric and fate together."""
+    groups: dict[tuple[str, str], list[tuple[str, Shed]]] = {}
+    for (metric, path), shed in partly.items():
+        groups.setdefault((metric, shed.how), []).append((path, shed))
+    notes = []
+    for (metric, how), found in groups.items():
+        first = found[0][1]
+        if len(found) == 1:
+            notes.append(replace(first, focus=found[0][0]))
+            continue
+        share = sum(shed.share for _, shed in found) / len(found)
+        module = "/".join(found[0][0].split("/")[:3])
+        text = f"{len(found)} functions are estimates"
+        cost = sum(shed.cost or 0.0 for _, shed in found)
+        if how == "removed":
+            text = f"{len(found)} functions not within the budget: cost about {percent(cost)}"
+        notes.append(
+            replace(first, metric=metric, focus=module, share=share, effect=text, cost=cost)
+        )
+    return tuple(notes)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import signal
 import threading
 import time
 from dataclasses import dataclass
-from types import FrameType
 from typing import ClassVar
 
 from rich.console import Group
@@ -25,6 +25,7 @@ from textual.coordinate import Coordinate
 from textual.events import Key
 from textual.widgets import DataTable, Footer, Input, Static, Tree
 
+from weft.completeness import Status
 from weft.ui import draw
 from weft.ui.board import MEASURES, NAME, Board
 from weft.ui.live import header
@@ -43,6 +44,7 @@ _FEWEST_NAME = 14
 _MOST_IN_TREE = 500
 _MOST_NOTES = 2
 _TICK = 0.2
+_TERMINAL = 0
 
 _HELP = """\
 Where   Tab      between the tree and the table      Enter    one step down:
@@ -53,7 +55,9 @@ Measure c        calls                               t        time, with all tha
 Sort    s        by the next column                  r        the other way round
 In the tree: Enter on a thread narrows all numbers to it, on "all" widens them again.
 q leaves the target as it was. Rates and "each" (time of a call) are of the last interval,
-the others since weft began to measure; "time %" is of one thread's time.
+the others since weft began to measure; "time %" is of one thread's time. Times and blocks are
+measured of the functions on the screen. ~ is an estimate; too hot: not within the budget, and
+"cost" is how much of the program's time it would take.
 """
 
 
@@ -100,6 +104,8 @@ class Top(App[None]):
         self.board = Board()
         self._watcher = Watcher(source, interval, self.post_message)
         self._has_hung_up = False
+        self._running_loop: asyncio.AbstractEventLoop | None = None
+        self._signal_number: int | None = None
         self._began: float | None = None
         self._weaving: tuple[Request, int, float] | None = None
         self._header = Static(id="header")
@@ -113,8 +119,13 @@ class Top(App[None]):
         place = "a part of a name; Enter keeps it, Esc drops it"
         self._search = Input(id="search", placeholder=place)
         self._shown_columns: list[str] = []
+        self._cells: list[list[Text]] = []
+        """What the table is to show."""
         self._shown_cells: list[list[Text]] = []
+        """What it shows, which matters where it is on the screen only."""
         self._shown_paths: list[str] = []
+        self._shown_notes: list[Text] = []
+        self._said = Text()
 
     @property
     def fault(self) -> BaseException | None:
@@ -151,10 +162,13 @@ class Top(App[None]):
         self._threads.add_leaf("all", Node("thread"))
         self._table.focus()
         self._say("looking at the program")
-        if threading.current_thread() is threading.main_thread():
-            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.action_leave)
-            signal.signal(signal.SIGHUP, self._hang_up)
+        self._running_loop = asyncio.get_running_loop()
+        if self._signal_number is not None:
+            self.end_by(self._signal_number)
+        if os.isatty(_TERMINAL):
+            threading.Thread(target=self._await_hang_up, daemon=True).start()
         self.set_interval(_TICK, self._tick)
+        self.watch(self._table, "scroll_y", self._refresh_rows)
         self._work()
 
     def on_unmount(self) -> None:
@@ -168,9 +182,27 @@ class Top(App[None]):
             # Textual waits for ever to write to a terminal that is gone; the target was left.
             os._exit(128 + signal.SIGHUP)
 
-    def _hang_up(self, _number: int, _frame: FrameType | None) -> None:
-        self._has_hung_up = True
-        self._watcher.leave()
+    def _await_hang_up(self) -> None:
+        """End when the terminal is gone.
+
+        The kernel sends a signal then only where the terminal is the one that controls the process:
+        not to a command that something else has given a terminal, which died.
+        """
+        terminal = select.poll()
+        terminal.register(_TERMINAL, 0)  # a hang-up is told unasked
+        terminal.poll()
+        self.end_by(signal.SIGHUP)
+
+    def end_by(self, number: int) -> None:
+        """Leave the target because of a signal, which may have come before there is anything."""
+        self._signal_number = number
+        if self._running_loop is None:
+            return
+        if number == signal.SIGHUP:
+            self._has_hung_up = True
+            self._watcher.leave()
+        else:
+            self._running_loop.call_soon_threadsafe(self.action_leave)
 
     def _tell(self) -> None:
         """Say what is wanted now. Of a target that has ended, all stays as it is."""
@@ -215,8 +247,7 @@ class Top(App[None]):
             self._say(text, "red")
         if message.request is not None:
             self.board.drop(message.request)
-            self._tell()
-            self._show()
+            self._changed()
 
     def on_read(self, message: Read) -> None:
         """Show the new values."""
@@ -229,7 +260,7 @@ class Top(App[None]):
             self._weaving = None
             self._say(f"{message.reading.end}; these are the last values. q quits", "yellow")
         self._show_threads(message.reading.threads)
-        self._show()
+        self._changed()
         self.call_after_refresh(self._watcher.go_on)
 
     def on_left(self) -> None:
@@ -291,12 +322,12 @@ class Top(App[None]):
     def action_sort(self) -> None:
         """Sort by the next column."""
         self.board.sort_by_next()
-        self._show()
+        self._changed()
 
     def action_reverse(self) -> None:
         """Sort the other way round."""
         self.board.is_reversed = not self.board.is_reversed
-        self._show()
+        self._changed()
 
     def action_search(self) -> None:
         """Let a part of a name be typed."""
@@ -354,8 +385,10 @@ class Top(App[None]):
             self._table.move_cursor(row=self._shown_paths.index(path))
 
     def _changed(self) -> None:
-        self._tell()
+        """Show what there is now, and have measured what is on the screen then."""
         self._show()
+        self.board.look_at(self._shown_paths[row] for row in self._rows_on_screen())
+        self._tell()
 
     def _selected(self) -> str | None:
         """The path of the row that is chosen, or of the function that is chosen in the tree."""
@@ -368,7 +401,10 @@ class Top(App[None]):
     # What is on the screen.
 
     def _say(self, text: str, style: str = "") -> None:
-        self._status.update(Text(printable(text), style=style))
+        said = Text(printable(text), style=style)
+        if said != self._said:
+            self._said = said
+            self._status.update(said)
 
     def _tick(self) -> None:
         """Show that what takes long goes on."""
@@ -394,7 +430,7 @@ class Top(App[None]):
             reading.overhead if reading else None,
             self.size.width,
         )
-        self._header.update(line)
+        self._header.update(line, layout=False)
 
     def _show_threads(self, names: tuple[str, ...]) -> None:
         known = {node.data.name: node for node in self._threads.children if node.data}
@@ -420,8 +456,9 @@ class Top(App[None]):
         chosen = self._selected_row_path()
         if layout != self._shown_columns:
             self._shown_columns = layout
+            # Clearing it scrolls it, and then nothing is to be written.
+            self._cells, self._shown_cells = [], []
             table.clear(columns=True)
-            self._shown_cells = []
             for number, label in enumerate(labels):
                 width = name_width if number == 0 else _NUMBER_WIDTH
                 text = Text(label, justify="left" if number == 0 else "right")
@@ -430,14 +467,19 @@ class Top(App[None]):
             [
                 Text(shortened(row.name, name_width)),
                 *(
-                    Text(column.text(value), justify="right")
-                    for column, value in zip(columns, row.values, strict=True)
+                    _number(
+                        column.text(value, too_hot),
+                        "exact" if value is None else status,
+                    )
+                    for column, value, status, too_hot in zip(
+                        columns, row.values, row.statuses, row.too_hot, strict=True
+                    )
                 ),
             ]
             for row in rows
         ]
-        self._show_cells(cells)
         self._shown_paths = [row.path for row in rows]
+        self._show_cells(cells)
         if chosen in self._shown_paths and self._shown_paths.index(chosen) != table.cursor_row:
             table.move_cursor(row=self._shown_paths.index(chosen))
 
@@ -449,15 +491,30 @@ class Top(App[None]):
     def _show_cells(self, cells: list[list[Text]]) -> None:
         """Change what has changed, so that nothing flickers and no key is lost."""
         table, shown = self._table, self._shown_cells
-        for row, (new, old) in enumerate(zip(cells, shown, strict=False)):
-            for column, (cell, before) in enumerate(zip(new, old, strict=True)):
-                if cell != before:
-                    table.update_cell_at(Coordinate(row, column), cell)
         for new in cells[len(shown) :]:
             table.add_row(*new, key=str(table.row_count))
+            shown.append(new)
         for number in range(len(shown) - 1, len(cells) - 1, -1):
             table.remove_row(str(number))
-        self._shown_cells = cells
+            shown.pop()
+        self._cells = cells
+        self._refresh_rows()
+
+    def _rows_on_screen(self) -> range:
+        first = max(0, int(self._table.scroll_y))
+        # Where nothing is laid out yet, there is no height.
+        last = first + max(1, self._table.size.height - 1)
+        return range(min(first, len(self._shown_paths)), min(last, len(self._shown_paths)))
+
+    def _refresh_rows(self) -> None:
+        """Write the rows that are on the screen: it takes long, and the others can wait."""
+        rows = self._rows_on_screen()
+        for row in range(rows.start, min(rows.stop + 1, len(self._cells))):
+            new, old = self._cells[row], self._shown_cells[row]
+            for column, (cell, before) in enumerate(zip(new, old, strict=True)):
+                if cell != before:
+                    self._table.update_cell_at(Coordinate(row, column), cell)
+            self._shown_cells[row] = new
 
     def _show_crumbs(self, shown: int, count: int) -> None:
         board = self.board
@@ -473,7 +530,7 @@ class Top(App[None]):
         if board.search:
             parts.append(f"/{board.search}")
         line = shortened("   ".join(parts), max(1, self._crumbs.size.width))
-        self._crumbs.update(Text(line))
+        self._crumbs.update(Text(line), layout=False)
 
     def _show_latency(self) -> None:
         pane = self._latency
@@ -484,22 +541,34 @@ class Top(App[None]):
         width = max(1, self._table.size.width)
         focus = Request(LATENCY, self.board.latency, self.board.thread).focus
         if histogram is None or not histogram.count:
-            text = Text.assemble(
-                (LATENCY, "bold"), "  ", (focus, "cyan"), "\nno call has ended yet"
-            )
-            pane.update(text)
+            partly = self.board.reading.partly if self.board.reading else {}
+            shed = partly.get((LATENCY, self.board.latency))
+            what = shed.effect if shed else "no call has ended yet"
+            pane.update(Text.assemble((LATENCY, "bold"), "  ", (focus, "cyan"), f"\n{what}"))
             return
         bars = _LATENCY_HEIGHT - 1 - draw.SECTION_HEAD
         width = max(1, self._table.size.width)
         pane.update(Group(*draw.picture(LATENCY, focus, histogram, "ns", width, bars)))
 
     def _show_notes(self) -> None:
-        shed = self.board.reading.shed if self.board.reading else ()
-        lines = [draw.shed_note(one, self.size.width) for one in shed[:_MOST_NOTES]]
-        if len(shed) > _MOST_NOTES:
-            lines.append(Text(f"… and {len(shed) - _MOST_NOTES} more were shed", style="yellow"))
-        self._notes.display = bool(lines)
-        self._notes.update(Group(*lines))
+        reading, width = self.board.reading, self.size.width
+        lines = [draw.shed_note(one, width) for one in (reading.shed if reading else ())]
+        for request, completeness in reading.completeness.items() if reading else ():
+            lines += draw.notes(request.metric, request.focus, None, completeness, width)
+        if len(lines) > _MOST_NOTES:
+            rest = f"… and {len(lines) - _MOST_NOTES} more notes"
+            lines[_MOST_NOTES:] = [Text(rest, style="yellow")]
+        # What is laid out anew is drawn anew, the table included.
+        if lines != self._shown_notes:
+            self._shown_notes = lines
+            self._notes.display = bool(lines)
+            self._notes.update(Group(*lines))
+
+
+def _number(text: str, status: Status) -> Text:
+    """A number, marked when it is an estimate or incomplete."""
+    sign, style = draw.MARKS[status]
+    return Text(sign + text, style=style, justify="right")
 
 
 def _label(name: str) -> Text:

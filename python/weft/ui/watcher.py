@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from textual.message import Message
@@ -78,7 +78,7 @@ class Watcher:
         self._source = source
         self._interval = interval
         self._post = post
-        self._wanted: frozenset[Request] = frozenset()
+        self._wanted: frozenset[Request] | None = None
         self._to_list: deque[str] = deque()
         self._wake = threading.Event()
         self._is_closing = threading.Event()
@@ -88,8 +88,11 @@ class Watcher:
 
     def want(self, requests: frozenset[Request]) -> None:
         """Have this measured, and nothing else."""
-        self._wanted = requests
-        self._wake.set()
+        # What is wanted is said after each reading. If that alone brought the next one, there would
+        # be one after the other, all of them too early to tell rates.
+        if requests != self._wanted:
+            self._wanted = requests
+            self._wake.set()
 
     def list_functions(self, module: str) -> None:
         """Have the functions of a module listed."""
@@ -131,8 +134,7 @@ class Watcher:
             # A program that has not begun yet begins when the first reading is made.
             self._wake.wait()
         woven: set[Request] = set()
-        rest = min(_FIRST, self._interval)
-        is_early = False
+        is_first, is_early = True, False
         while not self._is_closing.is_set():
             self._wake.clear()
             self._weave(woven)
@@ -149,33 +151,56 @@ class Watcher:
                     self._has_missed = False
                     self._is_drawn.clear()
                     self._post(Read(reading, is_early))
-            is_early = self._wake.wait(rest)
-            rest = self._interval
+            # What was just woven changes the pace.
+            rest = self._source.pace(self._interval)
+            is_early = self._wake.wait(min(_FIRST, rest) if is_first else rest)
+            is_first = False
 
     def _weave(self, woven: set[Request]) -> None:
         """Make what is woven what is wanted."""
-        wanted = self._wanted
-        for request in wanted - woven:
+        wanted = self._wanted or frozenset()
+        for batch in _batches(wanted - woven):
             if self._is_closing.is_set():
                 return
-            woven.add(request)
-            try:
-                self._post(Weaving(request, count=self._source.count(request)))
-                note = self._source.begin(request)
-            except WeftError as error:
-                self._post(Failed(error, request))
-            else:
-                self._post(Weaving(None, note))
+            woven.update(batch)
+            self._begin(batch)
         # Only now: what is woven for both the old and the new stays woven.
-        for request in woven - wanted:
-            woven.remove(request)
+        gone = woven - wanted
+        if gone:
+            woven -= gone
             try:
-                self._source.end(request)
+                self._source.end(sorted(gone, key=str))
             except WeftError as error:
                 self._post(Failed(error))
+
+    def _begin(self, batch: list[Request]) -> None:
+        """Begin to measure all of a batch that can be measured."""
+        try:
+            count = self._source.count(batch[0]) if len(batch) == 1 else len(batch)
+            self._post(Weaving(batch[0], count=count))
+            note = self._source.begin(batch)
+        except WeftError as error:
+            if len(batch) == 1:
+                self._post(Failed(error, batch[0]))
+                return
+            # One of them is in the way of the others.
+            half = len(batch) // 2
+            self._begin(batch[:half])
+            self._begin(batch[half:])
+        else:
+            self._post(Weaving(None, note))
 
     def _list(self, module: str) -> None:
         try:
             self._post(Listed(module, self._source.functions(module)))
         except WeftError as error:
             self._post(Failed(error))
+
+
+def _batches(requests: Iterable[Request]) -> list[list[Request]]:
+    """What is woven together: all functions with a metric; those of a module for themselves."""
+    batches: dict[tuple[str, str], list[Request]] = {}
+    for request in sorted(requests, key=lambda one: (not one.is_of_module, one.metric, one.path)):
+        key = (request.metric, request.path if request.is_of_module else "")
+        batches.setdefault(key, []).append(request)
+    return list(batches.values())

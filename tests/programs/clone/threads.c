@@ -53,6 +53,7 @@ static long mapped(void) {
     fclose(file);
     return pages * 4;
 }
+/* AMOUNT: by how many kilobytes more may be mapped. */
 CASE(memory_returned) {
     long before = 0;
     for (int round = 0; round < 12; round++) {
@@ -61,7 +62,7 @@ CASE(memory_returned) {
         for (long i = 0; i < 20; i++) pthread_join(threads[i], NULL);
         if (round == 3) before = mapped();
     }
-    CHECK(mapped() < before + 8192); /* kilobytes; 160 threads have come and gone */
+    CHECK(mapped() < before + (amount ? amount : 8192)); /* kilobytes; 160 threads have come and gone */
 }
 
 static void *counts_for_ever(void *stop) {

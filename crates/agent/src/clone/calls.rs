@@ -1,7 +1,7 @@
 //! The program's system calls. Most are made as they are; some the engine has to know of, and a few it
 //! answers itself.
 
-use super::regions::{Region, Regions};
+use super::regions::Region;
 use super::state::{RAX, RCX};
 use super::system::{self, EFAULT, ENOSYS, PAGE};
 use super::thread::Thread;
@@ -48,13 +48,19 @@ pub fn system_call(thread: &mut Thread) {
     match result {
         Some(result) => {
             thread.trace_result(number, result);
-            thread.general[RAX] = result as u64;
-            thread.general[RCX] = next;
-            thread.general[R11] = thread.flags | stepped;
-            thread.way_out = next;
+            answer(thread, next, result);
+            thread.general[R11] |= stepped;
         }
         None => thread.pc = next - LENGTH,
     }
+}
+
+/// Has a thread go on behind a call with what the call returns.
+pub fn answer(thread: &mut Thread, next: u64, result: isize) {
+    thread.general[RAX] = result as u64;
+    thread.general[RCX] = next;
+    thread.general[R11] = thread.flags;
+    thread.way_out = next;
 }
 
 /// Makes or answers a system call; nothing if a signal came first.
@@ -182,6 +188,19 @@ pub fn make(thread: &mut Thread) -> Option<isize> {
 
 /// Calls that change what is mapped.
 fn memory(thread: &mut Thread, number: usize) -> Option<isize> {
+    let (result, is_unnamed) = change_memory(thread, number)?;
+    // Nobody waits for the host while it has the engine.
+    if is_unnamed
+        && !processes::have_named()
+        && let Some(recorder) = &engine().recorder
+    {
+        recorder.leave_unnamed();
+    }
+    Some(result)
+}
+
+/// The same, and whether a file was mapped whose name only the host can tell.
+fn change_memory(thread: &mut Thread, number: usize) -> Option<(isize, bool)> {
     let [_, _, rdx, _, _, _, rsi, rdi, _, _, r10, ..] = thread.general;
     let mut engine = engine();
     let engine = &mut *engine;
@@ -190,8 +209,9 @@ fn memory(thread: &mut Thread, number: usize) -> Option<isize> {
     if result == EFAULT && pages::release_all(engine) {
         result = make(thread)?;
     }
+    let mut is_unnamed = false;
     if result < 0 && result > -4096 {
-        return Some(result);
+        return Some((result, is_unnamed));
     }
     let whole = |length: u64| length.next_multiple_of(PAGE);
     match number {
@@ -206,7 +226,8 @@ fn memory(thread: &mut Thread, number: usize) -> Option<isize> {
                 && is_file
                 && rdx as usize & system::PROT_EXEC != 0
             {
-                recorder.tell_module(start..end, thread.general[8], thread.general[9]);
+                let offset = thread.general[9];
+                is_unnamed = recorder.tell_module(start..end, thread.general[8], offset);
             }
         }
         system::MUNMAP => {
@@ -239,10 +260,11 @@ fn memory(thread: &mut Thread, number: usize) -> Option<isize> {
             engine.forget(rdi, rdi + whole(rsi));
         }
         system::SHMAT => {
-            // How large it is, the kernel knows.
-            if let Some(&region) = Regions::read().at(result as u64) {
-                engine.unmapped(region.start, region.end);
-                engine.regions.insert(region);
+            if let Some(length) = system::segment_length(rdi as usize) {
+                let (start, end) = (result as u64, result as u64 + whole(length));
+                engine.unmapped(start, end);
+                let protection = segment_protection(rdx);
+                engine.regions.insert(Region { start, end, protection, is_shared: true });
             }
         }
         system::SHMDT => {
@@ -252,7 +274,17 @@ fn memory(thread: &mut Thread, number: usize) -> Option<isize> {
         }
         _ => {}
     }
-    Some(result)
+    Some((result, is_unnamed))
+}
+
+/// With what protection `shmat` maps a segment, by its flags.
+fn segment_protection(flags: u64) -> usize {
+    const SHM_RDONLY: u64 = 0o10000;
+    const SHM_EXEC: u64 = 0o100_000;
+    let given = |flag: u64, bit: usize| if flags & flag != 0 { bit } else { 0 };
+    system::PROT_READ
+        | given(SHM_EXEC, system::PROT_EXEC)
+        | (system::PROT_WRITE & !given(SHM_RDONLY, system::PROT_WRITE))
 }
 
 /// `arch_prctl`: `gs` is the engine's; the program's own is kept for it.

@@ -1,7 +1,7 @@
 //! What becomes of a program whose clone cannot go on. There is a report of it; where the program's state is
 //! known, its process goes on natively, and where it is not, it ends.
 
-use super::processes::{claim, ring, wait_while};
+use super::processes::{post, wait_while};
 use super::report::{self, Name, Trouble};
 use super::signals::{self, Actions, Fault};
 use super::thread::{Thread, left};
@@ -9,7 +9,7 @@ use super::{Engine, Guard, SHARED, held, is_held_by, locked, pages, system};
 use core::fmt::{self, Write};
 use core::mem;
 use core::sync::atomic::AtomicU32;
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{Relaxed, Release};
 use weft_abi::exec;
 
 const SIGABRT: usize = 6;
@@ -150,14 +150,8 @@ fn ask_host(thread: &Thread) {
     if thread.is_vforked != 0 || is_host_gone() {
         return;
     }
-    let Some(request) = claim(control) else { return };
     thread.is_leaving.store(1, Release);
-    request.store(exec::LEAVING, Release);
-    ring(control);
-    wait_while(request, exec::LEAVING);
-    if request.compare_exchange(exec::LEAVING, exec::FREE, AcqRel, Acquire).is_ok() {
-        control.is_host_gone.store(1, Relaxed);
-    } else {
+    if let Some(request) = post(control, exec::LEAVING) {
         (0..ROUNDS).for_each(|_| wait_while(request, exec::HELD));
         request.store(exec::FREE, Release);
     }

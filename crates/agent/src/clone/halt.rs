@@ -24,6 +24,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use iced_x86::{Decoder, DecoderOptions, Instruction};
 use watch::{Look, Watches};
 use weft_abi::CloneControl;
+use weft_abi::addresses;
 use weft_abi::halt::{
     BREAKPOINT_COUNT, CloneDebug, EARLY, HALT_MAGIC, WATCH_COUNT, catches, motion, reason,
 };
@@ -106,7 +107,7 @@ pub fn introduce(control: &CloneControl, table: Range<u64>) {
     debug.halt.store(at!(halt) as u64, Relaxed);
     debug.table[0].store(table.start, Relaxed);
     debug.table[1].store(table.end, Relaxed);
-    debug.aside.store(system::ASIDE_START as u64, Relaxed);
+    debug.aside.store(addresses::ENGINE.0, Relaxed);
     for (place, offset) in
         debug.record.iter().zip([at!(general), at!(pc), at!(flags), at!(vectors)])
     {

@@ -123,17 +123,21 @@ pub struct Engine {
 }
 
 struct Shared {
+    /// The id of the thread that has the engine, or [`VISITOR`]; with [`WAITING`] if others wait for it. So whoever
+    /// finds that the thread is dead knows that it died with the engine.
     lock: AtomicU32,
-    /// The record of the thread that has it, if that is one that lives here.
-    holder: AtomicU64,
     engine: UnsafeCell<Option<Engine>>,
 }
+
+/// In a lock: others wait.
+const WAITING: u32 = 1 << 31;
+/// In a lock: a thread has it that is here for the host. No thread has this id.
+const VISITOR: u32 = WAITING - 1;
 
 // SAFETY: the engine is reached only through the lock.
 unsafe impl Sync for Shared {}
 
-static SHARED: Shared =
-    Shared { lock: AtomicU32::new(0), holder: AtomicU64::new(0), engine: UnsafeCell::new(None) };
+static SHARED: Shared = Shared { lock: AtomicU32::new(0), engine: UnsafeCell::new(None) };
 
 /// The engine, for as long as this lives.
 pub struct Guard(&'static mut Engine);
@@ -181,23 +185,42 @@ pub fn engine() -> Guard {
 /// Waits for the engine.
 pub fn locked() -> Guard {
     let lock = &SHARED.lock;
-    if lock.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
-        while lock.swap(2, Acquire) != 0 {
-            system::futex_wait(lock, 2);
+    let own = Thread::current().tid;
+    if lock.compare_exchange(0, own, Acquire, Relaxed).is_ok() {
+        return held();
+    }
+    loop {
+        let seen = lock.load(Relaxed);
+        if seen == 0 {
+            // There may be others who wait.
+            if lock.compare_exchange(0, own | WAITING, Acquire, Relaxed).is_ok() {
+                return held();
+            }
+        } else if seen & WAITING != 0
+            || lock.compare_exchange(seen, seen | WAITING, Relaxed, Relaxed).is_ok()
+        {
+            system::futex_wait(lock, seen | WAITING);
         }
     }
-    SHARED.holder.store(Thread::current().this, Relaxed);
-    held()
 }
 
 /// Whether a thread has the engine.
 fn is_held_by(thread: &Thread) -> bool {
-    SHARED.holder.load(Relaxed) == thread.this
+    thread.tid != 0 && SHARED.lock.load(Relaxed) & !WAITING == thread.tid
+}
+
+/// Takes the engine over from a thread that was killed while it had it, if it was.
+fn inherit(dead: &Thread, heir: &Thread) -> bool {
+    let is_left = is_held_by(dead);
+    if is_left {
+        SHARED.lock.store(heir.tid | WAITING, Relaxed);
+    }
+    is_left
 }
 
 /// The engine, if nobody has it.
 fn free() -> Option<Guard> {
-    SHARED.lock.compare_exchange(0, 1, Acquire, Relaxed).is_ok().then(held)
+    SHARED.lock.compare_exchange(0, VISITOR, Acquire, Relaxed).is_ok().then(held)
 }
 
 fn held() -> Guard {
@@ -219,8 +242,7 @@ pub fn out_of_clone(engine: Guard, thread: &Thread) -> Guard {
 }
 
 fn unlock() {
-    SHARED.holder.store(0, Relaxed);
-    if SHARED.lock.swap(0, Release) == 2 {
+    if SHARED.lock.swap(0, Release) & WAITING != 0 {
         system::futex_wake(&SHARED.lock);
     }
 }
@@ -242,6 +264,16 @@ fn visitors(visit: &mut CloneVisit) -> &mut [CloneThread] {
     }
 }
 
+/// What the host says behind the threads in a visit. It stays as long as the visit, which nobody else sees.
+fn message<'a>(visit: &CloneVisit) -> &'a [u64] {
+    // SAFETY: the host has put both there, one behind the other.
+    unsafe {
+        let first = core::ptr::from_ref(visit).add(1).cast::<CloneThread>();
+        let end = first.add(visit.threads as usize).cast::<u64>();
+        core::slice::from_raw_parts(end, visit.message as usize)
+    }
+}
+
 /// Builds the engine for threads that will [`processes::join`] it. Until then nothing of the process has
 /// changed but that it has more memory.
 extern "C" fn start(visit: &mut CloneVisit) {
@@ -254,7 +286,7 @@ extern "C" fn start(visit: &mut CloneVisit) {
         arenas: Vec::new(),
         blocks: Vec::new(),
         map: Map::new(),
-        regions: Regions::read(),
+        regions: Regions::told(message(visit)),
         pages: Pages::default(),
         sequences: Sequences::default(),
         tables,
@@ -805,8 +837,7 @@ impl Engine {
         ];
         let exits = exits.map(|exit| exit as *const () as u64);
         // What is the engine's own is in the way, too; the kernel cannot be asked without a descriptor.
-        let mapped = Regions::read();
-        let known = if mapped.is_empty() { self.regions.clone() } else { mapped };
+        let known = Regions::read().unwrap_or_else(|| self.regions.clone());
         let arena = Arena::map(address, exits, self.epoch & 1, known)?;
         let rx = arena.rx;
         self.regions.insert(regions::Region {
@@ -823,7 +854,7 @@ impl Engine {
     fn code_end(&mut self, address: u64) -> Option<u64> {
         let end = self.regions.code_end(address).or_else(|| {
             // A stack may have grown.
-            let region = *Regions::read().at(address).filter(|region| region.is_code())?;
+            let region = *Regions::read()?.at(address).filter(|region| region.is_code())?;
             self.regions.insert(region);
             Some(region.end)
         })?;
@@ -871,6 +902,9 @@ impl Engine {
         self.map.clear();
         self.pages.forget_blocks();
         self.weaving.flush();
+        if let Some(recorder) = &mut self.recorder {
+            recorder.flush(&self.arenas);
+        }
         self.halts.flush();
         self.tables.clear();
         self.is_full = false;
@@ -892,7 +926,8 @@ impl Engine {
     pub fn is_writable(&self, address: u64) -> bool {
         let is_writable =
             |regions: &Regions| regions.at(address).is_some_and(regions::Region::is_writable);
-        is_writable(&self.regions) && is_writable(&Regions::read())
+        is_writable(&self.regions)
+            && Regions::read().map_or_else(|| system::may_write(address), |now| is_writable(&now))
     }
 
     /// Whether a place is on the way from the clone to the agent.

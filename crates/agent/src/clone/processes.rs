@@ -4,8 +4,8 @@ use super::arena::Arena;
 use super::signals::Actions;
 use super::state::{RAX, RCX, RSP};
 use super::system::{self, EFAULT};
-use super::thread::Thread;
-use super::{calls, engine, fail, halt, program, signals, switch};
+use super::thread::{Thread, stripe};
+use super::{calls, engine, fail, halt, program, report, signals, switch};
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use weft_abi::halt::reason;
@@ -18,6 +18,8 @@ const CLONE_CLEAR_SIGHAND: u64 = 1 << 32;
 const SIGCHLD: u64 = 17;
 /// How long a host may take to answer before it is taken for gone.
 const PATIENCE: u64 = 5000;
+/// How long to wait before looking again for a request that is free.
+const SHORT: u64 = 10;
 
 /// Makes the thread that runs this one that the engine knows. Returns the alternate stack that it had.
 fn settle(thread: &mut Thread) -> [u64; 3] {
@@ -97,6 +99,8 @@ pub fn clone(thread: &mut Thread, number: usize) -> Option<isize> {
     } else {
         thread.actions
     };
+    // Not that of whoever had the record before: see below.
+    child.tid = 0;
     child.is_vforked = u32::from(flags & CLONE_VFORK != 0);
     child.is_forked = u32::from(!is_sharing);
     child.is_cleared = u32::from(flags & CLONE_CLEAR_SIGHAND != 0);
@@ -119,6 +123,13 @@ pub fn clone(thread: &mut Thread, number: usize) -> Option<isize> {
         engine.arenas.iter_mut().for_each(Arena::forget_copy);
     }
     drop(kept);
+    if flags & CLONE_VFORK != 0 && super::inherit(child, thread) {
+        // What the child was doing is half done, and nobody can tell what.
+        signals::set_mask(mask);
+        let next = thread.pc;
+        calls::answer(thread, next, result);
+        fail("a child that had borrowed the memory was killed in the clone engine");
+    }
     // A child that borrowed everything has given it back, and one that never was needs nothing. Of any
     // other the memory may be somebody else's by now.
     let is_over = result < 0 || flags & CLONE_VFORK != 0;
@@ -164,7 +175,7 @@ fn become_process(thread: &mut Thread) {
     for other in engine.threads().filter(|other| other.this != thread.this) {
         other.is_used.store(0, Relaxed);
         other.slabs = Thread::NO_SLABS;
-        other.has_stripe = 0;
+        other.has_stripe = stripe::NONE;
     }
     thread.slabs = Thread::NO_SLABS;
     engine.be_process(thread);
@@ -215,10 +226,15 @@ pub fn execute(thread: &mut Thread) -> Option<isize> {
         let engine = engine();
         (engine.control, engine.options)
     };
-    if control.is_host_gone.load(Relaxed) != 0 || options & option::STAY != 0 {
+    if options & option::STAY != 0 {
         return become_other(thread);
     }
-    let Some(request) = ask(control) else { return become_other(thread) };
+    let Some(request) = ask(control) else {
+        control.unfollowed.fetch_add(1, Relaxed);
+        let result = become_other(thread);
+        control.unfollowed.fetch_sub(1, Relaxed);
+        return result;
+    };
     let result = become_other(thread);
     // Still here: it has failed.
     request.store(exec::FAILED, Release);
@@ -226,6 +242,15 @@ pub fn execute(thread: &mut Thread) -> Option<isize> {
     wait_while(request, exec::FAILED);
     request.store(exec::FREE, Release);
     result
+}
+
+/// Has the host look for the name of a file that was just mapped; says whether it has.
+pub fn have_named() -> bool {
+    let Some(control) = report::control() else { return false };
+    let Some(request) = post(control, exec::NAMING) else { return false };
+    wait_while(request, exec::HELD);
+    request.store(exec::FREE, Release);
+    true
 }
 
 /// Makes the call, for a program that is told of signals what this one would have told it.
@@ -244,29 +269,53 @@ fn become_other(thread: &mut Thread) -> Option<isize> {
 
 /// Asks to be followed, and waits until the host is ready.
 fn ask(control: &'static CloneControl) -> Option<&'static AtomicU32> {
+    let request = post(control, exec::ASKED)?;
+    if request.load(Acquire) == exec::RELEASED {
+        request.store(exec::FREE, Release);
+        return None;
+    }
+    Some(request)
+}
+
+/// Asks the host for something, and waits until it has begun to see to it; nothing if it does not. Returns where
+/// the request stands: see [`exec`].
+pub fn post(control: &'static CloneControl, what: u32) -> Option<&'static AtomicU32> {
     let request = claim(control)?;
-    request.store(exec::ASKED, Release);
+    request.store(what, Release);
     ring(control);
-    wait_while(request, exec::ASKED);
-    if request.compare_exchange(exec::ASKED, exec::FREE, AcqRel, Acquire).is_ok() {
+    wait_while(request, what);
+    if request.compare_exchange(what, exec::FREE, AcqRel, Acquire).is_ok() {
+        // Others need not wait as long. A host that was only slow says so when it comes by.
         control.is_host_gone.store(1, Relaxed);
         return None;
     }
     Some(request)
 }
 
-/// Takes a request that is nobody's, for this thread. Returns where it stands: see [`exec`].
-pub fn claim(control: &'static CloneControl) -> Option<&'static AtomicU32> {
+/// Takes a request that is nobody's, for this thread: waits for one as long as for the host.
+fn claim(control: &'static CloneControl) -> Option<&'static AtomicU32> {
     let free = |request: &&weft_abi::ExecRequest| {
         request.state.compare_exchange(exec::FREE, exec::CLAIMED, AcqRel, Relaxed).is_ok()
     };
-    let request = control.requests.iter().find(free)?;
+    let mut left = PATIENCE;
+    let request = loop {
+        if left == 0 || control.is_host_gone.load(Relaxed) != 0 {
+            return None;
+        }
+        if let Some(request) = control.requests.iter().find(free) {
+            break request;
+        }
+        // Whichever becomes free first.
+        let first = &control.requests[0].state;
+        system::futex_wait_for(first, first.load(Relaxed), SHORT);
+        left = left.saturating_sub(SHORT);
+    };
     request.pid.store(system::pid() as u32, Relaxed);
     request.tid.store(system::tid() as u32, Relaxed);
     Some(&request.state)
 }
 
-pub fn ring(control: &CloneControl) {
+fn ring(control: &CloneControl) {
     control.doorbell.fetch_add(1, Release);
     system::futex_wake(&control.doorbell);
 }

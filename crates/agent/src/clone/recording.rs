@@ -6,6 +6,7 @@
 //! from others is executed as often as its ways in are taken, and what follows a branch as often as the branch is
 //! not taken. Such ways have to lead forward: then no count depends on itself.
 
+use super::arena::Arena;
 use super::emit::{LINE, Out};
 use super::halt;
 use super::map::Place;
@@ -13,7 +14,7 @@ use super::maps;
 use super::program;
 use super::state::{self, Cold, Kind};
 use super::system;
-use super::thread::{Thread, at_counter};
+use super::thread::{Thread, at_counter, stripe};
 use super::tracing;
 use super::translate::{self, ONE_SHOT};
 use super::{Engine, Exit, emit, fail};
@@ -182,24 +183,30 @@ impl Recorder {
         tracing::note_captures(self.base, number, count);
     }
 
-    /// Gives a thread a stripe to count in.
+    /// Gives a thread a stripe to count in. If there is none left, it counts where nobody looks.
     pub fn equip(&self, thread: &mut Thread) {
-        let mut stripe = self.head().stripes.fetch_add(1, Relaxed);
-        if stripe >= STRIPE_COUNT {
-            stripe = STRIPE_COUNT - 1;
-            self.lose(lost::STRIPES);
+        let taken = &self.head().stripes;
+        let claim = |next: u64| (next < STRIPE_COUNT).then_some(next + 1);
+        let stripe = taken.fetch_update(Relaxed, Relaxed, claim).ok();
+        let stripe = stripe.filter(|stripe| {
+            let from = (self.base + STRIPES_OFFSET + stripe * STRIPE_SIZE) as usize;
+            // SAFETY: what is kept for it behind the thread's record becomes a second view of the stripe.
+            unsafe { system::map_again(from, STRIPE_SIZE as usize, thread.counters() as usize) }
+        });
+        if stripe.is_none() {
+            self.head().unrecorded.fetch_add(1, Relaxed);
+            // SAFETY: the same place: what a forked child finds there is its parent's stripe.
+            if !unsafe { system::map_over(thread.counters() as usize, STRIPE_SIZE as usize) } {
+                fail("no memory for counters");
+            }
         }
-        let from = (self.base + STRIPES_OFFSET + stripe * STRIPE_SIZE) as usize;
-        let (length, to) = (STRIPE_SIZE as usize, thread.counters() as usize);
-        // SAFETY: what is kept for it behind the thread's record becomes a second view of the stripe.
-        if !unsafe { system::map_again(from, length, to) } {
-            fail("no memory for counters");
-        }
-        thread.has_stripe = 1;
+        thread.has_stripe = if stripe.is_some() { stripe::SHARED } else { stripe::PRIVATE };
         if self.is_for_trace() {
             thread.prepare_trace();
         }
-        self.log(entry::STRIPE, &[stripe], &[]);
+        if let Some(stripe) = stripe {
+            self.log(entry::STRIPE, &[stripe], &[]);
+        }
     }
 
     /// Takes it all out of memory; what was recorded stays with the host.
@@ -207,18 +214,34 @@ impl Recorder {
         system::unmap(self.base as usize, RECORDING_SIZE as usize);
     }
 
-    /// Writes an entry of the log.
+    /// Writes an entry of the log. A process can be killed at any instruction of this: others, and the host, must
+    /// find how long every entry is. So room is taken by saying how long the entry is where it begins, and then
+    /// moving the end of the log; whoever finds the first without the second does the second.
     fn log(&self, kind: u8, words: &[u64], bytes: &[u8]) {
-        let length = 1 + words.len() + bytes.len().div_ceil(8);
-        let first = self.head().words.fetch_add(length as u64, Relaxed);
-        if (first + length as u64) * 8 > LOG_SIZE {
-            return self.lose(lost::LOG);
-        }
-        let at = self.base + LOG_OFFSET + first * 8;
-        let head = u64::from(kind) | (length as u64) << 8 | self.pid << 32;
-        // SAFETY: room that was just taken in the log. Who is killed here leaves how long it is.
+        let length = (1 + words.len() + bytes.len().div_ceil(8)) as u64;
+        let end = &self.head().words;
+        let at = loop {
+            let first = end.load(Relaxed);
+            if first.saturating_add(length) > LOG_SIZE / 8 {
+                return self.lose(lost::LOG);
+            }
+            let at = self.base + LOG_OFFSET + first * 8;
+            // SAFETY: within the log, which is zero where nobody has taken room yet.
+            let head = unsafe { &*(at as *const AtomicU64) };
+            let taken = head.compare_exchange(0, length << 8, Relaxed, Relaxed);
+            let there = taken.map_or_else(|other| other >> 8 & 0xff_ffff, |_| length);
+            let _ = end.compare_exchange(first, first + there, Relaxed, Relaxed);
+            if taken.is_ok() {
+                break at;
+            }
+            if there == 0 {
+                // Somebody else has written here: no entry is that short.
+                return self.lose(lost::LOG);
+            }
+        };
+        let head = u64::from(kind) | length << 8 | self.pid << 32;
+        // SAFETY: room that was just taken in the log.
         unsafe {
-            (*(at as *const AtomicU64)).store((length as u64) << 8, Relaxed);
             let rest = (at + 8) as *mut u64;
             core::ptr::copy_nonoverlapping(words.as_ptr(), rest, words.len());
             let rest = rest.add(words.len()).cast();
@@ -255,13 +278,23 @@ impl Recorder {
         counter
     }
 
-    /// Tells of what was mapped.
-    pub fn tell_module(&self, place: Range<u64>, descriptor: u64, offset: u64) {
+    /// Tells of what was mapped. Says whether the host has to look for the name: there may be no `/proc`.
+    pub fn tell_module(&self, place: Range<u64>, descriptor: u64, offset: u64) -> bool {
         let mut room = [0u8; LONGEST_NAME];
         // The kernel takes half of the register.
-        if let Some(name) = maps::name_of(u64::from(descriptor as u32), &mut room) {
-            self.log(entry::MODULE, &[place.start, place.end, offset], name);
-        }
+        let name = maps::name_of(u64::from(descriptor as u32), &mut room).unwrap_or_default();
+        self.log(entry::MODULE, &[place.start, place.end, offset], name);
+        name.is_empty()
+    }
+
+    /// Notes that nobody has looked for the name of a file.
+    pub fn leave_unnamed(&self) {
+        self.head().unnamed.fetch_add(1, Relaxed);
+    }
+
+    /// Forgets places that are about to be written anew: those that are not in a half that was retired.
+    pub fn flush(&mut self, arenas: &[Arena]) {
+        self.leads.retain(|&at| arenas.iter().any(|arena| arena.retired.contains(at)));
     }
 }
 
@@ -288,7 +321,8 @@ impl Engine {
 
     /// Gives a thread counters of its own, if it has none and needs some.
     pub fn give_stripe(&self, thread: &mut Thread) {
-        if let Some(recorder) = self.recorder.as_ref().filter(|_| thread.has_stripe == 0) {
+        let is_shared = thread.has_stripe == stripe::SHARED;
+        if let Some(recorder) = self.recorder.as_ref().filter(|_| !is_shared) {
             recorder.equip(thread);
         }
     }

@@ -3,6 +3,7 @@
 
 use super::system::{self, PROT_EXEC, PROT_READ, PROT_WRITE};
 use alloc::vec::Vec;
+use weft_abi::REGION_SHARED;
 
 /// A run of pages with one protection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,14 +36,26 @@ impl Region {
 pub struct Regions(Vec<Region>);
 
 impl Regions {
-    /// Reads what the kernel says. The engine's own is among it.
-    pub fn read() -> Self {
+    /// What the host says is mapped: see [`weft_abi::region_words`].
+    pub fn told(words: &[u64]) -> Self {
+        let region = |&[start, end, how]: &[u64; 3]| Region {
+            start,
+            end,
+            protection: how as usize & (PROT_READ | PROT_WRITE | PROT_EXEC),
+            is_shared: how & REGION_SHARED != 0,
+        };
+        Self(words.as_chunks().0.iter().map(region).collect())
+    }
+
+    /// Reads what the kernel says; nothing if there is no `/proc`, or no descriptor to read it by. The engine's own is
+    /// among it.
+    pub fn read() -> Option<Self> {
         let mut regions = Self::default();
         // SAFETY: the path is a text that ends with a zero; the buffer outlives the call.
         unsafe {
             let path = c"/proc/self/maps".as_ptr() as usize;
             let file = system::call3(system::OPEN, path, 0x8_0000, 0);
-            let Ok(file) = usize::try_from(file) else { return regions };
+            let file = usize::try_from(file).ok()?;
             let mut text = Vec::new();
             let mut buffer = [0u8; 4096];
             loop {
@@ -57,11 +70,7 @@ impl Regions {
                 }
             }
         }
-        regions
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        Some(regions).filter(|regions| !regions.0.is_empty())
     }
 
     pub fn at(&self, address: u64) -> Option<&Region> {
@@ -179,7 +188,7 @@ mod tests {
 
     #[test]
     fn there_is_room_near_any_code() {
-        let regions = Regions::read();
+        let regions = Regions::read().unwrap();
         for region in regions.0.iter().filter(|region| region.is_code()) {
             let end = regions.code_end(region.start);
             if region.start < 1 << 47 {

@@ -512,7 +512,7 @@ pub extern "C" fn handler(signal: usize, info: &mut [u64; 16], context: &mut Con
         return;
     }
     let mut state = State { general: context.general(), pc, stacked: None };
-    let is_fault = (info[1] as i32) > 0;
+    let is_fault = is_fault(info);
     if signal == SIGSEGV && is_fault {
         if let Some(page) = engine.pages.guarded(info[2]) {
             written(engine, thread, context, state, page);
@@ -579,7 +579,10 @@ fn pass_on_in_clone(
     match unsafe { tell(engine, thread, info, context) } {
         Ok((kept, _)) => engine = kept,
         // A child that has borrowed its parent's memory leaves that to it.
-        Err(Deadly(signal)) => end_by(signal),
+        Err(Deadly(signal)) => {
+            thread.trace_signal(signal, is_fault(info));
+            end_by(signal)
+        }
     }
     context.rip = engine.set_out(thread, context);
     if halt::is_debugged() {
@@ -626,6 +629,11 @@ unsafe fn tell(
     }
 }
 
+/// Whether a signal is because of what the thread has executed: the kernel says so.
+fn is_fault(info: &[u64; 16]) -> bool {
+    (info[1] as i32) > 0
+}
+
 /// A signal by which the program ends.
 struct Deadly(usize);
 
@@ -640,7 +648,7 @@ unsafe fn pass_on(
     context: &mut Context,
 ) -> Result<bool, Deadly> {
     let signal = info[0] as u32 as usize;
-    let is_fault = (info[1] as i32) > 0;
+    let is_fault = is_fault(info);
     let is_needed = NEEDED & bit(signal) != 0 || engine.has_trap && signal == SIGTRAP;
     let is_watched = (WATCHED | DEBUGGED) & bit(signal) != 0;
     match Actions::get(thread, signal).handler {
@@ -662,7 +670,7 @@ unsafe fn pass_on(
                 return unsafe { pass_on(engine, thread, &FAULT_OF_THE_KERNEL, context) };
             }
             engine.control.stats.signals.fetch_add(1, Relaxed);
-            thread.trace_signal(signal);
+            thread.trace_signal(signal, is_fault);
             return Ok(true);
         }
     }
@@ -823,7 +831,10 @@ pub extern "C" fn deliver_pending(thread: &mut Thread) {
         // SAFETY: the vector state was just saved.
         (engine, has_begun) = match unsafe { tell(engine, thread, &info, &mut context) } {
             Ok(told) => told,
-            Err(Deadly(signal)) => end_by(signal),
+            Err(Deadly(signal)) => {
+                thread.trace_signal(signal, is_fault(&info));
+                end_by(signal)
+            }
         };
         // A handler begins afresh, and a debugger may have changed them.
         if has_begun || halt::is_debugged() {

@@ -3,6 +3,7 @@
 use core::arch::asm;
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::Relaxed;
+use weft_abi::addresses;
 
 pub const READ: usize = 0;
 pub const WRITE: usize = 1;
@@ -21,6 +22,7 @@ pub const MADVISE: usize = 28;
 pub const PREAD: usize = 17;
 pub const READV: usize = 19;
 pub const SHMAT: usize = 30;
+pub const SHMCTL: usize = 31;
 pub const SHMDT: usize = 67;
 pub const GETPID: usize = 39;
 pub const CLONE: usize = 56;
@@ -55,6 +57,7 @@ pub const PROT_EXEC: usize = 4;
 
 pub const MAP_SHARED: usize = 1;
 pub const MAP_PRIVATE: usize = 2;
+pub const MAP_FIXED: usize = 0x10;
 pub const MAP_ANONYMOUS: usize = 0x20;
 pub const MAP_NORESERVE: usize = 0x4000;
 pub const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
@@ -117,14 +120,17 @@ pub fn map_shared(length: usize) -> Option<usize> {
     map(length, MAP_SHARED)
 }
 
-/// Where the engine's own memory goes if that is free: away from where the kernel puts what the program maps, which then
-/// is where it would be natively.
-static ASIDE: AtomicUsize = AtomicUsize::new(ASIDE_START);
-pub const ASIDE_START: usize = 0x2c00_0000_0000;
+/// How much memory the engine has asked for so far. Its own goes where that is free, in the range of
+/// [`addresses::ENGINE`]: away from where the kernel puts what the program maps, which then is where it would be
+/// natively; and from what runtimes reserve.
+static ASIDE: AtomicUsize = AtomicUsize::new(0);
 
 fn map(length: usize, sharing: usize) -> Option<usize> {
     let flags = sharing | MAP_ANONYMOUS | MAP_NORESERVE;
-    let hint = ASIDE.fetch_add(length.next_multiple_of(PAGE as usize), Relaxed);
+    let (start, end) = addresses::ENGINE;
+    // Programs that fork have come round after a while: what was taken for each child is free again.
+    let offset = ASIDE.fetch_add(length.next_multiple_of(PAGE as usize), Relaxed);
+    let hint = start as usize + offset % ((end - start) as usize - length);
     // SAFETY: new memory, wherever the kernel has room.
     let at = unsafe { call6(MMAP, [hint, length, PROT_READ | PROT_WRITE, flags, usize::MAX, 0]) };
     usize::try_from(at).ok()
@@ -146,6 +152,16 @@ pub unsafe fn map_again(from: usize, length: usize, to: usize) -> bool {
     unsafe { call6(MREMAP, [from, 0, length, MREMAP_MAYMOVE | MREMAP_FIXED, to, 0]) >= 0 }
 }
 
+/// Puts fresh private memory at an address; says whether it could.
+///
+/// # Safety
+/// Whatever is at the address is replaced.
+pub unsafe fn map_over(at: usize, length: usize) -> bool {
+    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+    // SAFETY: the caller vouches for the place.
+    unsafe { call6(MMAP, [at, length, PROT_READ | PROT_WRITE, flags, usize::MAX, 0]) >= 0 }
+}
+
 /// Where `fs` begins in this thread.
 pub fn fs_base() -> u64 {
     let mut base = 0u64;
@@ -158,6 +174,25 @@ pub fn fs_base() -> u64 {
 pub fn unmap(at: usize, length: usize) {
     // SAFETY: the caller's own memory, which nobody uses any more.
     unsafe { call3(MUNMAP, at, length, 0) };
+}
+
+/// Whether the kernel lets this process write to an address. Nothing is written.
+pub fn may_write(address: u64) -> bool {
+    const MADV_POPULATE_WRITE: usize = 23;
+    let page = (address & !(PAGE - 1)) as usize;
+    // SAFETY: what is there stays as it is.
+    unsafe { call3(MADVISE, page, PAGE as usize, MADV_POPULATE_WRITE) == 0 }
+}
+
+/// How long a segment of shared memory is, by its id.
+pub fn segment_length(id: usize) -> Option<u64> {
+    const IPC_STAT: usize = 2;
+    /// Behind who owns it, and who may use it.
+    const LENGTH: usize = 6;
+    let mut about = [0u64; 14];
+    // SAFETY: the kernel writes as much as it has to say, which is less than that.
+    let result = unsafe { call3(SHMCTL, id, IPC_STAT, about.as_mut_ptr() as usize) };
+    (result == 0).then_some(about[LENGTH])
 }
 
 /// Where the program's heap ends. It may not be mapped yet.

@@ -34,6 +34,16 @@ pub mod left {
     pub const WATCH: u32 = 9;
 }
 
+/// What counters a thread has.
+pub mod stripe {
+    /// None that are its own.
+    pub const NONE: u32 = 0;
+    /// A stripe that the host reads.
+    pub const SHARED: u32 = 1;
+    /// Memory that nobody reads: there was no stripe left.
+    pub const PRIVATE: u32 = 2;
+}
+
 /// What is in [`Thread::kept`] while it is there.
 pub const fn kept_names(first: u8, second: u8) -> u32 {
     1 << 8 | (second as u32) << 4 | first as u32
@@ -74,7 +84,7 @@ pub struct Thread {
     pub stack: u64,
     /// How many bytes of memory are its own.
     length: u64,
-    /// Whether it has counters that no other thread has.
+    /// One of [`stripe`].
     pub has_stripe: u32,
     /// Whether what it executes is written there.
     pub is_traced: u32,

@@ -8,7 +8,7 @@
 use super::signals::Context;
 use super::state::{self, Kind};
 use super::system;
-use super::thread::Thread;
+use super::thread::{Thread, stripe};
 use super::{Engine, clock, give_up};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -85,6 +85,9 @@ impl Thread {
     /// buffer is lost, and it is used again.
     pub fn turn_buffer(&self) -> u64 {
         let head = self.trace_head();
+        if self.has_stripe != stripe::SHARED {
+            return self.lose_buffer();
+        }
         let number = head.filled.load(Relaxed);
         let filled = number.wrapping_add(1);
         let mut rounds = 0;
@@ -218,10 +221,10 @@ impl Thread {
         }
     }
 
-    /// It is about to handle a signal.
-    pub fn trace_signal(&self, signal: usize) {
+    /// It is about to handle a signal, or to end by it.
+    pub fn trace_signal(&self, signal: usize, is_fault: bool) {
         if self.is_traced != 0 {
-            self.trace(event::SIGNAL, &[signal as u64, clock::now()]);
+            self.trace(event::SIGNAL, &[signal as u64, is_fault.into(), clock::now()]);
         }
     }
 }

@@ -633,10 +633,10 @@ impl Translator<'_> {
     }
 
     /// What a jump of this instruction leads to: if a function begins there and this is within it, the
-    /// function is not entered by it.
+    /// function is not entered by it, and if a call returns there, it is no return.
     fn target_from_here(&self, target: u64) -> u64 {
         let is_inner = self.extent != Extent::Single
-            && self.weaving.is_entry_of(target, self.address)
+            && self.weaving.is_passed(target, self.address)
             && !self.known.sequences.holds(target);
         if is_inner { inner(target) } else { target }
     }

@@ -10,8 +10,8 @@ use super::state::{Progress, RAX, RSP};
 use super::thread::{MEMORIES, Thread, at, stepping};
 use super::translate::Cold;
 use super::{
-    CloneThread, CloneVisit, Engine, call_points, calls, emit, free, give_up, halt, image, state,
-    system, visitors,
+    CloneThread, CloneVisit, Engine, call_points, calls, emit, free, give_up, halt, image, message,
+    state, system, visitors,
 };
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -55,8 +55,8 @@ pub struct Strand {
     access: u8,
     /// What the snippet is told of where it is.
     address: u64,
-    /// Where the function ends that it is the entry of.
-    end: u64,
+    /// The function that it belongs to.
+    function: Range<u64>,
     places: Box<[Place]>,
 }
 
@@ -80,10 +80,14 @@ pub struct Weaving {
 }
 
 impl Weaving {
-    /// Whether a function begins at an address, and goes on at another, whose entries are of interest.
-    pub fn is_entry_of(&self, start: u64, inside: u64) -> bool {
-        let mut strands = self.strands.get(&(start, weaving::BEFORE)).into_iter().flatten();
-        strands.any(|s| s.kind == PointKind::Entry && (start..s.end).contains(&inside))
+    /// Whether a jump from one address to another has to pass something by: no function is entered by a jump from
+    /// within, and no jump is the return of a call.
+    pub fn is_passed(&self, target: u64, source: u64) -> bool {
+        let mut strands = self.strands.get(&(target, weaving::BEFORE)).into_iter().flatten();
+        strands.any(|strand| match strand.kind {
+            PointKind::Entry => (target..strand.function.end).contains(&source),
+            kind => is_for_some(kind),
+        })
     }
 
     /// Whether something belongs somewhere at an instruction.
@@ -153,7 +157,7 @@ impl Weaving {
             Some(weave.registers_read(strand.kind, strand.convention, access.as_ref()))
         });
         let read = read.fold(*named, |all, some| all | some);
-        let strands = strands.iter().filter(|s| !(is_inner && s.kind == PointKind::Entry));
+        let strands = strands.iter().filter(|s| !(is_inner && is_for_some(s.kind)));
         let strands = strands.filter_map(|strand| Some((strand, probes.get(&strand.probe)?)));
         let strands: Vec<(&Strand, &Probe)> = strands.collect();
         let mut code = Vec::new();
@@ -237,7 +241,7 @@ impl Weaving {
         let text = unsafe { core::slice::from_raw_parts(text.as_ptr().cast(), length as usize) };
         let weave = Weave::parse(core::str::from_utf8(text).ok()?).ok()?;
         for _ in 0..points {
-            let &[at, address, how, end] = message.take(4)? else { return None };
+            let &[at, address, how, start, end] = message.take(5)? else { return None };
             let [kind, convention, way, access, is_first, ..] = how.to_le_bytes();
             let places = message.take(weave.data.len())?.iter();
             let places = places.map(|&p| Place { state: p as u32, sums: (p >> 32) as u32 });
@@ -251,7 +255,7 @@ impl Weaving {
                 },
                 access,
                 address,
-                end,
+                function: start..end,
                 places: places.collect(),
             };
             let strands = if strand.kind.is_of_kernel() {
@@ -295,9 +299,13 @@ impl Weaving {
 
 impl Strand {
     /// The code that is different because of it: whoever jumps to a function's start from within is led
-    /// past it.
+    /// past it, and whoever jumps to where a call returns to.
     fn concerns(&self, at: u64) -> Range<u64> {
-        at..if self.kind == PointKind::Entry { self.end.max(at + 1) } else { at + 1 }
+        match self.kind {
+            PointKind::Entry => at..self.function.end.max(at + 1),
+            PointKind::CallAfter => self.function.clone(),
+            _ => at..at + 1,
+        }
     }
 
     /// What is read or written where it is, if it is about that. `bytes` begin with the instruction.
@@ -348,6 +356,11 @@ fn code_at(seen: &Range<u64>) -> (&[u8], u64) {
     // SAFETY: what can be executed and read, as long as the engine is held.
     let bytes = unsafe { core::slice::from_raw_parts(seen.start as *const u8, length) };
     (bytes, seen.start)
+}
+
+/// Whether a point is only for some who come to its instruction: for callers, or for returns.
+fn is_for_some(kind: PointKind) -> bool {
+    matches!(kind, PointKind::Entry | PointKind::CallAfter)
 }
 
 /// Whether two snippets find the same and measure into the same memory.
@@ -441,16 +454,12 @@ fn weave_all(visit: &mut CloneVisit) {
         visitors(visit).iter_mut().for_each(|visitor| visitor.is_busy = 1);
         return;
     };
-    let length = visit.message as usize;
-    // SAFETY: the host has put it behind the threads.
-    let words = unsafe {
-        let first = visitors(visit).as_ptr_range().end.cast::<u64>();
-        core::slice::from_raw_parts(first, length)
-    };
+    let words = message(visit);
     if Weaving::is_leaving(words) {
         engine.forget_weaving();
     } else {
-        let Some(changed) = engine.weaving.follow(&mut Words(words)) else { return };
+        let Some(mut changed) = engine.weaving.follow(&mut Words(words)) else { return };
+        changed.dedup();
         for thread in engine.threads().filter(|thread| thread.is_used.load(Relaxed) != 0) {
             engine.weaving.equip(thread);
         }

@@ -66,8 +66,8 @@ pub enum Aim {
     Address(u64),
     /// To what was inserted before the copy of the instruction at this original address, or to the copy if nothing was.
     Before(u64),
-    /// To the copy of the instruction at this original address.
-    Copy(u64),
+    /// To the copy of the instruction at this original address, and what was inserted before it for jumps as well.
+    Entered(u64),
     /// To a label.
     Label(Label),
 }
@@ -126,6 +126,7 @@ type Code<'a> = Box<dyn FnMut(u64) -> Vec<u8> + 'a>;
 enum Item<'a> {
     Insert { code: Code<'a>, on_jump: bool },
     Copy(Source),
+    Stay(u64),
     Jump(Aim),
     Label,
 }
@@ -168,6 +169,12 @@ impl<'a> Relocator<'a> {
         Ok(length)
     }
 
+    /// Has the instruction at `address` run where it is: its copy is a jump there. What brings control back is the caller's
+    /// business. A call that stays pushes its own return address, and the processor can tell where it will return to.
+    pub fn stay(&mut self, address: u64) {
+        self.items.push(Item::Stay(address));
+    }
+
     /// Jumps.
     pub fn jump(&mut self, aim: Aim) {
         self.items.push(Item::Jump(aim));
@@ -192,6 +199,7 @@ impl<'a> Relocator<'a> {
             .iter()
             .filter_map(|item| match item {
                 Item::Copy(source) => Some(source.instruction.ip()),
+                Item::Stay(address) => Some(*address),
                 _ => None,
             })
             .collect();
@@ -209,6 +217,16 @@ impl<'a> Relocator<'a> {
                     entered = if on_jump { entered.or(Some(at)) } else { None };
                     falls_through = true;
                 }
+                Item::Stay(address) => {
+                    map.push(Moved {
+                        original: address,
+                        before: before.take().unwrap_or(at),
+                        entered: entered.take().unwrap_or(at),
+                        copy: at,
+                    });
+                    output.jump(address, Place::Aim(Aim::Address(address)));
+                    falls_through = false;
+                }
                 Item::Copy(source) => {
                     map.push(Moved {
                         original: source.instruction.ip(),
@@ -222,7 +240,7 @@ impl<'a> Relocator<'a> {
                         None if !inside.contains(&target) => Place::Aim(Aim::Address(target)),
                         // A function that calls itself is entered anew.
                         None if calls => Place::Aim(Aim::Before(target)),
-                        None => Place::Entered(target),
+                        None => Place::Aim(Aim::Entered(target)),
                     };
                     copy::copy(&mut output, &source, &aim)?;
                     falls_through = can_fall_through(&source.instruction);

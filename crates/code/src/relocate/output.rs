@@ -11,8 +11,6 @@ use crate::Register;
 #[derive(Clone, Copy)]
 pub(super) enum Place {
     Aim(Aim),
-    /// Where jumps enter the copy of the instruction at this original address.
-    Entered(u64),
     /// One of the constants behind the code.
     Constant(usize),
     /// Something in the output.
@@ -166,9 +164,8 @@ impl Output {
             let target = match fixup.place {
                 Place::Aim(Aim::Address(address)) | Place::Here(address) => Some(address),
                 Place::Aim(Aim::Before(original)) => moved(original).map(|moved| moved.before),
-                Place::Aim(Aim::Copy(original)) => moved(original).map(|moved| moved.copy),
+                Place::Aim(Aim::Entered(original)) => moved(original).map(|moved| moved.entered),
                 Place::Aim(Aim::Label(label)) => labels.get(label.0).copied(),
-                Place::Entered(original) => moved(original).map(|moved| moved.entered),
                 Place::Constant(index) => Some(constants + index as u64 * 8),
             };
             let next = self.to.wrapping_add(fixup.offset as u64 + 4);

@@ -138,6 +138,6 @@ fn refusals_say_why() {
     // jmp far [rip]
     assert_eq!(refusal(&[0xff, 0x2d, 0, 0, 0, 0], FAR), Reason::OutOfReach);
     let mut relocator = Relocator::new();
-    relocator.jump(Aim::Copy(1));
+    relocator.jump(Aim::Entered(1));
     assert_eq!(relocator.finish(NEAR, &unchanged).unwrap_err().reason, Reason::NoSuchTarget);
 }

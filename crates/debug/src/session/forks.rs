@@ -1,14 +1,14 @@
 //! Processes that the program forks. The debugger stays with the parent, unless it wants to go with a child; whoever
 //! it is not with goes on by itself, from its clone.
 
-use super::in_call::send_unheard;
+use super::in_call::{drop_asking, send_unheard};
 use super::points::Points;
 use super::thread::{Place, Thread, no_thread};
 use super::{Session, options};
 use crate::debuggee::{Debuggee, Motion, Resumption, Stop};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::{Relaxed, Release};
-use weft_host::proc::Tid;
+use weft_host::proc::{self, Tid};
 use weft_host::{Registers, Result, ptrace};
 
 /// The children that are known.
@@ -147,7 +147,7 @@ impl Session {
         self.forks.are_told = true;
         // Both see the same; whose number it is, is debugged.
         let debug = self.grip.debug();
-        debug.pid.store(child as u32, Relaxed);
+        debug.pid.store(proc::own_pid(child)? as u32, Relaxed);
         debug.count.store(0, Relaxed);
         debug.watch_count.store(0, Relaxed);
         debug.version.fetch_add(1, Release);
@@ -173,7 +173,7 @@ impl Session {
         }
         if let Some(signal) = self.set_out(resumption)? {
             // A failure means that it was killed.
-            let _ = ptrace::detach(tid, signal);
+            let _ = ptrace::detach(tid, drop_asking(tid, signal));
         }
         Ok(())
     }

@@ -1,13 +1,17 @@
 //! Threads that stand still in a system call, and signals that come with its end.
 
-use super::signal::{number, send};
+use super::context::Context;
+use super::signal::{ask, is_asking, number, send};
 use super::thread::{Place, Thread, no_thread};
-use super::{R11, RAX, RCX, Session, from_native, let_go, set_xmm};
+use super::{CALL_LENGTH, R11, RAX, RCX, Session, from_native, let_go, set_xmm};
 use crate::debuggee::{Registers, Resumption, Stop};
 use std::sync::atomic::Ordering::Relaxed;
-use weft_host::proc::Tid;
+use weft_host::proc::{self, Tid};
+use weft_host::ptrace::Event;
 use weft_host::{Error, ErrorKind, Result, TargetAddr, memory, ptrace};
 
+/// The instruction that makes a system call.
+const CALL: [u8; CALL_LENGTH as usize] = [0x0f, 0x05];
 /// The flag by which a thread is stepped, which the instruction that makes a call keeps in `r11`.
 const TRAP_FLAG: u64 = 0x100;
 
@@ -23,6 +27,23 @@ impl Session {
         {
             self.news.push_back(Stop::Signal(resumption.tid, number(&info) as u8));
         }
+    }
+
+    /// A thread has come to a system call: perhaps to the one that it was on its way to.
+    pub(super) fn came_to_call(&mut self, tid: Tid, registers: &weft_host::Registers) {
+        let call = self.grip.debug().call.load(Relaxed) + CALL_LENGTH;
+        if let Some(thread) = self.threads.get_mut(&tid).filter(|thread| thread.is_resuming) {
+            if registers.0.rip != call {
+                // One of the engine's own.
+                let _ = ptrace::resume_to_call(tid, 0);
+                return;
+            }
+            thread.is_resuming = false;
+            if std::mem::take(&mut thread.is_bound) {
+                ask(self.grip.pid(), tid);
+            }
+        }
+        let_go(tid, 0);
     }
 
     /// Where a thread goes on that is in a system call.
@@ -90,6 +111,40 @@ impl Session {
         let_go(tid, 0);
         self.await_all()
     }
+}
+
+/// A thread that is not in a system call hears that it is to stand still. One that is on its way to a call that the
+/// kernel keeps for it does so there: what it keeps is gone when the engine's handler has returned, and the call would
+/// fail.
+pub fn heed(tid: Tid, thread: &mut Thread, signal: i32, is_interrupted: bool) {
+    if !thread.is_resuming || thread.withheld.is_some() {
+        let_go(tid, signal);
+        return;
+    }
+    // Else it was asked twice, and has stood still.
+    thread.is_bound |= thread.is_asked || is_interrupted;
+    let _ = ptrace::resume_to_call(tid, 0);
+}
+
+/// Drops what asks a thread to stand still and has not reached it: nobody looks after it any more, and its calls
+/// would fail for it. Returns the signal that it is to be let go with.
+pub fn drop_asking(tid: Tid, signal: i32) -> i32 {
+    if signal != 0 || !proc::is_about_to_get(tid, &[libc::SIGSEGV]) {
+        return signal;
+    }
+    // What waits comes before the next instruction.
+    let_go(tid, 0);
+    match ptrace::wait(tid) {
+        Ok(Event::Signal(_)) if ptrace::signal_info(tid).is_ok_and(|info| is_asking(&info)) => 0,
+        Ok(Event::Signal(other)) => other,
+        _ => 0,
+    }
+}
+
+/// Whether a thread stands before a system call that the kernel keeps for it.
+pub fn is_resuming(tid: Tid, context: &Context) -> bool {
+    context.rax() == libc::SYS_restart_syscall
+        && memory::read(tid, TargetAddr(context.rip()), CALL.len()).is_ok_and(|code| code == CALL)
 }
 
 /// Has a signal come once more of which nobody has heard.

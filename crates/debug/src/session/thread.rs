@@ -22,6 +22,13 @@ pub struct Thread {
     pub place: Place,
     /// Whether it has been asked to stand still, and has not yet.
     pub is_asked: bool,
+    /// Whether it has just been brought to the engine, and stands still without being asked.
+    pub is_beginning: bool,
+    /// Whether it is on its way to a system call that the kernel keeps for it, and forgets when a handler returns:
+    /// the kernel stops it when it is there.
+    pub is_resuming: bool,
+    /// Whether it is to be asked there.
+    pub is_bound: bool,
     /// A signal that the program does not handle, and the debugger is to hear of first.
     pub withheld: Option<Info>,
     /// The signal with which it was stopped in a system call.
@@ -51,6 +58,9 @@ impl Thread {
         Self {
             place: Place::Running,
             is_asked: false,
+            is_beginning: false,
+            is_resuming: false,
+            is_bound: false,
             withheld: None,
             interrupted_by: None,
             is_unheard: false,
@@ -71,6 +81,7 @@ impl Thread {
         self.place = Place::InCall(registers);
         self.call = registers.0.orig_rax;
         self.interrupted_by = signal;
+        (self.is_beginning, self.is_resuming, self.is_bound) = (false, false, false);
         (self.is_unheard, self.is_forking) = (false, false);
     }
 

@@ -5,8 +5,10 @@
 //! of the machine.
 
 mod capability;
+mod cgroup;
 mod facts;
 mod freezer;
+pub mod limits;
 mod permission;
 mod processes;
 mod report;

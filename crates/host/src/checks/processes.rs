@@ -23,6 +23,8 @@ pub struct Candidate {
     pub is_kernel_thread: bool,
     /// What attaching would fail with, if it would.
     pub obstacle: Option<Error>,
+    /// What other wefts have in it, in words; empty if nothing.
+    pub wefts: String,
 }
 
 /// Every process that weft can see, in the order of their ids, without weft itself.
@@ -55,5 +57,6 @@ fn candidate(target: &Target, own: &Own) -> Candidate {
         threads: target.status.threads,
         is_kernel_thread: target.is_kernel_thread,
         obstacle: target::preflight(target, own).err(),
+        wefts: target::presence(target.pid).unwrap_or_default().unwrap_or_default(),
     }
 }

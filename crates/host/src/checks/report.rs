@@ -4,6 +4,7 @@ use std::fs;
 
 use super::capability::{Capabilities, SYS_ADMIN, SYS_PTRACE};
 use super::facts::{self, Own, Target};
+use super::limits::soft;
 use super::target::{QUESTIONS, count};
 use crate::arch::cpu::Features;
 use crate::{Error, Result};
@@ -293,16 +294,12 @@ fn namespaces(pid: i32, own: i32) -> Check {
 /// The limits that could keep weft's mappings out of the target.
 fn limits(limits: &str, locked: u32) -> Check {
     let name = "target: limits";
-    let soft = |limit: &str| {
-        let line = limits.lines().find_map(|line| line.strip_prefix(limit))?;
-        line.split_whitespace().next().filter(|value| *value != "unlimited").map(String::from)
-    };
-    if let Some(bytes) = soft("Max address space") {
+    if let Some(bytes) = soft(limits, "Max address space") {
         let detail = format!("its address space is limited to {bytes} bytes, and weft needs some");
         return Check::warn(name, detail, "start the program after: ulimit -v unlimited");
     }
     // After mlockall(MCL_FUTURE) new mappings count as locked memory as well.
-    match soft("Max locked memory").filter(|_| locked > 0) {
+    match soft(limits, "Max locked memory").filter(|_| locked > 0) {
         Some(bytes) => Check::warn(
             name,
             format!("it locks {locked} KiB of memory and may lock {bytes} bytes at most"),

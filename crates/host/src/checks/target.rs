@@ -3,13 +3,17 @@
 use super::facts::{Access, Own, Status, Target};
 use super::{freezer, permission};
 use crate::arch::program::{self, Program};
+use crate::clone;
+use crate::leftovers::{Named, abandoned, abandoned_probes, living_owner};
+use crate::proc::{self, Tid};
+use crate::target::refuse_clone;
 use crate::{Error, ErrorKind, Result};
 
 /// A question: what is well, in words, or the error that attaching would end in.
 type Question = fn(&Target, &Own) -> Result<String>;
 
 /// What no waiting and no command could mend comes first, what passes by itself last.
-pub(super) const QUESTIONS: [(&str, Question); 7] = [
+pub(super) const QUESTIONS: [(&str, Question); 8] = [
     ("process id", is_another_process),
     ("alive", is_alive),
     ("program", is_x86_64),
@@ -17,6 +21,7 @@ pub(super) const QUESTIONS: [(&str, Question); 7] = [
     ("tracer", is_untraced),
     ("running", is_running),
     ("seccomp", is_not_strict),
+    ("other wefts", is_nobodys_clone),
 ];
 
 pub(super) fn preflight(target: &Target, own: &Own) -> Result<()> {
@@ -99,10 +104,34 @@ fn is_untraced(target: &Target, _: &Own) -> Result<String> {
     if tracer == 0 {
         return Ok("none".into());
     }
-    let name = Status::read(tracer).map(|status| status.name).unwrap_or_default();
+    // The kernel names the thread that traces; a person ends processes.
+    let process = Status::read(tracer).map_or(tracer, |thread| thread.tgid);
+    let name = Status::read(process).map(|status| status.name).unwrap_or_default();
     Err(Error::new(ErrorKind::AlreadyTraced, format!("{} is being traced", target.label()))
-        .why(format!("process {tracer} ({name}) traces it, and a process has one tracer at most"))
-        .advice(format!("detach {name}, or end it: kill {tracer}")))
+        .why(format!("process {process} ({name}) traces it, and a process has one tracer at most"))
+        .advice(format!("detach {name}, or end it: kill {process}")))
+}
+
+fn is_nobodys_clone(target: &Target, _: &Own) -> Result<String> {
+    let found = presence(target.pid)?;
+    Ok(found.unwrap_or_else(|| "none is in it".into()))
+}
+
+/// What other wefts have in a process, in words; an error if nobody else can be in it meanwhile.
+pub(super) fn presence(pid: Tid) -> Result<Option<String>> {
+    // Where its mappings cannot be read, other questions have said why.
+    let Ok(maps) = proc::maps(pid) else { return Ok(None) };
+    if clone::find(pid, &maps).is_some_and(|found| found.owner == Named::Dead) {
+        return Ok(Some(
+            "runs from the clone of a weft that was killed; attaching ends that".into(),
+        ));
+    }
+    refuse_clone(pid, &maps)?;
+    if let Some(owner) = living_owner(pid, &maps) {
+        return Ok(Some(format!("{} measures it: its functions are refused", owner.whose())));
+    }
+    let is_left = !abandoned(pid, &maps).is_empty() || !abandoned_probes(pid, &maps).is_empty();
+    Ok(is_left.then(|| "has the probes of a weft that was killed; attaching removes them".into()))
 }
 
 fn is_running(target: &Target, _: &Own) -> Result<String> {

@@ -4,25 +4,23 @@
 //! wants to call `execve` rings; weft holds it through the call, brings the engine into what it has become,
 //! and lets it go. One that cannot go on in the clone rings as well; weft gives its process back to the
 //! program's own code.
+//!
+//! The program can write to that memory. Who asks is looked for among the processes that have it, see
+//! [`Members`](super::members::Members), and each place for a request is served by one thread at a time.
 
-use super::CloneOptions;
-use super::flow::{Flow, Sum};
-use super::inject::{Presence, bring_in};
-use super::recording::Recording;
-use super::release;
-use crate::Result;
+use super::family::{Family, take_out};
+use super::inject::Presence;
 use crate::launch::leave_exec;
-use crate::proc::{self, Tid};
+use crate::proc::Tid;
 use crate::ptrace::{self, Event};
 use crate::stopped::Stopped;
-use crate::worker::Worker;
-use std::path::PathBuf;
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU32};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
-use weft_abi::{CloneControl, ExecRequest, exec};
+use weft_abi::{EXEC_COUNT, ExecRequest, exec};
 
 /// How long to sleep between two looks at a thread that is on its way.
 const REST: Duration = Duration::from_micros(50);
@@ -30,204 +28,163 @@ const REST: Duration = Duration::from_micros(50);
 const ROUND: Duration = Duration::from_millis(200);
 /// How long to try to have a process leave its clone.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// After how many rounds it is looked whether whoever has a request is still there.
+const STALE: u32 = 10;
 
-/// All programs that have come of one.
-#[derive(Debug)]
-pub struct Family {
-    options: CloneOptions,
-    /// Each program, with the process that it began in.
-    members: Mutex<Vec<(Tid, Arc<Presence>)>>,
-    is_left: AtomicBool,
-    /// What programs have executed of which nothing is left.
-    past: Mutex<Sum>,
-    /// Where the engine puts its reports: where weft was when it began.
-    folder: PathBuf,
+/// A request that is being served: nobody else serves it meanwhile.
+struct Served {
+    presence: Arc<Presence>,
+    index: usize,
 }
 
-impl Family {
-    pub fn new(options: CloneOptions) -> Self {
-        let folder = std::env::current_dir().unwrap_or_default();
-        Self {
-            options,
-            members: Mutex::default(),
-            is_left: AtomicBool::new(false),
-            past: Mutex::default(),
-            folder,
-        }
+impl Served {
+    fn begin(presence: &Arc<Presence>, index: usize) -> Option<Self> {
+        let is_free = !presence.serving[index].swap(true, AcqRel);
+        is_free.then(|| Self { presence: presence.clone(), index })
     }
 
-    /// Brings the engine into a process that is stopped; see [`bring_in`].
-    pub fn bring_in(self: &Arc<Self>, stopped: &mut Stopped) -> Result<()> {
-        let pid = stopped.pid();
-        let presence = Arc::new(bring_in(stopped, &self.options)?);
-        presence.put_reports_into(&self.folder);
-        self.members().push((pid, presence.clone()));
-        let family = Arc::downgrade(self);
-        thread::spawn(move || attend(&family, &presence, pid));
-        Ok(())
+    fn request(&self) -> &ExecRequest {
+        &self.presence.get().requests[self.index]
     }
 
-    /// What all programs have executed, as far as that is recorded.
-    pub fn flow(&self) -> Flow {
-        // Nothing becomes the past meanwhile.
-        let past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut sum = past.clone();
-        for (_, presence) in self.members().iter() {
-            if let Some(recording) = &*presence.recording() {
-                sum.add(recording);
-            }
-        }
-        drop(past);
-        sum.flow()
+    /// Who asks: the thread and its process; nothing if there is no such thread.
+    fn asker(&self) -> Option<(Tid, Tid)> {
+        let request = self.request();
+        let (tid, pid) = (request.tid.load(Relaxed), request.pid.load(Relaxed));
+        self.presence.members.find(tid, pid, self.presence.request_at(self.index))
     }
 
-    /// Nobody adds to what a program has executed any more: its memory can go.
-    fn settle(&self, presence: &Presence) {
-        let mut past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
-        presence.be_over();
-        // What is traced is for others to take.
-        let is_sum = |recording: &mut Arc<Recording>| recording.records().trace_detail().is_none();
-        if let Some(recording) = presence.recording().take_if(is_sum) {
-            past.add(&recording);
-        }
-    }
-
-    fn members(&self) -> MutexGuard<'_, Vec<(Tid, Arc<Presence>)>> {
-        self.members.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The engines that were brought in, the newest last.
-    pub fn presences(&self) -> Vec<Arc<Presence>> {
-        self.members().iter().map(|(_, presence)| presence.clone()).collect()
-    }
-
-    /// Does something with what each program shares.
-    pub fn each(&self, mut act: impl FnMut(&CloneControl)) {
-        self.members().iter().for_each(|(_, presence)| act(presence.get()));
-    }
-
-    /// The reports of all programs.
-    pub fn reports(&self) -> Vec<PathBuf> {
-        self.members().iter().flat_map(|(_, presence)| presence.reports()).collect()
-    }
-
-    /// Takes the engine out of every process that it is in.
-    pub fn release(&self) -> Result<()> {
-        self.leave();
-        let members = self.members().clone();
-        for (pid, presence) in members {
-            release(pid, &presence)?;
-            // What one has forked before it was stopped.
-            loop {
-                let relatives = presence.relatives(pid);
-                if relatives.is_empty() {
-                    break;
-                }
-                for relative in relatives {
-                    release(relative, &presence)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Answers no more.
-    pub fn leave(&self) {
-        self.is_left.store(true, Relaxed);
-        self.each(|control| control.is_host_gone.store(1, Relaxed));
+    /// Answers, and wakes whoever waits.
+    fn answer(&self, state: u32) {
+        self.request().state.store(state, Release);
+        wake(&self.request().state);
     }
 }
 
-/// Takes the engine out of a process, if it is in there.
-fn release(pid: Tid, presence: &Arc<Presence>) -> Result<()> {
-    let presence = presence.clone();
-    let outcome = Worker::<Stopped>::new().run(move |stopped| {
-        *stopped = release::stop(pid)?;
-        if !presence.is_in(pid) {
-            return Ok(());
-        }
-        let outcome = release::take_out(stopped, &presence);
-        stopped.release();
-        outcome
-    });
-    // One that has ended has left the engine as well.
-    if proc::is_alive(pid) { outcome } else { Ok(()) }
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.presence.serving[self.index].store(false, Release);
+    }
 }
 
 /// Waits for the bell, until nobody is left who could ring it.
-fn attend(family: &Weak<Family>, control: &Arc<Presence>, pid: Tid) {
-    let shared = control.get();
+pub fn attend(family: &Weak<Family>, presence: &Arc<Presence>) {
+    let shared = presence.get();
+    let mut ages = [(exec::FREE, 0); EXEC_COUNT];
     loop {
         let rung = shared.doorbell.load(Acquire);
-        for (index, request) in shared.requests.iter().enumerate() {
-            let state = request.state.load(Acquire);
-            let is_asked = matches!(state, exec::ASKED | exec::LEAVING);
-            let Some(family) = family.upgrade().filter(|_| is_asked) else { continue };
-            let (tid, pid) = (request.tid.load(Relaxed), request.pid.load(Relaxed));
-            // On a thread of its own: only that one can hold it, and others shall not wait.
-            let (control, (tid, pid)) = (control.clone(), (tid as Tid, pid as Tid));
-            if state == exec::LEAVING {
-                let held = request.state.compare_exchange(state, exec::HELD, AcqRel, Acquire);
-                if held.is_ok() {
-                    thread::spawn(move || have_leave(&control, index, pid));
-                }
-                continue;
-            }
-            let (ready, held) = std::sync::mpsc::channel();
-            thread::spawn(move || {
-                follow(&family, &control.get().requests[index], tid, pid, &ready);
-            });
-            let _ = held.recv();
+        let Some(family) = family.upgrade() else { return };
+        for index in 0..EXEC_COUNT {
+            serve(&family, presence, index);
         }
-        let is_left = family.upgrade().is_none_or(|family| family.is_left.load(Relaxed));
-        let is_alone = shared.processes.load(Relaxed) <= 1;
-        if is_alone && proc::stat(pid).is_err() {
-            if let Some(family) = family.upgrade() {
-                family.settle(control);
-            }
+        let may_be_more = shared.processes.load(Relaxed) > 1;
+        if !presence.members.are_left(may_be_more) {
+            return family.settle(presence);
+        }
+        if !family.say_whether_here(shared) {
             return;
         }
-        if is_left {
-            return;
-        }
+        drop(family);
+        let began = Instant::now();
         wait_for(&shared.doorbell, rung);
+        if began.elapsed() >= ROUND / 2 {
+            free_stale(presence, &mut ages);
+        } else {
+            // However often it is rung.
+            thread::sleep(REST);
+        }
+    }
+}
+
+/// Sees to a request, if there is one.
+fn serve(family: &Arc<Family>, presence: &Arc<Presence>, index: usize) {
+    let state = presence.get().requests[index].state.load(Acquire);
+    if !matches!(state, exec::ASKED | exec::LEAVING | exec::NAMING) {
+        return;
+    }
+    let Some(served) = Served::begin(presence, index) else { return };
+    let family = family.clone();
+    match state {
+        // On a thread of its own: only that one can hold it, and others shall not wait.
+        exec::ASKED => {
+            let (ready, is_held) = channel();
+            thread::spawn(move || follow(&family, &served, &ready));
+            let _ = is_held.recv();
+        }
+        exec::LEAVING => {
+            let held = served.request().state.compare_exchange(state, exec::HELD, AcqRel, Acquire);
+            if held.is_ok() {
+                thread::spawn(move || have_leave(&family, &served));
+            }
+        }
+        _ => {
+            let held = served.request().state.compare_exchange(state, exec::HELD, AcqRel, Acquire);
+            if held.is_ok() {
+                name_files(&served);
+            }
+        }
+    }
+}
+
+/// Frees requests whose threads were killed.
+fn free_stale(presence: &Arc<Presence>, ages: &mut [(u32, u32); EXEC_COUNT]) {
+    for (index, (last, age)) in ages.iter_mut().enumerate() {
+        let state = presence.get().requests[index].state.load(Acquire);
+        *age = if state == *last && state != exec::FREE { *age + 1 } else { 0 };
+        *last = state;
+        if *age < STALE {
+            continue;
+        }
+        *age = 0;
+        let Some(served) = Served::begin(presence, index) else { continue };
+        if served.asker().is_none() {
+            let _ = served.request().state.compare_exchange(state, exec::FREE, AcqRel, Acquire);
+        }
     }
 }
 
 /// Has a process leave its clone, of which a thread cannot go on.
-fn have_leave(presence: &Arc<Presence>, index: usize, pid: Tid) {
-    let request = &presence.get().requests[index];
+fn have_leave(family: &Family, served: &Served) {
     let deadline = Instant::now() + PATIENCE;
-    loop {
-        match release(pid, presence) {
+    if served.asker().is_some() {
+        // Before it goes on: whoever sees it end knows of this then. If it cannot be taken out, it leaves by itself.
+        family.count_left();
+    }
+    while let Some((_, pid)) = served.asker() {
+        match take_out(pid, &served.presence) {
             // Whoever asked is not there any more.
-            Ok(()) => return request.state.store(exec::FREE, Release),
+            Ok(()) => return served.request().state.store(exec::FREE, Release),
             // Somebody else may hold a thread of it for a moment.
             Err(_) if Instant::now() < deadline => thread::sleep(ROUND),
-            Err(_) => {
-                request.state.store(exec::RELEASED, Release);
-                return wake(&request.state);
-            }
+            Err(_) => break,
         }
     }
+    served.answer(exec::RELEASED);
 }
 
-/// Holds a thread through `execve`. Says through `ready` when it may call.
-fn follow(
-    family: &Arc<Family>,
-    request: &ExecRequest,
-    tid: Tid,
-    pid: Tid,
-    ready: &std::sync::mpsc::Sender<()>,
-) {
-    let is_held = ptrace::seize(tid, libc::PTRACE_O_TRACEEXEC).is_ok();
-    let next = if is_held { exec::HELD } else { exec::RELEASED };
+/// Remembers the names of the files that whoever asks has mapped.
+fn name_files(served: &Served) {
+    if let Some((_, pid)) = served.asker()
+        && let Some(recording) = &*served.presence.recording()
+    {
+        recording.name_files(pid);
+    }
+    served.answer(exec::RELEASED);
+}
+
+/// Holds a thread through `execve`. Says through `ready` when it may call. What this thread holds is let go when it
+/// ends.
+fn follow(family: &Arc<Family>, served: &Served, ready: &Sender<()>) {
+    let (presence, request) = (&served.presence, served.request());
+    let held = served
+        .asker()
+        .filter(|&(tid, pid)| presence.members.seize(tid, pid, libc::PTRACE_O_TRACEEXEC));
+    let next = if held.is_some() { exec::HELD } else { exec::RELEASED };
     let granted = request.state.compare_exchange(exec::ASKED, next, AcqRel, Acquire).is_ok();
     wake(&request.state);
     let _ = ready.send(());
-    if !is_held || !granted {
-        return;
-    }
+    // One that does not wait any more does not count on it.
+    let Some((tid, pid)) = held.filter(|_| granted) else { return };
     let mut is_asked_to_stop = false;
     loop {
         let (who, event) = match ptrace::poll(tid) {
@@ -242,10 +199,10 @@ fn follow(
         };
         match event {
             Event::Exec => {
-                settle_and_bring_in(family, who);
-                // Whoever asked is no more.
+                bring_in(family, who);
+                // Whoever asked is no more, and perhaps nobody executes what it did.
                 request.state.store(exec::FREE, Release);
-                return;
+                return ring(presence);
             }
             Event::Gone => {
                 request.state.store(exec::FREE, Release);
@@ -253,9 +210,7 @@ fn follow(
             }
             Event::Stop(_) if is_asked_to_stop => {
                 let _ = ptrace::detach(who, 0);
-                request.state.store(exec::RELEASED, Release);
-                wake(&request.state);
-                return;
+                return served.answer(exec::RELEASED);
             }
             Event::Signal(signal) => drop(ptrace::resume(who, signal)),
             Event::Stop(_) | Event::SystemCall => drop(ptrace::resume(who, 0)),
@@ -270,17 +225,29 @@ fn follow(
 }
 
 /// Brings the engine into a program that was just executed. What cannot have it runs natively.
-fn settle_and_bring_in(family: &Arc<Family>, pid: Tid) {
+fn bring_in(family: &Arc<Family>, pid: Tid) {
     // What it does for weft is seen by its system calls.
     let _ = ptrace::set_options(pid, libc::PTRACE_O_TRACESYSGOOD);
     match leave_exec(pid) {
         Ok(Some(registers)) => {
             let mut stopped = Stopped::adopt(pid, registers);
-            let _ = family.bring_in(&mut stopped);
+            if family.bring_in(&mut stopped).is_err() {
+                family.count_native();
+            }
             stopped.release();
         }
-        _ => drop(ptrace::detach(pid, 0)),
+        Ok(None) => {}
+        Err(_) => {
+            family.count_native();
+            let _ = ptrace::detach(pid, 0);
+        }
     }
+}
+
+fn ring(presence: &Presence) {
+    let doorbell = &presence.get().doorbell;
+    doorbell.fetch_add(1, Release);
+    wake(doorbell);
 }
 
 pub fn wait_for(word: &AtomicU32, value: u32) {

@@ -7,15 +7,24 @@
 //! finds everything.
 
 use super::Records;
+use super::losses::Losses;
 use super::recording::Recording;
 use crate::modules::Module;
 use iced_x86::{Decoder, DecoderOptions};
 use object::Endianness;
-use object::elf::{FileHeader64, PT_LOAD};
+use object::elf::{FileHeader64, PT_LOAD, ProgramHeader64};
+use object::read::ReadCache;
 use object::read::elf::{FileHeader, ProgramHeader};
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use weft_abi::recording::{ending, entry};
+use std::os::unix::fs::OpenOptionsExt;
+use weft_abi::recording::{STRIPE_COUNT, ending, entry};
+
+/// How many bytes a file may have of notes, among which its build-id is.
+const LONGEST_NOTES: u64 = 1 << 20;
+/// How many entries of logs are looked at for all processes of a program: each looks at those of the one that has
+/// forked it, too.
+const MOST_WORK: usize = 1 << 30;
 
 /// How control goes from one block to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -84,8 +93,8 @@ pub struct Flow {
     pub edges: Vec<EdgeCount>,
     /// How many counters were executed.
     pub counted: u64,
-    /// Bits of what could not be kept: see [`weft_abi::recording::lost`].
-    pub lost: u64,
+    /// What is missing.
+    pub losses: Losses,
 }
 
 /// A run of instructions, as the engine tells of it.
@@ -150,19 +159,23 @@ impl Mapped {
     }
 
     fn look(&self) -> Option<FlowModule> {
-        let file = std::fs::File::open(&self.path).ok()?;
-        // SAFETY: it is only read, and what is read of it is checked.
-        let bytes = unsafe { memmap2::Mmap::map(&file) }.ok()?;
-        let header = FileHeader64::<Endianness>::parse(&*bytes).ok()?;
+        // Its name is what the program says, and the file may change: nothing is waited for or mapped.
+        let mut options = std::fs::OpenOptions::new();
+        let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(&self.path).ok()?;
+        if !file.metadata().is_ok_and(|about| about.is_file()) {
+            return None;
+        }
+        let bytes = &ReadCache::new(file);
+        let header = FileHeader64::<Endianness>::parse(bytes).ok()?;
         let endian = header.endian().ok()?;
-        let segments = header.program_headers(endian, &*bytes).ok()?;
+        let segments = header.program_headers(endian, bytes).ok()?;
         let loads = || segments.iter().filter(|s| s.p_type(endian) == PT_LOAD);
         let holds =
             |start: u64, size: u64| (start..start.saturating_add(size)).contains(&self.offset);
         let page = crate::room::PAGE;
         let segment = loads().find(|s| {
             let slack = s.p_offset(endian) % page;
-            holds(s.p_offset(endian) - slack, s.p_filesz(endian) + slack)
+            holds(s.p_offset(endian) - slack, s.p_filesz(endian).saturating_add(slack))
         })?;
         let address = segment
             .p_vaddr(endian)
@@ -170,9 +183,13 @@ impl Mapped {
             .wrapping_add(self.offset);
         let start = loads().map(|s| s.p_vaddr(endian)).min()? / page * page;
         let end = loads().map(|s| s.p_vaddr(endian).saturating_add(s.p_memsz(endian))).max()?;
-        let notes = segments.iter().filter(|s| s.p_type(endian) == object::elf::PT_NOTE);
-        let build_id = notes
-            .filter_map(|s| s.data(endian, &*bytes).ok())
+        let is_note = |s: &&ProgramHeader64<Endianness>| {
+            s.p_type(endian) == object::elf::PT_NOTE && s.p_filesz(endian) <= LONGEST_NOTES
+        };
+        let build_id = segments
+            .iter()
+            .filter(is_note)
+            .filter_map(|s| s.data(endian, bytes).ok())
             .find_map(crate::symbols::build_id_note);
         Some(FlowModule {
             path: self.path.clone(),
@@ -212,6 +229,7 @@ impl Entry {
             (entry::BLOCK, &[start, code, shape, counters, fall, target, ref rest @ ..]) => {
                 let mut bytes = text(rest);
                 bytes.truncate(shape as u16 as usize);
+                start.checked_add(bytes.len() as u64)?;
                 What::Run(Run {
                     start,
                     code,
@@ -227,7 +245,7 @@ impl Entry {
                 What::Entered { address, counter: counter as u32 }
             }
             (entry::CUT, &[pc, code]) => What::Cut { pc, code },
-            (entry::MODULE, &[start, end, offset, ref rest @ ..]) => {
+            (entry::MODULE, &[start, end, offset, ref rest @ ..]) if start <= end => {
                 let mut name = text(rest);
                 while name.last() == Some(&0) {
                     name.pop();
@@ -252,6 +270,8 @@ pub struct Log {
     /// What was mapped when it began.
     pub mapped: Vec<Mapped>,
     pub records: Records,
+    /// Whether all of it was looked at.
+    pub is_whole: bool,
 }
 
 /// A process of a program, by what it tells of itself.
@@ -272,8 +292,11 @@ impl Log {
         }
     }
 
-    fn processes(&self) -> Vec<Process> {
+    /// The processes, and how many were not to be told from others.
+    fn processes(&self) -> (Vec<Process>, u64) {
         let mut processes: Vec<Process> = Vec::new();
+        let mut owned = vec![false; STRIPE_COUNT as usize];
+        let mut garbled = 0;
         let mut current: HashMap<u32, usize> = HashMap::new();
         for (place, entry) in self.entries.iter().enumerate() {
             if let What::Forked { parent } = entry.what {
@@ -287,11 +310,18 @@ impl Log {
                 processes.len() - 1
             });
             match entry.what {
-                What::Stripe(stripe) => processes[index].stripes.push(stripe),
+                // Each belongs to one.
+                What::Stripe(stripe) => match owned.get_mut(stripe as usize) {
+                    Some(is_owned @ false) => {
+                        *is_owned = true;
+                        processes[index].stripes.push(stripe);
+                    }
+                    _ => garbled += 1,
+                },
                 _ => processes[index].entries.push(place),
             }
         }
-        processes
+        (processes, garbled)
     }
 
     /// The entries of a process and of those that it comes from, in their order.
@@ -315,6 +345,9 @@ struct RunCount {
     taken: i64,
     fall: i64,
 }
+
+/// What no counter comes to, so that sums of some do not overflow.
+const HIGHEST: u64 = 1 << 62;
 
 /// What is known of a way out of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -379,11 +412,12 @@ impl<'a> Solver<'a> {
     }
 
     fn value(&self, counter: u32) -> i64 {
-        self.counts.get(counter as usize).map_or(0, |&count| count as i64)
+        self.counts.get(counter as usize).map_or(0, |&count| count.min(HIGHEST) as i64)
     }
 
     fn arrive(&mut self, address: u64, count: i64) {
-        *self.arrivals.entry(address).or_default() += count;
+        let sum = self.arrivals.entry(address).or_default();
+        *sum = sum.saturating_add(count);
     }
 
     /// The ways out of a run: by its branch, and to what follows.
@@ -424,8 +458,10 @@ impl<'a> Solver<'a> {
         for (start, places) in runs {
             let instances: Vec<(usize, &Run)> =
                 places.iter().filter_map(|&place| Some((place, log.run(place)?))).collect();
-            let own: i64 = instances.iter().map(|(_, run)| self.value(run.own)).sum();
-            let mut rest = (self.arrivals.get(&start).copied().unwrap_or(0) - own).max(0);
+            let own = instances.iter().map(|(_, run)| self.value(run.own));
+            let own = own.fold(0, i64::saturating_add);
+            let arrived = self.arrivals.get(&start).copied().unwrap_or(0);
+            let mut rest = arrived.saturating_sub(own).max(0);
             for (place, run) in instances {
                 let count = match run.own {
                     0 => std::mem::take(&mut rest),
@@ -442,7 +478,8 @@ impl<'a> Solver<'a> {
     fn leave(&mut self, run: &Run, count: i64, cut: i64) -> RunCount {
         let (taken, fall) = self.ways(run);
         let counted = |way: Way| if let Way::Counted(count) = way { count } else { 0 };
-        let rest = (count - cut - counted(taken) - counted(fall)).max(0);
+        let left = cut.saturating_add(counted(taken)).saturating_add(counted(fall));
+        let rest = count.saturating_sub(left).max(0);
         let mut through = |way: Way, to: u64| match way {
             Way::Closed => 0,
             Way::Counted(count) => count,
@@ -466,7 +503,7 @@ pub struct Sum {
     blocks: BTreeMap<(u32, u64, u32), (u32, u64)>,
     edges: BTreeMap<(Located, Located, EdgeKind), u64>,
     counted: u64,
-    lost: u64,
+    garbled: u64,
     is_hits: bool,
 }
 
@@ -515,7 +552,7 @@ impl Default for Sum {
             blocks: BTreeMap::new(),
             edges: BTreeMap::new(),
             counted: 0,
-            lost: 0,
+            garbled: 0,
             is_hits: false,
         }
     }
@@ -525,19 +562,34 @@ impl Sum {
     /// Adds what a program has told so far.
     pub fn add(&mut self, recording: &Recording) {
         let log = recording.log();
-        self.lost |= recording.lost();
         self.is_hits |= log.records == Records::Hits;
-        let processes = log.processes();
-        for (index, process) in processes.iter().enumerate() {
+        let (processes, garbled) = log.processes();
+        self.garbled = self.garbled.saturating_add(garbled + u64::from(!log.is_whole));
+        let mut work = 0_usize;
+        for (index, process) in processes.iter().enumerate().filter(|it| !it.1.stripes.is_empty()) {
             let counts = recording.counts(&process.stripes);
-            self.counted += counts.iter().sum::<u64>();
+            let counted = counts.iter().copied().fold(0, u64::saturating_add);
+            if counted == 0 {
+                continue;
+            }
+            self.counted = self.counted.saturating_add(counted);
             let places = log.visible(&processes, index);
+            work = work.saturating_add(places.len());
+            if work > MOST_WORK {
+                self.garbled = self.garbled.saturating_add(1);
+                continue;
+            }
             self.add_process(&log, process, &places, &counts);
         }
     }
 
+    /// How often what was told made no sense.
+    pub fn garbled(&self) -> u64 {
+        self.garbled
+    }
+
     /// All of it.
-    pub fn flow(self) -> Flow {
+    pub fn flow(self, losses: Losses) -> Flow {
         let once = |count: u64| if self.is_hits { count.min(1) } else { count };
         let blocks = self.blocks.iter().map(|(&(module, offset, size), &(instructions, count))| {
             FlowBlock { module, offset, size, instructions, count: once(count) }
@@ -553,7 +605,7 @@ impl Sum {
             edges: edges.collect(),
             modules: self.modules,
             counted: self.counted,
-            lost: self.lost,
+            losses,
         }
     }
 
@@ -617,12 +669,12 @@ impl Sum {
                 continue;
             }
             let missed = cuts.iter().filter(|&&pc| pc <= from).count() as i64;
-            let count = (solved.count - missed).max(0) as u64;
+            let count = solved.count.saturating_sub(missed).max(0) as u64;
             if count != 0 {
                 let (module, offset) = space.locate(from);
                 let key = (module, offset, (next - from) as u32);
                 let block = self.blocks.entry(key).or_insert((instructions, 0));
-                block.1 += count;
+                block.1 = block.1.saturating_add(count);
                 if next < run.end() {
                     self.add_edge(space.locate(last), space.locate(next), EdgeKind::Fall, count);
                 }
@@ -646,6 +698,7 @@ impl Sum {
     }
 
     fn add_edge(&mut self, source: Located, target: Located, kind: EdgeKind, count: u64) {
-        *self.edges.entry((source, target, kind)).or_default() += count;
+        let sum = self.edges.entry((source, target, kind)).or_default();
+        *sum = sum.saturating_add(count);
     }
 }

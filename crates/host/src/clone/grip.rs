@@ -1,15 +1,16 @@
 //! A program that runs from a clone and is held by a debugger all the time.
 
-use super::attend::Family;
+use super::family::Family;
 use super::inject::Presence;
-use super::{CloneOptions, Cloned, refuse_others, release};
+use super::{CloneOptions, Cloned, approach, refuse_others, release};
 use crate::launch::{self, Launch, leave_exec};
 use crate::proc::{self, Mapping, Tid};
 use crate::stopped::{Stopped, seize_with};
-use crate::{Error, ErrorKind, Result, checks};
+use crate::{Maker, Result};
 use std::process::Child;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::{Arc, Mutex};
+use weft_abi::addresses;
 use weft_abi::halt::CloneDebug;
 
 /// A process under the hand of the thread that took it: the kernel lets no other do anything with it.
@@ -40,9 +41,7 @@ impl Grip {
 
     /// Takes over a running process, likewise.
     pub fn attach(pid: Tid, options: CloneOptions) -> Result<(Self, Vec<Tid>)> {
-        checks::preflight(pid)?;
-        // One that another weft has is not stopped for nothing.
-        refuse_others(pid)?;
+        let _turn = approach(pid)?;
         let mut stopped = release::stop(pid)?;
         let outcome = refuse_others(pid)
             .and_then(|()| Self::take(Arc::new(Family::new(options)), &mut stopped));
@@ -67,7 +66,7 @@ impl Grip {
             }
             threads.extend(fresh);
         }
-        self.debug().pid.store(self.pid as u32, Relaxed);
+        self.debug().pid.store(proc::own_pid(self.pid)? as u32, Relaxed);
         self.debug().version.fetch_add(1, Release);
         Ok(threads)
     }
@@ -84,12 +83,9 @@ impl Grip {
 
     fn take(family: Arc<Family>, stopped: &mut Stopped) -> Result<(Self, Vec<Tid>)> {
         let pid = stopped.pid();
-        family.bring_in(stopped)?;
-        let Some(presence) = family.presences().pop() else {
-            return Err(Error::new(ErrorKind::Internal, "the engine is not where it was brought"));
-        };
+        let presence = family.bring_in(stopped)?;
         let grip = Self { pid, family, presence };
-        grip.debug().pid.store(pid as u32, Relaxed);
+        grip.debug().pid.store(proc::own_pid(pid)? as u32, Relaxed);
         grip.debug().version.store(1, Release);
         Ok((grip, stopped.keep()))
     }
@@ -106,14 +102,13 @@ impl Grip {
 
     /// Whether memory of the process is the engine's, and not the program's.
     pub fn is_own(&self, maps: &[Mapping], mapping: &Mapping) -> bool {
-        /// How much address space the engine's own memory could take.
-        const ASIDE: u64 = 1 << 40;
+        const ASIDE: u64 = addresses::ENGINE.1 - addresses::ENGINE.0;
         let Presence { base, length, .. } = &*self.presence;
         let debug = self.debug();
         let [start, end] = debug.table.each_ref().map(|edge| edge.load(Relaxed));
         let aside = debug.aside.load(Relaxed);
         let is_aside = |one: &Mapping| (aside..aside + ASIDE).contains(&one.start.0);
-        let is_view = |one: &Mapping| one.inode != 0 && one.inode == mapping.inode;
+        let is_view = |one: &Mapping| one.inode != 0 && one.file() == mapping.file();
         (*base..*base + *length).contains(&mapping.start)
             || (start..end).contains(&mapping.start.0)
             || is_aside(mapping)
@@ -128,6 +123,11 @@ impl Grip {
 
     /// The program, for tools that measure it meanwhile.
     pub fn cloned(&self) -> Cloned {
-        Cloned { pid: self.pid, family: self.family.clone(), hold: Mutex::new(None) }
+        Cloned {
+            pid: self.pid,
+            family: self.family.clone(),
+            hold: Mutex::new(None),
+            maker: Maker::this(),
+        }
     }
 }

@@ -3,12 +3,16 @@
 //! The engine is built by a thread on a trip ([`crate::journey`]): until the threads are sent to join it,
 //! nothing of the process has changed but that it has more memory.
 
+use super::losses::Losses;
+use super::members::Members;
 use super::recording::Recording;
 use super::visit::{Desk, Errand, describe};
-use super::{CloneOptions, failed};
-use crate::agent::{self, Fetch, away_trip, check_outcomes, making_shared, permitted_traveller};
+use super::{CloneOptions, Records, failed};
+use crate::agent::{self, Sharing};
 use crate::agent_image::Freestanding;
 use crate::arch::{Step, Value};
+use crate::checks::limits::{self, Needs};
+use crate::leftovers::sign;
 use crate::proc::{self, Tid};
 use crate::room::{PAGE, Room};
 use crate::stopped::Stopped;
@@ -20,11 +24,12 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use weft_abi::recording::{RECORDING_SIZE, STRIPE_SIZE};
 use weft_abi::{
-    CLONE_MAGIC, CLONE_NAME, CloneControl, CloneStart, CloneThread, FOLDER_SIZE, REPORTS_SIZE,
-    option,
+    CLONE_MAGIC, CLONE_NAME, CloneControl, CloneStart, CloneThread, EXEC_COUNT, ExecRequest,
+    FOLDER_SIZE, REPORTS_SIZE, option, region_words,
 };
 
 static FILE: &[u8] = include_bytes!(env!("WEFT_CLONE"));
@@ -39,11 +44,26 @@ const WAYS: [&str; 5] = [
 ];
 
 const ALL_SIGNALS: u64 = u64::MAX;
+/// How many mappings the engine may begin with that were not there before.
+const SPARE: usize = 16;
 
 fn image() -> Result<&'static Freestanding<5>> {
     static IMAGE: LazyLock<Result<Freestanding<5>, String>> =
         LazyLock::new(|| Freestanding::parse(FILE, WAYS));
     IMAGE.as_ref().map_err(|why| failed("the engine that is built into weft is broken", why))
+}
+
+/// How much memory the engine takes, and right behind it what it shares with weft.
+fn lengths(image: &Freestanding<5>) -> [u64; 2] {
+    [image.bytes.len(), size_of::<CloneControl>()].map(|size| (size as u64).next_multiple_of(PAGE))
+}
+
+/// By what wefts know whether they have the same engine.
+pub fn engine_hash() -> u64 {
+    // FNV-1a: the same in every build of weft, as long as the engine is.
+    FILE.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 /// An engine in a process, and in those that the process has forked.
@@ -57,10 +77,12 @@ pub struct Presence {
     pub leave: TargetAddr,
     pub forget: TargetAddr,
     pub weave: TargetAddr,
-    /// By what the kernel knows the memory that it shares.
-    inode: u64,
-    /// When the process was started, in clock ticks since boot.
-    since: u64,
+    /// The processes that it is in.
+    pub members: Members,
+    /// Its number among those of its family.
+    pub number: u64,
+    /// Which requests somebody sees to.
+    pub serving: [AtomicBool; EXEC_COUNT],
     /// What it tells of what the program executes, if it does.
     recording: Mutex<Option<Arc<Recording>>>,
     /// Whether nobody executes anything there any more.
@@ -68,6 +90,34 @@ pub struct Presence {
 }
 
 impl Presence {
+    /// The engine that a weft has left which is dead; the same as this weft's. It is only good for taking the
+    /// engine out: what it shares is a copy.
+    pub fn abandoned(pid: Tid, control: TargetAddr) -> Result<Self> {
+        let image = image()?;
+        let [image_length, shared_length] = lengths(image);
+        let base = TargetAddr(control.0 - image_length);
+        let [_, _, leave, forget, weave] = image.entries.map(|entry| base + entry);
+        let bytes = memory::read(pid, control, size_of::<CloneControl>())?;
+        let mut shared = MmapMut::map_anon(shared_length as usize)
+            .map_err(|e| failed("weft has no memory left", e))?;
+        shared[..bytes.len()].copy_from_slice(&bytes);
+        Ok(Self {
+            shared,
+            base,
+            length: image_length + shared_length,
+            control,
+            leave,
+            forget,
+            weave,
+            // Those of its parents were forked with it, too.
+            members: Members::of(pid, control, 0)?,
+            number: 0,
+            serving: [const { AtomicBool::new(false) }; EXEC_COUNT],
+            recording: Mutex::new(None),
+            is_over: AtomicBool::new(false),
+        })
+    }
+
     /// What it shares with weft.
     pub fn get(&self) -> &CloneControl {
         // SAFETY: it is at least that large, and all that both sides write is atomic.
@@ -86,12 +136,12 @@ impl Presence {
 
     /// Whether nobody executes anything there any more, as far as is known.
     pub fn is_over(&self) -> bool {
-        self.is_over.load(Acquire)
+        self.is_over.load(SeqCst)
     }
 
     /// Makes that known.
     pub fn be_over(&self) {
-        self.is_over.store(true, Release);
+        self.is_over.store(true, SeqCst);
     }
 
     /// Tells it where to put its reports.
@@ -114,46 +164,65 @@ impl Presence {
         lines
             .filter_map(|line| line.strip_suffix(b"\n").filter(|name| !name.contains(&0)))
             .map(|name| PathBuf::from(OsStr::from_bytes(name)))
+            .filter(|name| is_report(name))
             .collect()
     }
 
     /// Whether it is in a process: not in one that has become another program.
     pub fn is_in(&self, pid: Tid) -> bool {
-        proc::maps(pid).is_ok_and(|maps| {
-            maps.iter().any(|mapping| mapping.start == self.control && is_control(mapping))
-        })
+        self.members.has(pid)
     }
 
-    /// The processes that a process has forked with it.
+    /// The processes that a process has forked with it, as well as those that have borrowed its memory.
     pub fn relatives(&self, pid: Tid) -> Vec<Tid> {
-        let mut others = crate::weave::relatives(pid, self.inode, self.since);
-        others.retain(|&other| self.is_in(other));
-        others
+        self.members.all().filter(|&other| other != pid).collect()
+    }
+
+    /// Where a request stands, in the memory of all processes that it is in.
+    pub fn request_at(&self, index: usize) -> TargetAddr {
+        let requests = std::mem::offset_of!(CloneControl, requests);
+        let state = std::mem::offset_of!(ExecRequest, state);
+        self.control + (requests + index * size_of::<ExecRequest>() + state) as u64
+    }
+
+    /// What is missing from what is known of the program.
+    pub fn losses(&self) -> Losses {
+        let recorded = self.recording().as_ref().map(|recording| recording.losses());
+        let mut losses = recorded.unwrap_or_default();
+        losses.native = self.get().unfollowed.load(Relaxed);
+        losses
     }
 }
 
-/// Whether a mapping is what an engine shares with weft.
-pub fn is_control(mapping: &proc::Mapping) -> bool {
-    mapping.shared && mapping.path == format!("/memfd:{CLONE_NAME} (deleted)")
+/// Whether a file has the name of a report. The program could have written any other.
+fn is_report(path: &Path) -> bool {
+    let name = path.file_name().and_then(OsStr::to_str);
+    let numbers = name.and_then(|name| name.strip_prefix("weft-")?.strip_suffix(".report"));
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let both = numbers.and_then(|numbers| numbers.split_once('-'));
+    both.is_some_and(|(pid, number)| is_number(pid) && is_number(number))
+        && !path.as_os_str().as_bytes().iter().any(u8::is_ascii_control)
 }
 
 /// Brings the engine into a process, and has all its threads go on in the clone. They must all be stopped,
 /// and do so when they are let go.
-pub fn bring_in(stopped: &mut Stopped, options: &CloneOptions) -> Result<Presence> {
+pub fn bring_in(stopped: &mut Stopped, options: &CloneOptions, number: u64) -> Result<Presence> {
     let pid = stopped.pid();
     let image = image()?;
     let maps = proc::maps(pid)?;
     let room = Room::find(pid, &maps)?;
-    let image_length = (image.bytes.len() as u64).next_multiple_of(PAGE);
-    let shared_length = (size_of::<CloneControl>() as u64).next_multiple_of(PAGE);
-    let desk_length = Desk::length(stopped.threads().len(), 0);
+    let [image_length, shared_length] = lengths(image);
+    // What is mapped, as the engine is told of it, with what is mapped for the engine.
+    let most = 3 * (maps.len() + SPARE);
+    let desk_length = Desk::length(stopped.threads().len(), most);
     let length = image_length + shared_length;
     let base = place::find(pid, &maps, length + desk_length)?;
     let control = base + image_length;
     let desk = Desk { at: base + length, length: desk_length };
 
+    limits::check(pid, needs(stopped.threads().len() as u64, options.records))?;
     let read_write = libc::PROT_READ | libc::PROT_WRITE;
-    let steps = making_shared(
+    let sharing = Sharing::new(
         CLONE_NAME,
         shared_length,
         vec![
@@ -162,49 +231,10 @@ pub fn bring_in(stopped: &mut Stopped, options: &CloneOptions) -> Result<Presenc
             map_private(desk.at, desk.length),
         ],
     );
-    let traveller = permitted_traveller(stopped, &steps)?;
-    let pidfd = open_pidfd(pid)?;
-    let mut fetch = Fetch::new(pidfd.as_raw_fd());
-    let mapped =
-        away_trip(stopped, &traveller, &room, &steps, |number, done| fetch.before(number, done))?;
-    let outcome = check_outcomes(pid, &mapped).and_then(|()| fetch.memory()).and_then(|shared| {
-        let [_, join, leave, forget, weave] = image.entries.map(|entry| base + entry);
-        let mut bytes = image.bytes.clone();
-        for &(at, value) in &image.relative {
-            bytes[at as usize..at as usize + 8].copy_from_slice(&(base.0 + value).to_ne_bytes());
-        }
-        memory::write(pid, base, &bytes)?;
-        let inode = proc::maps(pid)?.iter().find(|m| m.start == control).map_or(0, |m| m.inode);
-        let since = proc::stat(pid)?.start_time;
-        let recording = Recording::begin(stopped, &room, options.records)?;
-        let place = recording.as_ref().map_or(0, |recording| recording.at().0);
-        let presence = Presence {
-            shared,
-            base,
-            length,
-            control,
-            leave,
-            forget,
-            weave,
-            inode,
-            since,
-            recording: Mutex::new(recording.map(Arc::new)),
-            is_over: AtomicBool::new(false),
-        };
-        presence.get().processes.store(1, Relaxed);
-        presence.get().magic.store(CLONE_MAGIC, Release);
-        let start = CloneStart {
-            control: control.0,
-            image: [base.0, control.0],
-            cache_size: options.cache_size,
-            options: flags(options),
-            recording: place,
-            mode: options.records.mode(),
-        };
-        let threads = begin(stopped, &room, &desk, &presence, start)?;
-        Ok((presence, join, threads))
-    });
-    let (presence, join, threads) = match outcome {
+    let (shared, _) = sharing.make(stopped, &room, open_pidfd(pid)?.as_raw_fd())?;
+    let started =
+        start(stopped, &room, &desk, options, Place { base, length, control, number }, shared);
+    let (presence, threads) = match started {
         Ok(started) => started,
         Err(error) => {
             // Nobody has been there yet. The first error is the one to report.
@@ -212,6 +242,7 @@ pub fn bring_in(stopped: &mut Stopped, options: &CloneOptions) -> Result<Presenc
             return Err(error);
         }
     };
+    let join = base + image.entries[1];
     agent::take_out(stopped, &[(desk.at, desk.length)])?;
     for (tid, thread) in threads {
         if let Err(error) = send(stopped, tid, join, thread.record)
@@ -221,6 +252,96 @@ pub fn bring_in(stopped: &mut Stopped, options: &CloneOptions) -> Result<Presenc
         }
     }
     Ok(presence)
+}
+
+/// What a program takes that runs from a clone: known beforehand, since there is no way back for a program
+/// whose clone finds no memory.
+fn needs(threads: u64, records: Records) -> Needs {
+    /// A piece of clone, with the view that is written and a copy for a child that is being forked; one each
+    /// near the program and its libraries, and one near code that is made.
+    const CLONE: u64 = 3 * 3 * (128 << 20);
+    /// What the engine knows of the code, its tables, and the agent's image.
+    const KNOWN: u64 = 64 << 20;
+    /// What the stacks of a thread take.
+    const THREAD: u64 = 512 << 10;
+    /// The mappings of the engine; and those that the program's fall into where its code is guarded.
+    const MAPPINGS: u64 = 256;
+    let (counters, recording) = match records {
+        Records::Nothing => (0, 0),
+        _ => (STRIPE_SIZE, RECORDING_SIZE),
+    };
+    let data = KNOWN + threads * (THREAD + counters);
+    Needs {
+        address_space: CLONE + data + recording,
+        data,
+        mappings: MAPPINGS + 4 * threads,
+        memory: KNOWN,
+    }
+}
+
+/// Where an engine goes.
+struct Place {
+    base: TargetAddr,
+    length: u64,
+    control: TargetAddr,
+    /// Its number among those of its family.
+    number: u64,
+}
+
+/// Has the engine built in memory that is there. Returns it, and the threads as it knows them. When it fails,
+/// there is nothing more in the process than before.
+fn start(
+    stopped: &Stopped,
+    room: &Room,
+    desk: &Desk,
+    options: &CloneOptions,
+    Place { base, length, control, number }: Place,
+    shared: MmapMut,
+) -> Result<(Presence, Vec<(Tid, CloneThread)>)> {
+    let pid = stopped.pid();
+    let image = image()?;
+    let [_, _, leave, forget, weave] = image.entries.map(|entry| base + entry);
+    let mut bytes = image.bytes.clone();
+    for &(at, value) in &image.relative {
+        bytes[at as usize..at as usize + 8].copy_from_slice(&(base.0 + value).to_ne_bytes());
+    }
+    memory::write(pid, base, &bytes)?;
+    let members = Members::of(pid, control, proc::stat(pid)?.start_time)?;
+    let recording = Recording::begin(stopped, room, options.records)?;
+    let recorded = recording.as_ref().map(Recording::range);
+    let presence = Presence {
+        shared,
+        base,
+        length,
+        control,
+        leave,
+        forget,
+        weave,
+        members,
+        number,
+        serving: [const { AtomicBool::new(false) }; EXEC_COUNT],
+        recording: Mutex::new(recording.map(Arc::new)),
+        is_over: AtomicBool::new(false),
+    };
+    presence.get().processes.store(1, Relaxed);
+    presence.get().engine.store(engine_hash(), Relaxed);
+    sign(&presence.get().owner)?;
+    presence.get().magic.store(CLONE_MAGIC, Release);
+    let start = CloneStart {
+        control: control.0,
+        image: [base.0, control.0],
+        cache_size: options.cache_size,
+        options: flags(options),
+        recording: recorded.map_or(0, |(at, _)| at.0),
+        mode: options.records.mode(),
+    };
+    match begin(stopped, room, desk, &presence, start) {
+        Ok(threads) => Ok((presence, threads)),
+        Err(error) => {
+            let _ = agent::take_out(stopped, recorded.as_slice());
+            Err(error)
+        }
+    }
 }
 
 fn flags(options: &CloneOptions) -> u64 {
@@ -244,7 +365,12 @@ fn begin(
     let protection = (libc::PROT_READ | libc::PROT_EXEC) as u64;
     let protect = [presence.base.0, executable, protection].map(Value::Const).to_vec();
     let before = vec![Step::Call(libc::SYS_mprotect, protect)];
-    let errand = Errand { start, before, ..Errand::to(presence.base + image.entries[0]) };
+    let message: Vec<u64> = proc::maps(stopped.pid())?.iter().flat_map(described).collect();
+    if Desk::length(threads.len(), message.len()) > desk.length {
+        return Err(failed("there is no room to say what is mapped", "there is too much of it"));
+    }
+    let entry = presence.base + image.entries[0];
+    let errand = Errand { start, before, message, ..Errand::to(entry) };
     if !desk.visit(stopped, room, errand, &mut threads)? {
         return Err(Error::new(
             ErrorKind::UnsupportedTarget,
@@ -253,6 +379,17 @@ fn begin(
         .why("it has no memory left, or none that is free below two gigabytes"));
     }
     Ok(threads)
+}
+
+/// What the engine is told of a mapping.
+fn described(mapping: &proc::Mapping) -> [u64; 3] {
+    let bits = [
+        (mapping.read, libc::PROT_READ),
+        (mapping.write, libc::PROT_WRITE),
+        (mapping.execute, libc::PROT_EXEC),
+    ];
+    let protection = bits.into_iter().filter(|bit| bit.0).fold(0, |all, bit| all | bit.1 as u64);
+    region_words(mapping.start.0, mapping.end.0, protection, mapping.shared)
 }
 
 /// Has a thread go on in the engine.

@@ -5,9 +5,13 @@
 //! that it shares with weft, to be held for the moment: see [`attend`].
 
 mod attend;
+mod family;
 mod flow;
 mod grip;
 mod inject;
+mod losses;
+mod members;
+mod reclaim;
 mod recording;
 mod release;
 mod trace;
@@ -16,21 +20,25 @@ mod weave;
 
 use crate::agent::is_wefts;
 use crate::launch::{self, Launch};
+use crate::leftovers::{Named, abandoned, abandoned_probes, living_owner};
 use crate::proc::{self, Tid};
 use crate::stopped::Stopped;
+use crate::target::{Target, refuse_clone};
+use crate::turn::Turn;
 use crate::worker::Worker;
-use crate::{Error, ErrorKind, Result, checks};
-pub(crate) use attend::Family;
+use crate::{Error, ErrorKind, Maker, Result, checks};
+pub(crate) use family::Family;
 pub use flow::{EdgeCount, EdgeKind, Flow, FlowBlock, FlowModule, Located};
 pub use grip::Grip;
-pub(crate) use inject::is_control;
+pub use losses::Losses;
+pub(crate) use reclaim::{find, reclaim};
 use std::path::PathBuf;
 use std::process::Child;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, Mutex};
 pub use trace::Tracer;
 pub use weave::while_held;
-use weft_abi::{CloneRegisters, CloneStats, turn};
+use weft_abi::{CloneRegisters, turn};
 
 /// How a program is cloned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +101,7 @@ pub struct Cloned {
     family: Arc<Family>,
     /// What holds it, if it stands still until it is measured.
     hold: Mutex<Option<Worker<Stopped>>>,
+    maker: Maker,
 }
 
 impl Cloned {
@@ -105,7 +114,7 @@ impl Cloned {
             let (mut child, held) = launch::launch(launch)?;
             *stopped = held;
             match kin.bring_in(stopped) {
-                Ok(()) => Ok(child),
+                Ok(_) => Ok(child),
                 Err(error) => {
                     // It has not run a single instruction: as good as never started.
                     let _ = child.kill();
@@ -117,7 +126,10 @@ impl Cloned {
         });
         let child = started?;
         hold.run(Stopped::release);
-        Ok((Self { pid: child.id() as Tid, family, hold: Mutex::new(None) }, child))
+        Ok((
+            Self { pid: child.id() as Tid, family, hold: Mutex::new(None), maker: Maker::this() },
+            child,
+        ))
     }
 
     /// Takes over a process that is held, and stays so until it is measured.
@@ -128,8 +140,8 @@ impl Cloned {
     ) -> Result<Self> {
         let family = Arc::new(Family::new(options));
         let kin = family.clone();
-        hold.run(move |stopped| kin.bring_in(stopped))?;
-        Ok(Self { pid, family, hold: Mutex::new(Some(hold)) })
+        hold.run(move |stopped| kin.bring_in(stopped).map(drop))?;
+        Ok(Self { pid, family, hold: Mutex::new(Some(hold)), maker: Maker::this() })
     }
 
     /// What has been executed so far, as far as that is recorded. Nothing stands still for it.
@@ -137,9 +149,14 @@ impl Cloned {
         self.family.flow()
     }
 
-    /// Writes what the program executes to a file from now on, if that is recorded.
-    pub fn trace_to(&self, path: &std::path::Path, notes: &[(String, String)]) -> Result<Tracer> {
-        Tracer::begin(self.family.clone(), path, notes)
+    /// Writes what the program executes to a file from now on, if that is recorded. Errors name it by its path.
+    pub fn trace_to(
+        &self,
+        file: std::fs::File,
+        path: &std::path::Path,
+        notes: &[(String, String)],
+    ) -> Result<Tracer> {
+        Tracer::begin(self.family.clone(), file, path, notes)
     }
 
     /// The program, for a debugger that is to join it.
@@ -186,23 +203,29 @@ impl Cloned {
 
     /// Takes over a running process: all its threads go on in the clone.
     pub fn attach(pid: Tid, options: CloneOptions) -> Result<Self> {
-        checks::preflight(pid)?;
+        let _turn = approach(pid)?;
         let family = Arc::new(Family::new(options));
         let kin = family.clone();
         Worker::<Stopped>::new().run(move |stopped| {
             *stopped = release::stop(pid)?;
             refuse_others(pid)?;
-            let outcome = kin.bring_in(stopped);
+            let outcome = kin.bring_in(stopped).map(drop);
             stopped.release();
             outcome
         })?;
-        Ok(Self { pid, family, hold: Mutex::new(None) })
+        Ok(Self { pid, family, hold: Mutex::new(None), maker: Maker::this() })
     }
 
     /// Gives all threads of all its processes back to the program's own code, and takes everything out
     /// that the engine has made.
     pub fn release(&self) -> Result<()> {
+        self.maker.check()?;
         self.family.release()
+    }
+
+    /// The process that it belongs to.
+    pub fn maker(&self) -> Maker {
+        self.maker
     }
 
     /// The process.
@@ -217,7 +240,9 @@ impl Cloned {
 
     /// Answers its processes no more: what they execute from now on runs natively.
     pub fn leave(&self) {
-        self.family.leave();
+        if self.maker.is_here() {
+            self.family.leave();
+        }
     }
 
     /// The files in which the engine has said what went wrong in it.
@@ -227,16 +252,12 @@ impl Cloned {
 
     /// What the engine has counted so far, in all processes that it is in, each with its name.
     pub fn stats(&self) -> Vec<(&'static str, u64)> {
-        let mut sums: Vec<(&'static str, u64)> = Vec::new();
-        self.family.each(|control| {
-            for (index, (name, value)) in named(&control.stats).into_iter().enumerate() {
-                match sums.get_mut(index) {
-                    Some(sum) => sum.1 += value,
-                    None => sums.push((name, value)),
-                }
-            }
-        });
-        sums
+        self.family.stats()
+    }
+
+    /// What is missing from what is known of the program, and of those that have come of it.
+    pub fn losses(&self) -> Losses {
+        self.family.losses()
     }
 }
 
@@ -249,38 +270,44 @@ impl Drop for Cloned {
 /// Fails if another weft is in a process: of two, neither would know what the other does.
 fn refuse_others(pid: Tid) -> Result<()> {
     let maps = proc::maps(pid)?;
-    if !maps.iter().any(|mapping| is_wefts(mapping) || is_control(mapping)) {
+    refuse_clone(pid, &maps)?;
+    if !maps.iter().any(is_wefts) {
         return Ok(());
     }
+    let owner = living_owner(pid, &maps).unwrap_or(Named::Unknown);
     Err(Error::new(ErrorKind::AlreadyTraced, format!("another weft is in process {pid}"))
-        .why("the program runs from a clone already, or has probes in it")
-        .advice("end that one first"))
+        .why(format!("{} measures it by probes in its code", owner.whose()))
+        .advice("end that one first, or measure without the clone: --weaver patch"))
+}
+
+/// Makes sure that a running process can be taken over, and keeps other wefts from it meanwhile.
+fn approach(pid: Tid) -> Result<Turn> {
+    reclaim(pid)?;
+    clear_leftovers(pid)?;
+    // Before the checks: one of them is whether somebody traces it.
+    let turn = Turn::take(pid);
+    checks::preflight(pid)?;
+    // One that another weft has is not stopped for nothing.
+    refuse_others(pid)?;
+    turn
+}
+
+/// Takes out of a process what wefts have left in it that were killed.
+fn clear_leftovers(pid: Tid) -> Result<()> {
+    // What the process is, and whether it can be attached to, is for others to say.
+    let Ok(maps) = proc::maps(pid) else { return Ok(()) };
+    let has_leftovers =
+        !abandoned(pid, &maps).is_empty() || !abandoned_probes(pid, &maps).is_empty();
+    if has_leftovers && living_owner(pid, &maps).is_none() {
+        Target::attach(pid)?.detach()?;
+    }
+    Ok(())
 }
 
 /// The processor's counter of cycles.
 pub fn cycles() -> u64 {
     // SAFETY: reads a counter.
     unsafe { std::arch::x86_64::_rdtsc() }
-}
-
-fn named(stats: &CloneStats) -> [(&'static str, u64); 14] {
-    let value = |counter: &std::sync::atomic::AtomicU64| counter.load(Relaxed);
-    [
-        ("blocks", value(&stats.blocks)),
-        ("bytes", value(&stats.bytes)),
-        ("record_bytes", value(&stats.record_bytes)),
-        ("links", value(&stats.links)),
-        ("lookups", value(&stats.lookups)),
-        ("misses", value(&stats.misses)),
-        ("protection_faults", value(&stats.protection_faults)),
-        ("flushes", value(&stats.flushes)),
-        ("agent_entries", value(&stats.agent_entries)),
-        ("signals", value(&stats.signals)),
-        ("system_calls", value(&stats.system_calls)),
-        ("agent_cycles", value(&stats.agent_cycles)),
-        ("threads", value(&stats.threads)),
-        ("forks", value(&stats.forks)),
-    ]
 }
 
 /// Something that cannot be done with the engine.

@@ -1,38 +1,52 @@
 //! The memory in which an engine tells of what its program executes.
 
 use super::Records;
-use super::flow::{Entry, Log, Mapped};
-use crate::agent::{self, Fetch, away_trip, check_outcomes, making_shared, permitted_traveller};
+use super::flow::{Entry, Log, Mapped, What};
+use super::losses::Losses;
+use crate::agent::{self, Sharing};
 use crate::modules::{Module, modules};
-use crate::proc::{self, Mapping};
+use crate::proc::{self, Mapping, Tid};
 use crate::room::Room;
 use crate::stopped::Stopped;
 use crate::target::open_pidfd;
 use crate::{Error, ErrorKind, Result, TargetAddr};
 use memmap2::MmapMut;
+use std::fs::File;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::{Mutex, PoisonError};
+use weft_abi::addresses;
 use weft_abi::recording::{
     COUNTERS, LOG_OFFSET, LOG_SIZE, RECORDING_NAME, RECORDING_SIZE, RecordingHead, STRIPE_COUNT,
     STRIPE_SIZE, STRIPES_OFFSET, TraceHead, mode,
 };
 use weft_trace::Detail;
 
-/// Where it may go: far from what a program maps, so that neither its memory nor the clone is in want of room.
+/// Where else it may go in a program that has something else at [`addresses::RECORDING`].
 const PLACES: std::ops::Range<u64> = 0x10..0x70;
 const PLACES_SHIFT: u32 = 40;
+
+/// How many entries of a log are looked at: more than it has room for, if most tell of blocks.
+const MOST_ENTRIES: usize = (LOG_SIZE / 64) as usize;
+/// How many files can be named.
+const MOST_NAMED: usize = 1 << 16;
 
 /// What an engine tells of what its program executes.
 #[derive(Debug)]
 pub struct Recording {
     memory: MmapMut,
+    /// The same memory.
+    file: File,
     at: TargetAddr,
     records: Records,
     /// What was mapped when it began.
     modules: Vec<Module>,
     /// Where code of files was mapped then.
     code: Vec<Mapping>,
+    /// Where code of files was mapped later by processes that could not tell their names.
+    named: Mutex<Vec<Mapping>>,
 }
 
 impl Records {
@@ -62,9 +76,10 @@ fn room_for(maps: &[Mapping]) -> Result<TargetAddr> {
     let is_free = |&at: &TargetAddr| {
         maps.iter().all(|mapping| mapping.end <= at || at + RECORDING_SIZE <= mapping.start)
     };
-    PLACES.map(|place| TargetAddr(place << PLACES_SHIFT)).find(is_free).ok_or_else(|| {
-        Error::new(ErrorKind::UnsupportedTarget, "the target has no room for what is recorded")
-    })
+    let others = PLACES.map(|place| place << PLACES_SHIFT);
+    std::iter::once(addresses::RECORDING).chain(others).map(TargetAddr).find(is_free).ok_or_else(
+        || Error::new(ErrorKind::UnsupportedTarget, "the target has no room for what is recorded"),
+    )
 }
 
 impl Recording {
@@ -78,23 +93,22 @@ impl Recording {
         let at = room_for(&maps)?;
         let read_write = libc::PROT_READ | libc::PROT_WRITE;
         let map = agent::map_shared(at, RECORDING_SIZE, read_write, 0);
-        let steps = making_shared(RECORDING_NAME, RECORDING_SIZE, vec![map]);
-        let traveller = permitted_traveller(stopped, &steps)?;
-        let pidfd = open_pidfd(pid)?;
-        let mut fetch = Fetch::new(pidfd.as_raw_fd());
-        let before = |number: i64, done: &[_]| fetch.before(number, done);
-        let outcomes = away_trip(stopped, &traveller, room, &steps, before)?;
-        check_outcomes(pid, &outcomes)?;
-        let code = maps.into_iter().filter(|map| map.execute && map.inode != 0).collect();
-        let recording = Self { memory: fetch.memory()?, at, records, modules: modules(pid)?, code };
+        let sharing = Sharing::new(RECORDING_NAME, RECORDING_SIZE, vec![map]);
+        let (memory, file) = sharing.make(stopped, room, open_pidfd(pid)?.as_raw_fd())?;
+        if memory.len() as u64 != RECORDING_SIZE {
+            return Err(Error::new(ErrorKind::Internal, "what is recorded has no room"));
+        }
+        let code = maps.into_iter().filter(is_code_of_file).collect();
+        let (modules, named) = (modules(pid)?, Mutex::default());
+        let recording = Self { memory, file, at, records, modules, code, named };
         // Number 0 is none.
         recording.head().counters.store(1, Relaxed);
         Ok(Some(recording))
     }
 
-    /// Where it is in the process.
-    pub fn at(&self) -> TargetAddr {
-        self.at
+    /// The memory that it takes of the process.
+    pub fn range(&self) -> (TargetAddr, u64) {
+        (self.at, RECORDING_SIZE)
     }
 
     /// Where code of files was mapped when it began.
@@ -112,13 +126,11 @@ impl Recording {
         unsafe { &*self.memory.as_ptr().cast() }
     }
 
-    /// Some of it, which nobody writes to at the moment.
-    pub(super) fn words(&self, offset: u64, bytes: u64) -> &[u64] {
-        let offset = (offset as usize).min(self.memory.len());
-        let rest = &self.memory[offset..];
-        let count = rest.len().min(bytes as usize) / 8;
-        // SAFETY: within the memory, and aligned as all of it is.
-        unsafe { std::slice::from_raw_parts(rest.as_ptr().cast(), count) }
+    /// Copies words of it. The program can write to them meanwhile, so each is looked at once.
+    pub(super) fn copy(&self, offset: u64, count: u64, words: &mut Vec<u64>) {
+        let end = offset.saturating_add(count.saturating_mul(8)).min(RECORDING_SIZE);
+        words.clear();
+        words.extend((offset..end).step_by(8).map(|at| self.word(at).load(Relaxed)));
     }
 
     /// The front of a stripe that a trace is written to.
@@ -130,14 +142,41 @@ impl Recording {
 
     /// A word, which may just be written.
     pub(super) fn word(&self, offset: u64) -> &AtomicU64 {
-        debug_assert!(offset + 8 <= RECORDING_SIZE);
+        assert!(offset <= RECORDING_SIZE - 8 && offset.is_multiple_of(8));
         // SAFETY: within the memory, and aligned.
         unsafe { &*self.memory.as_ptr().add(offset as usize).cast() }
     }
 
-    /// Bits of what could not be kept: see [`weft_abi::recording::lost`].
-    pub fn lost(&self) -> u64 {
-        self.head().lost.load(Relaxed)
+    /// What is missing from it.
+    pub fn losses(&self) -> Losses {
+        let head = self.head();
+        Losses {
+            unrecorded: head.unrecorded.load(Relaxed),
+            unnamed: head.unnamed.load(Relaxed),
+            bits: head.lost.load(Relaxed),
+            ..Losses::default()
+        }
+    }
+
+    /// Remembers the names of the files that a process has mapped: it cannot tell them itself.
+    pub fn name_files(&self, pid: Tid) {
+        let Ok(maps) = proc::maps(pid) else { return };
+        let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
+        for map in maps.into_iter().filter(is_code_of_file) {
+            if named.len() < MOST_NAMED && !named.contains(&map) {
+                named.push(map);
+            }
+        }
+    }
+
+    /// The name of a file that was mapped somewhere, if a process could not tell it.
+    fn name_of(&self, start: u64, offset: u64) -> Option<String> {
+        let named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_it = |map: &&Mapping| {
+            let at = TargetAddr(start);
+            map.contains(at) && (at - map.start).checked_add(map.offset) == Some(offset)
+        };
+        named.iter().rev().find(is_it).map(|map| map.path.clone())
     }
 
     /// How many words of the log are taken.
@@ -146,18 +185,22 @@ impl Recording {
     }
 
     /// The entry of the log that begins with a word, and where the next one begins; no entry while it is being
-    /// written, and nothing if that has only just begun or there is no more.
+    /// written, or if it is none, and nothing if it has no end.
     pub(super) fn entry(&self, at: u64, taken: u64) -> Option<(Option<Entry>, u64)> {
-        if at >= taken {
-            return None;
-        }
         let head = self.word(LOG_OFFSET + at * 8).load(Acquire);
         let length = head >> 8 & 0xff_ffff;
         if length == 0 || at + length > taken {
             return None;
         }
-        let words = self.words(LOG_OFFSET + (at + 1) * 8, (length - 1) * 8);
-        Some((Entry::read(head as u8, (head >> 32) as u32, words), at + length))
+        let mut words = Vec::new();
+        self.copy(LOG_OFFSET + (at + 1) * 8, length - 1, &mut words);
+        let mut entry = Entry::read(head as u8, (head >> 32) as u32, &words);
+        if let Some(Entry { what: What::Mapped(mapped), .. }) = &mut entry
+            && mapped.path.is_empty()
+        {
+            mapped.path = self.name_of(mapped.start, mapped.offset).unwrap_or_default();
+        }
+        Some((entry, at + length))
     }
 
     /// What it has told so far.
@@ -165,12 +208,13 @@ impl Recording {
         let taken = self.taken();
         let mut entries = Vec::new();
         let mut at = 0;
-        while let Some((entry, next)) = self.entry(at, taken) {
+        while at < taken && entries.len() < MOST_ENTRIES {
+            let Some((entry, next)) = self.entry(at, taken) else { break };
             entries.extend(entry);
             at = next;
         }
         let mapped = self.modules.iter().map(Mapped::of_module).collect();
-        Log { entries, mapped, records: self.records }
+        Log { entries, mapped, records: self.records, is_whole: at >= taken }
     }
 
     /// What some stripes have counted, by counter.
@@ -179,10 +223,32 @@ impl Recording {
         let mut sums = vec![0u64; counters as usize];
         for &stripe in stripes.iter().filter(|&&stripe| stripe < STRIPE_COUNT) {
             let first = STRIPES_OFFSET + stripe * STRIPE_SIZE;
-            for (number, sum) in sums.iter_mut().enumerate() {
-                *sum += self.word(first + number as u64 * 8).load(Relaxed);
+            let mut end = first;
+            while let Some(data) = self.data(end, first + counters * 8) {
+                end = data.end;
+                for at in data.step_by(8) {
+                    let sum = &mut sums[((at - first) / 8) as usize];
+                    *sum = sum.saturating_add(self.word(at).load(Relaxed));
+                }
             }
         }
         sums
     }
+
+    /// The first part from one place to another that anything was ever written to. The rest is zero, and the kernel
+    /// would make memory of it if it were read.
+    fn data(&self, from: u64, to: u64) -> Option<Range<u64>> {
+        let seek = |from: u64, whence: i32| {
+            // SAFETY: plain numbers. Nobody reads by this descriptor.
+            let at = unsafe { libc::lseek(self.file.as_raw_fd(), from as i64, whence) };
+            u64::try_from(at).ok()
+        };
+        let start = seek(from, libc::SEEK_DATA).filter(|&start| start < to)?.max(from);
+        let end = seek(start, libc::SEEK_HOLE).unwrap_or(to);
+        Some(start..end.clamp(start, to))
+    }
+}
+
+fn is_code_of_file(map: &Mapping) -> bool {
+    map.execute && map.inode != 0
 }

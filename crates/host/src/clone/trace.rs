@@ -1,10 +1,13 @@
 //! Takes traces out of the memory that programs write them to, and puts them into a file.
 
-use super::attend::{self, Family};
+use super::attend;
+use super::family::Family;
 use super::flow::{Mapped, What};
+use super::losses::Losses;
 use super::recording::Recording;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Maker, Result};
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -12,7 +15,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use weft_abi::recording::{
-    STRIPE_COUNT, STRIPE_SIZE, STRIPES_OFFSET, TRACE_BUFFER_SIZE, TRACE_BUFFERS, lost, trace_buffer,
+    STRIPE_COUNT, STRIPE_SIZE, STRIPES_OFFSET, TRACE_BUFFER_SIZE, TRACE_BUFFERS, trace_buffer,
 };
 use weft_trace::{Module, Writer};
 
@@ -25,12 +28,14 @@ const PATIENCE: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub struct Tracer {
     is_over: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Result<u64>>>,
+    thread: Option<JoinHandle<Result<Losses>>>,
+    maker: Maker,
 }
 
 impl Tracer {
     pub(super) fn begin(
         family: Arc<Family>,
+        file: File,
         path: &Path,
         notes: &[(String, String)],
     ) -> Result<Self> {
@@ -43,35 +48,48 @@ impl Tracer {
             presence.recording().as_ref().and_then(|it| it.records().trace_detail())
         });
         let detail = details.last().unwrap_or_default();
-        let mut writer = Writer::create(path, detail).map_err(&failed)?;
+        let mut writer = Writer::new(file, detail).map_err(&failed)?;
         for (key, value) in notes {
             writer.note(key, value).map_err(&failed)?;
         }
         let is_over = Arc::new(AtomicBool::new(false));
         let over = is_over.clone();
+        family.set_traced(true);
         let work = move || {
-            let mut drain = Drain { writer, traced: BTreeMap::new(), lost: 0, failure: None };
+            let mut drain = Drain {
+                writer,
+                traced: BTreeMap::new(),
+                words: Vec::new(),
+                garbled: 0,
+                failure: None,
+            };
             while !over.load(Acquire) {
                 if !drain.all(&family, false) {
                     std::thread::sleep(PAUSE);
                 }
             }
             drain.all(&family, true);
-            let lost = drain.lost & !lost::STRIPES;
+            family.set_traced(false);
+            let mut losses = family.losses();
+            losses.garbled = losses.garbled.saturating_add(drain.garbled);
+            for (kind, count) in losses.named() {
+                drain.keep(|writer| writer.note(&format!("lost {kind}"), &count.to_string()));
+            }
             drain
                 .failure
                 .map_or(Ok(()), Err)
                 .and_then(|()| drain.writer.finish())
                 .map_err(&failed)?;
-            Ok(lost)
+            Ok(losses)
         };
         let thread = std::thread::Builder::new().name("weft-trace".into()).spawn(work);
         let thread = thread.map_err(|error| failed_to_start(&error))?;
-        Ok(Self { is_over, thread: Some(thread) })
+        Ok(Self { is_over, thread: Some(thread), maker: Maker::this() })
     }
 
-    /// Takes what is left and ends the file. Says what could not be kept: bits of [`weft_abi::recording::lost`].
-    pub fn finish(mut self) -> Result<u64> {
+    /// Takes what is left and ends the file. Says what is missing from it, as the file does.
+    pub fn finish(mut self) -> Result<Losses> {
+        self.maker.check()?;
         self.is_over.store(true, Release);
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(result)) => result,
@@ -84,6 +102,10 @@ impl Drop for Tracer {
     fn drop(&mut self) {
         self.is_over.store(true, Release);
         if let Some(thread) = self.thread.take() {
+            if !self.maker.is_here() {
+                // A forked child has no such thread to wait for.
+                return std::mem::forget(thread);
+            }
             let _ = thread.join();
         }
     }
@@ -95,10 +117,12 @@ fn failed_to_start(error: &std::io::Error) -> Error {
 
 struct Drain {
     writer: Writer,
-    /// By their places among the programs of the family, which only grow more.
-    traced: BTreeMap<usize, Traced>,
-    /// What could not be kept of programs that have ended.
-    lost: u64,
+    /// By the numbers of the programs.
+    traced: BTreeMap<u64, Traced>,
+    /// A buffer of a thread's, as it was when it was looked at.
+    words: Vec<u64>,
+    /// How often what a program says of its buffers made no sense.
+    garbled: u64,
     /// Why nothing is written any more. The program goes on.
     failure: Option<weft_trace::Error>,
 }
@@ -116,27 +140,32 @@ impl Drain {
     /// Takes what was filled, and of what has ended what was not; says whether there was anything.
     fn all(&mut self, family: &Family, is_end: bool) -> bool {
         let mut is_busy = false;
-        for (place, presence) in family.presences().into_iter().enumerate() {
+        for presence in family.presences() {
+            let place = presence.number;
             let recording = presence.recording().clone();
             let Some(recording) = recording.filter(|it| it.records().trace_detail().is_some())
             else {
                 continue;
             };
-            let Some(mut traced) = self.traced(place, &recording) else { continue };
-            let is_over = is_end || presence.is_over();
-            is_busy |= self.recording(&mut traced, &recording, is_over);
-            self.traced.insert(place, traced);
-            if is_over {
-                self.keep(|writer| writer.end(traced.program));
-                self.lost |= recording.lost();
-                presence.recording().take();
+            // Asked before anything is taken: nothing comes after that.
+            let has_ended = presence.is_over();
+            if let Some(mut traced) = self.traced(place, &recording) {
+                let is_over = is_end || has_ended;
+                is_busy |= self.recording(&mut traced, &recording, is_over);
+                self.traced.insert(place, traced);
+                if is_over {
+                    self.keep(|writer| writer.end(traced.program));
+                }
+            }
+            if has_ended {
+                family.become_past(&presence);
             }
         }
         is_busy
     }
 
-    /// What is known of the program at a place; a new one tells what is mapped. Nothing if there are too many.
-    fn traced(&mut self, place: usize, recording: &Recording) -> Option<Traced> {
+    /// What is known of the program with a number; a new one tells what is mapped. Nothing if there are too many.
+    fn traced(&mut self, place: u64, recording: &Recording) -> Option<Traced> {
         if let Some(&traced) = self.traced.get(&place) {
             return Some(traced);
         }
@@ -165,21 +194,25 @@ impl Drain {
         for stripe in 0..head.stripes.load(Acquire).min(STRIPE_COUNT) {
             let trace = recording.trace_head(stripe);
             let base = STRIPES_OFFSET + stripe * STRIPE_SIZE;
-            loop {
-                let drained = trace.drained.load(Relaxed);
-                if drained == trace.filled.load(Acquire) {
-                    break;
-                }
-                let length = trace.lengths[drained as usize % TRACE_BUFFERS].load(Relaxed);
-                self.take(traced, recording, stripe, (base + trace_buffer(drained), length));
-                trace.drained.store(drained.wrapping_add(1), Release);
+            let (drained, filled) = (trace.drained.load(Relaxed), trace.filled.load(Acquire));
+            let count = filled.wrapping_sub(drained);
+            if count > TRACE_BUFFERS as u32 {
+                // There are not as many.
+                self.garbled = self.garbled.saturating_add(1);
+                trace.drained.store(filled, Release);
+                continue;
+            }
+            for number in (0..count).map(|index| drained.wrapping_add(index)) {
+                let length = trace.lengths[number as usize % TRACE_BUFFERS].load(Relaxed);
+                self.take(traced, recording, stripe, (base + trace_buffer(number), length));
+                trace.drained.store(number.wrapping_add(1), Release);
                 attend::wake(&trace.drained);
                 is_busy = true;
             }
             let start = trace.base.load(Relaxed);
             if is_over && start != 0 {
                 let from = trace_buffer(trace.filled.load(Relaxed));
-                let length = trace.cursor.load(Relaxed).wrapping_sub(start + from);
+                let length = trace.cursor.load(Relaxed).wrapping_sub(start.wrapping_add(from));
                 self.take(traced, recording, stripe, (base + from, length));
                 // Not once more, if somebody goes on.
                 trace.base.store(0, Relaxed);
@@ -198,8 +231,10 @@ impl Drain {
     ) {
         self.log(traced, recording);
         let program = traced.program;
-        let words = recording.words(at, length.min(TRACE_BUFFER_SIZE));
-        self.keep(|writer| writer.push(program, stripe as u32, words));
+        let mut words = std::mem::take(&mut self.words);
+        recording.copy(at, length.min(TRACE_BUFFER_SIZE) / 8, &mut words);
+        self.keep(|writer| writer.push(program, stripe as u32, &words));
+        self.words = words;
     }
 
     /// Learns of blocks and modules that have come.
@@ -215,7 +250,11 @@ impl Drain {
                 // Somebody is about to write it.
                 _ if began.elapsed() < PATIENCE => std::thread::yield_now(),
                 Some((None, next)) => traced.read = next,
-                None => return,
+                None => {
+                    // Nothing behind it can be told from anything else.
+                    self.garbled = self.garbled.saturating_add(1);
+                    traced.read = u64::MAX;
+                }
             }
         }
     }

@@ -1,11 +1,10 @@
 //! Telling the engine what is to be woven.
 
-use super::attend::Family;
+use super::family::Family;
 use super::inject::Presence;
 use super::release::{PATIENCE, let_busy_run, set_up};
 use super::visit::{Errand, describe};
-use crate::agent::{self, Fetch, away_trip, check_outcomes, permitted_traveller};
-use crate::arch::Step;
+use crate::agent::{self, Sharing};
 use crate::proc::{self, Tid};
 use crate::room::Room;
 use crate::stopped::{Caution, Pause, Stopped};
@@ -113,16 +112,11 @@ pub fn gone(pid: Tid) -> Error {
 
 impl Loom<'_> {
     /// Has a thread of the program get memory that it shares with weft.
-    pub fn share(&self, steps: &[Step]) -> Result<MmapMut> {
+    pub fn share(&self, sharing: &Sharing) -> Result<MmapMut> {
         let pid = self.stopped.pid();
         let room = Room::find(pid, &proc::maps(pid)?)?;
-        let traveller = permitted_traveller(self.stopped, steps)?;
-        let pidfd = open_pidfd(pid)?;
-        let mut fetch = Fetch::new(pidfd.as_raw_fd());
-        let before = |number: i64, done: &[_]| fetch.before(number, done);
-        let outcomes = away_trip(self.stopped, &traveller, &room, steps, before)?;
-        check_outcomes(pid, &outcomes)?;
-        fetch.memory()
+        let made = sharing.make(self.stopped, &room, open_pidfd(pid)?.as_raw_fd());
+        made.map(|(memory, _)| memory)
     }
 
     /// Tells the engine what to weave. Threads that are in code which is out of date are given a moment to

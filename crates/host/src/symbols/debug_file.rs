@@ -4,10 +4,9 @@ use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
-
 use super::backing::Backing;
 use super::elf::{Elf, Layout, string_at};
+use crate::inside;
 
 /// Where distributions put the debug files of their packages.
 const DEBUG_DIRECTORY: &str = "/usr/lib/debug";
@@ -64,7 +63,7 @@ impl DebugFiles {
             Backing::Bytes(_) => None,
         };
         for (candidate, by_build_id) in found.places(path) {
-            if let Some(file) = open_in_root(root, &candidate)
+            if let Ok(file) = inside::open_file(root, &candidate)
                 // A debug link may name the file that it is in.
                 && FileIdentity::of(&file) != own
             {
@@ -135,7 +134,7 @@ pub(super) fn supplementary(debug: &Elf, path: &Path, root: &Path) -> Option<Elf
     let build_id = contents.get(name.len() + 1..).filter(|id| (2..=64).contains(&id.len()))?;
     let named = path.parent()?.join(std::str::from_utf8(name).ok()?);
     [build_id_path(build_id), named].iter().find_map(|place| {
-        let backing = Backing::from_file(open_in_root(root, place)?).ok()?;
+        let backing = Backing::from_file(inside::open_file(root, place).ok()?).ok()?;
         let elf = Elf::parse(backing, Layout::File).ok()?;
         (elf.build_id().as_deref() == Some(build_id)).then_some(elf)
     })
@@ -158,23 +157,4 @@ fn debug_link(module: &Elf) -> Option<(String, u32)> {
     // A name, not a path: anything else would lead out of the directories it is looked for in.
     let is_name = !name.is_empty() && name != ".." && name != "." && !name.contains('/');
     is_name.then(|| Some((name.to_owned(), u32::from_le_bytes(checksum.try_into().ok()?))))?
-}
-
-/// Opens a regular file as a process whose root directory is `root` would: symbolic links cannot
-/// lead out of it.
-fn open_in_root(root: &Path, path: &Path) -> Option<File> {
-    // Without O_NONBLOCK, a pipe that has the name of a debug file would stop weft.
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let root_flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory = rustix::fs::openat(CWD, root, root_flags, Mode::empty()).ok()?;
-    let opened = rustix::fs::openat2(&directory, path, flags, Mode::empty(), ResolveFlags::IN_ROOT);
-    let file = match opened {
-        Ok(file) => File::from(file),
-        // Sandboxes forbid openat2; in weft's own root the plain call does the same.
-        Err(rustix::io::Errno::NOSYS | rustix::io::Errno::PERM) if root == Path::new("/") => {
-            File::from(rustix::fs::openat(CWD, path, flags, Mode::empty()).ok()?)
-        }
-        Err(_) => return None,
-    };
-    file.metadata().ok()?.is_file().then_some(file)
 }

@@ -1,7 +1,7 @@
 //! What is known about the code of a module: its functions, and where in the source they are.
 //!
 //! [`ModuleSymbols`] is the way in. The readers (`elf`, `symtab`, `frames`, `plt`, `gopclntab`,
-//! `dwarf`, `plausible`, `sources`, `line_table`, `instructions`) turn bytes into facts; `collect` merges
+//! `dwarf`, `plausible`, `sources`, `line_table`, `results`, `instructions`) turn bytes into facts; `collect` merges
 //! the facts into one `table`; where files are found and kept is the matter of `debug_file` and `cache`.
 
 mod backing;
@@ -20,13 +20,18 @@ mod instructions;
 mod json;
 mod line_table;
 mod module;
+mod names;
 mod parallel;
 mod plausible;
 mod plt;
 mod raw;
+mod results;
+mod slots;
 mod sources;
 mod symtab;
 mod table;
+mod units;
+mod versions;
 
 pub use cache::Cache;
 pub use demangle::demangle;
@@ -38,6 +43,7 @@ pub use instructions::{Instructions, Transfer};
 pub use line_table::LineTable;
 pub use module::{ModuleFile, ModuleImage, ModuleSymbols};
 pub use raw::{Binding, FunctionKind, Origin, Visibility};
+pub use slots::{Candidates, Slot};
 pub use sources::Sources;
 pub use table::{Function, FunctionTable};
 

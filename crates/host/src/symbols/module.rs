@@ -1,6 +1,8 @@
 //! One module, opened.
 
+use std::collections::HashSet;
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -15,10 +17,13 @@ use super::elf::{Elf, Layout};
 use super::glob::Glob;
 use super::instructions::{self, Instructions};
 use super::line_table::{self, LineTable};
+use super::names::Names;
+use super::raw::FunctionKind;
+use super::slots::{self, Candidates, Slot};
 use super::sources::{self, Sources};
 use super::table::{Function, FunctionTable};
-use super::{frames, hex, json, parallel};
-use crate::{Error, ErrorKind, Result};
+use super::{frames, hex, json, parallel, results};
+use crate::{Error, ErrorKind, Result, inside};
 
 /// The two kinds of entries in the cache.
 const FUNCTIONS_ENTRY: &str = "functions";
@@ -29,7 +34,7 @@ const SOURCES_ENTRY: &str = "sources";
 pub struct ModuleFile {
     /// The path of the file within `root`, as the program that has loaded it would say.
     pub path: PathBuf,
-    /// The path to open, from here: `/proc/PID/root/...` reaches into another mount namespace.
+    /// The path to open, from here: `/proc/PID/root/...` reaches into another mount namespace, and is followed there.
     pub open_path: PathBuf,
     /// The root directory that debug files are looked for in, from here: `/proc/PID/root`.
     pub root: PathBuf,
@@ -73,6 +78,7 @@ pub struct ModuleSymbols {
     stamp: u64,
     cache: Cache,
     functions: FunctionTable,
+    names: OnceLock<Names>,
     from_cache: bool,
     sources: OnceLock<Sources>,
     /// The lines, once they have been asked for: nothing when there is no debug information. That
@@ -113,7 +119,7 @@ impl Place {
         let mut stamp = Stamp::new();
         let (backing, layout, identity) = match self {
             Self::File(module) => {
-                let file = open_regular(&module.open_path)?;
+                let file = open_regular(&module.open_path, &module.root)?;
                 let identity = FileIdentity::of(&file);
                 let backing = Backing::from_file(file).map_err(|error| {
                     named(Error::new(ErrorKind::BadFile, "").why(error.to_string()))
@@ -192,6 +198,7 @@ impl ModuleSymbols {
             stamp,
             cache: cache.clone(),
             functions,
+            names: OnceLock::new(),
             from_cache,
             sources: OnceLock::new(),
             lines: Mutex::new(None),
@@ -239,7 +246,27 @@ impl ModuleSymbols {
 
     /// The functions that have exactly this name, or this alias, or this demangled name with or
     /// without its parameters.
+    ///
+    /// A name without a version is that of the default version, `memcpy` and `memcpy@@GLIBC_2.14`; where there is none,
+    /// it is that of all versions.
     pub fn find(&self, name: &str) -> Vec<u32> {
+        let found = self.find_exactly(name);
+        if !found.is_empty() || name.is_empty() {
+            return found;
+        }
+        if let Some((plain, version)) = name.split_once("@@") {
+            let hidden = self.find_exactly(&format!("{plain}@{version}"));
+            return if hidden.is_empty() { self.find_exactly(plain) } else { Vec::new() };
+        }
+        let is_version = |one: &str| {
+            one.strip_prefix(name).is_some_and(|rest| rest.starts_with('@') && rest != "@plt")
+        };
+        self.called(name, |function| {
+            is_version(function.name()) || function.aliases().any(is_version)
+        })
+    }
+
+    fn find_exactly(&self, name: &str) -> Vec<u32> {
         let is_it = |function: &Function<'_>| {
             function.name() == name
                 || function.demangled().is_some_and(|demangled| {
@@ -249,8 +276,16 @@ impl ModuleSymbols {
                 })
                 || function.aliases().any(|alias| alias == name)
         };
-        let found = self.functions.iter().filter(is_it);
-        found.map(|function| function.index() as u32).collect()
+        self.called(name, is_it)
+    }
+
+    /// The functions of a name that is one of those in the index, if they are the ones.
+    fn called(&self, name: &str, is_it: impl Fn(&Function<'_>) -> bool) -> Vec<u32> {
+        let names = self.names.get_or_init(|| Names::of(&self.functions));
+        let may_be = names.candidates(name);
+        may_be
+            .filter(|&index| self.functions.get(index as usize).as_ref().is_some_and(&is_it))
+            .collect()
     }
 
     /// The function at an offset, and the source line with the functions inlined there.
@@ -296,6 +331,15 @@ impl ModuleSymbols {
         Ok(self.debug_info()?.as_ref().map(line_table::read).unwrap_or_default())
     }
 
+    /// Of functions, given by their offsets, what they give to their callers, where that is not what is in `rax`
+    /// when they return; nothing where it is, or where no debug information tells.
+    pub fn other_results(&self, offsets: &[u64]) -> Result<Vec<Option<&'static str>>> {
+        let debug_info = self.debug_info()?;
+        let found = debug_info.as_ref().map(|info| results::others(info, offsets));
+        let found = found.unwrap_or_default();
+        Ok(offsets.iter().map(|offset| found.get(offset).copied()).collect())
+    }
+
     /// The instructions of pieces of code, each an offset and a size. Those that are not in the file
     /// are left out.
     pub fn instructions(&self, pieces: &[(u64, u64)]) -> Result<Instructions> {
@@ -333,6 +377,24 @@ impl ModuleSymbols {
         Ok(collect::variables(&opened.elf, debug_file.as_ref().map(|(elf, _)| elf), name))
     }
 
+    /// The slots of the module that resolvers fill, and those of symbols with one of these names.
+    pub fn slots(&self, names: &HashSet<&str>) -> Result<Vec<Slot>> {
+        Ok(slots::slots(&self.reopen()?.elf, names))
+    }
+
+    /// What a resolver can choose, as far as its code tells. It is given by its index among the functions.
+    pub fn candidates(&self, resolver: u32) -> Result<Candidates> {
+        let Some(function) = self.functions.get(resolver as usize) else {
+            return Ok(Candidates::default());
+        };
+        let begins = |address| {
+            let containing = self.functions.containing(address);
+            containing
+                .is_some_and(|one| one.offset() == address && one.kind() == FunctionKind::Function)
+        };
+        Ok(slots::candidates(&self.reopen()?.elf, function.offset(), function.size(), begins))
+    }
+
     /// The module once more, if it still is what it was.
     fn reopen(&self) -> Result<Opened> {
         let opened = self.place.open()?;
@@ -366,21 +428,26 @@ fn matches(function: Function<'_>, names: &Glob) -> bool {
         || function.aliases().any(|alias| names.matches(alias))
 }
 
-fn open_regular(path: &Path) -> Result<File> {
-    let cannot = |why: String| {
-        Error::new(ErrorKind::BadFile, format!("{} cannot be opened", path.display())).why(why)
+fn open_regular(path: &Path, root: &Path) -> Result<File> {
+    let here = Path::new("/");
+    let opened = match path.strip_prefix(root) {
+        Ok(within) if root != here => inside::open_file(root, within),
+        // What the kernel hands out (`/proc/PID/exe`) is no path that could lead elsewhere.
+        _ => open_here(path),
     };
+    opened.map_err(|error| {
+        let what = format!("{} cannot be opened", path.display());
+        Error::new(ErrorKind::BadFile, what).why(error.to_string())
+    })
+}
+
+fn open_here(path: &Path) -> io::Result<File> {
     // Without O_NONBLOCK, opening a pipe would wait for its writer.
     let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
-    let file = File::options()
-        .read(true)
-        .custom_flags(flags.bits() as i32)
-        .open(path)
-        .map_err(|error| cannot(error.to_string()))?;
-    match file.metadata() {
-        Ok(metadata) if metadata.is_file() => Ok(file),
-        Ok(_) => Err(cannot("it is not a regular file".into())),
-        Err(error) => Err(cannot(error.to_string())),
+    let file = File::options().read(true).custom_flags(flags.bits() as i32).open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other("it is not a regular file")),
     }
 }
 

@@ -3,28 +3,17 @@
 //! An entry says nothing about its name. It jumps through a slot of the global offset table, and a
 //! relocation says which function the loader stores in that slot.
 
-use std::collections::HashMap;
-
-use object::elf::{self, Rela64};
-use object::{LittleEndian as LE, pod};
+use object::elf;
 
 use super::elf::{Elf, Section};
+use super::slots::{Relocation, relocations};
 use super::symtab::SymbolTable;
 
 /// One entry of a procedure linkage table.
 pub(super) struct PltEntry {
     pub(super) address: u64,
     pub(super) size: u64,
-    pub(super) target: PltTarget,
-}
-
-/// Where an entry leads.
-#[derive(Clone)]
-pub(super) enum PltTarget {
-    /// To the symbol with this number in the dynamic symbol table.
-    Symbol(u32),
-    /// To whatever the resolver at this address chooses.
-    Resolver(u64),
+    pub(super) target: Relocation,
 }
 
 /// Whether a section is a procedure linkage table.
@@ -37,7 +26,7 @@ pub(super) fn entries(elf: &Elf) -> Vec<PltEntry> {
     if elf.machine != elf::EM_X86_64 {
         return Vec::new();
     }
-    let slots = slots(elf);
+    let slots = relocations(elf);
     let mut found = Vec::new();
     for section in elf.sections.iter().filter(|section| is_plt(section)).take(MOST_TABLES) {
         let Some(code) = elf.contents(section) else { continue };
@@ -47,7 +36,7 @@ pub(super) fn entries(elf: &Elf) -> Vec<PltEntry> {
             if let Some(slot) = slot_of(entry, address)
                 && let Some(target) = slots.get(&slot)
             {
-                found.push(PltEntry { address, size: entry.len() as u64, target: target.clone() });
+                found.push(PltEntry { address, size: entry.len() as u64, target: *target });
             }
         }
     }
@@ -83,29 +72,6 @@ fn slot_of(entry: &[u8], address: u64) -> Option<u64> {
     Some(address.wrapping_add(at as u64 + 6).wrapping_add_signed(displacement.into()))
 }
 
-/// What the relocations say about the slots.
-fn slots(elf: &Elf) -> HashMap<u64, PltTarget> {
-    let mut slots = HashMap::new();
-    for name in [".rela.plt", ".rela.dyn", ".rela.iplt"] {
-        let Some(bytes) = elf.section(name).and_then(|section| elf.contents(section)) else {
-            continue;
-        };
-        let count = bytes.len() / size_of::<Rela64<LE>>();
-        let relocations = pod::slice_from_bytes::<Rela64<LE>>(&bytes, count);
-        for relocation in relocations.map(|(all, _)| all).unwrap_or_default() {
-            let target = match relocation.r_type(LE, false) {
-                elf::R_X86_64_JUMP_SLOT | elf::R_X86_64_GLOB_DAT => {
-                    PltTarget::Symbol(relocation.r_sym(LE, false))
-                }
-                elf::R_X86_64_IRELATIVE => PltTarget::Resolver(relocation.r_addend.get(LE) as u64),
-                _ => continue,
-            };
-            slots.insert(relocation.r_offset.get(LE), target);
-        }
-    }
-    slots
-}
-
 /// The names of all entries, in their order. `name_at` gives the name of the function at an
 /// address, for entries that lead to a resolver.
 pub(super) fn names<'own>(
@@ -114,11 +80,11 @@ pub(super) fn names<'own>(
     name_at: impl Fn(u64) -> Option<&'own [u8]>,
 ) -> Vec<Vec<u8>> {
     let name = |entry: &PltEntry| match entry.target {
-        PltTarget::Symbol(index) => match symbols.and_then(|table| table.name(index)) {
+        Relocation::Symbol(index) => match symbols.and_then(|table| table.name(index)) {
             Some(name) => [name, b"@plt"].concat(),
             None => format!("sub_{:x}@plt", entry.address).into_bytes(),
         },
-        PltTarget::Resolver(address) => match name_at(address) {
+        Relocation::Resolver(address) => match name_at(address) {
             Some(name) => [name, b"@plt"].concat(),
             None => format!("sub_{address:x}@plt").into_bytes(),
         },

@@ -4,13 +4,14 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use gimli::{AttributeValue, EndianSlice, LittleEndian, Unit, UnitHeader, UnitOffset};
+use gimli::{AttributeValue, Unit, UnitHeader};
 
 use super::block::{Block, Format, HEADER_SIZE};
 use super::dwarf::{DebugInfo, Lines};
 use super::parallel;
 use super::raw::FunctionKind;
 use super::table::FunctionTable;
+use super::units::{Headers, Slice, UnitPlace, Units};
 
 /// The version is to be raised whenever the layout changes, or what is found.
 const FORMAT: Format = Format { magic: *b"weftsrcs", version: 1 };
@@ -26,8 +27,6 @@ const LONGEST_PATH: usize = 4096;
 
 /// A definition may refer to its declaration, which may refer to another one; not for long.
 const DEEPEST_REFERENCE: usize = 8;
-
-type Slice<'data> = EndianSlice<'data, LittleEndian>;
 
 /// The source of every function of a module.
 #[derive(Debug)]
@@ -170,28 +169,16 @@ impl Declarations {
     }
 }
 
-fn unit_headers<'data>(dwarf: &gimli::Dwarf<Slice<'data>>) -> Vec<UnitHeader<Slice<'data>>> {
-    let mut headers = Vec::new();
-    let mut units = dwarf.units();
-    while let Ok(Some(header)) = units.next() {
-        headers.push(header);
-    }
-    headers
-}
-
 fn declarations(debug_info: &DebugInfo) -> Declarations {
     /// Compilation units differ a thousandfold in size: small chunks keep all processors busy.
     const CHUNK: usize = 4;
     let dwarf = debug_info.borrow();
-    let headers = unit_headers(&dwarf);
-    let common_headers = dwarf.sup().map(unit_headers).unwrap_or_default();
+    let headers = Headers::of(&dwarf);
     let names_left = AtomicUsize::new(FILE_NAMES_LIMIT);
-    let chunks = parallel::map_chunks(&headers, CHUNK, |chunk| {
+    let chunks = parallel::map_chunks(&headers.own, CHUNK, |chunk| {
         let mut reader = UnitReader {
             dwarf: &dwarf,
-            headers: &headers,
-            common_headers: &common_headers,
-            others: HashMap::new(),
+            units: Units::new(&dwarf, &headers),
             names_left: &names_left,
             found: Declarations::default(),
         };
@@ -214,28 +201,10 @@ fn declarations(debug_info: &DebugInfo) -> Declarations {
     all
 }
 
-/// Which unit.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct UnitPlace {
-    /// Whether it is in the file that several debug files have in common.
-    is_common: bool,
-    offset: usize,
-}
-
-impl UnitPlace {
-    fn of(header: &UnitHeader<Slice<'_>>, is_common: bool) -> Option<Self> {
-        Some(Self { is_common, offset: header.debug_info_offset()?.0 })
-    }
-}
-
 /// Reads compilation units one after the other.
 struct UnitReader<'own, 'data> {
     dwarf: &'own gimli::Dwarf<Slice<'data>>,
-    headers: &'own [UnitHeader<Slice<'data>>],
-    /// Those of the file that several debug files have in common.
-    common_headers: &'own [UnitHeader<Slice<'data>>],
-    /// Units that others refer to (link-time optimisation and `dwz` do that).
-    others: HashMap<UnitPlace, Option<Unit<Slice<'data>>>>,
+    units: Units<'own, 'data>,
     names_left: &'own AtomicUsize,
     found: Declarations,
 }
@@ -311,17 +280,10 @@ impl<'data> UnitReader<'_, 'data> {
                 let line = declaration.line.and_then(|line| u32::try_from(line).ok());
                 return Some((place, file, line.unwrap_or(0)));
             }
-            let (is_common, offset) = match declaration.origin.take()? {
-                AttributeValue::UnitRef(offset) => {
-                    (place.is_common, place.offset.checked_add(offset.0)?)
-                }
-                AttributeValue::DebugInfoRef(offset) => (place.is_common, offset.0),
-                AttributeValue::DebugInfoRefSup(offset) => (true, offset.0),
-                _ => return None,
-            };
-            place = UnitPlace::of(self.header_around(is_common, offset)?, is_common)?;
-            let found = if place == home { Some(unit) } else { self.other_unit(place) };
-            let entry = found?.entry(UnitOffset(offset - place.offset)).ok()?;
+            let (next, offset) = self.units.follow(place, declaration.origin.take()?)?;
+            place = next;
+            let found = if place == home { Some(unit) } else { self.units.unit(place) };
+            let entry = found?.entry(offset).ok()?;
             let line = declaration.line;
             declaration = Declaration::default();
             entry.attrs().iter().for_each(|attribute| declaration.take(attribute));
@@ -330,34 +292,13 @@ impl<'data> UnitReader<'_, 'data> {
         None
     }
 
-    fn header_around(&self, is_common: bool, offset: usize) -> Option<&UnitHeader<Slice<'data>>> {
-        let headers = if is_common { self.common_headers } else { self.headers };
-        let start = |header: &UnitHeader<_>| header.debug_info_offset().map_or(0, |at| at.0);
-        let after = headers.partition_point(|header| start(header) <= offset);
-        headers.get(after.checked_sub(1)?)
-    }
-
-    /// The debug information that a unit is in.
-    fn dwarf_of(&self, place: UnitPlace) -> Option<&gimli::Dwarf<Slice<'data>>> {
-        if place.is_common { self.dwarf.sup() } else { Some(self.dwarf) }
-    }
-
-    fn other_unit(&mut self, place: UnitPlace) -> Option<&Unit<Slice<'data>>> {
-        if !self.others.contains_key(&place) {
-            let header = *self.header_around(place.is_common, place.offset)?;
-            let unit = self.dwarf_of(place)?.unit(header).ok();
-            self.others.insert(place, unit);
-        }
-        self.others.get(&place)?.as_ref()
-    }
-
     /// Adds the path of a file of a unit; nothing when it has none that can be told.
     fn add_file(&mut self, unit: &Unit<Slice<'data>>, place: UnitPlace, file: u64) -> Option<u32> {
         let path = if UnitPlace::of(&unit.header, false)? == place {
             file_path(self.dwarf, unit, file)?
         } else {
-            self.other_unit(place)?;
-            file_path(self.dwarf_of(place)?, self.others.get(&place)?.as_ref()?, file)?
+            self.units.unit(place)?;
+            file_path(self.units.dwarf_of(place)?, self.units.known(place)?, file)?
         };
         let taken = self.names_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
             left.checked_sub(path.len())

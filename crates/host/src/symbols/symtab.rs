@@ -2,12 +2,14 @@
 //! headers are gone.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 use object::elf::{self, Dyn64, Sym64};
 use object::{LittleEndian as LE, pod};
 
 use super::elf::{CodeRanges, Elf, Section, string_at};
 use super::raw::{Binding, FunctionKind, Origin, RawFunction, Visibility};
+use super::versions::Versions;
 
 /// Names are cut here. The longest that compilers are known to write are a tenth of this.
 const LONGEST_NAME: usize = 1 << 16;
@@ -20,6 +22,9 @@ pub(super) struct SymbolTable<'data> {
     symbols: Cow<'data, [u8]>,
     strings: Cow<'data, [u8]>,
     origin: Origin,
+    versions: Versions,
+    /// The names of symbols that are no default version, with the version: a plain name is the default.
+    versioned: HashMap<usize, Vec<u8>>,
 }
 
 impl<'data> SymbolTable<'data> {
@@ -36,7 +41,13 @@ impl<'data> SymbolTable<'data> {
         let strings = elf.sections.get(section.link as usize);
         let read = |section: &Section| elf.contents(section);
         Some(match (read(section), strings.and_then(read)) {
-            (Some(symbols), Some(strings)) => Ok(Self { symbols, strings, origin }),
+            (Some(symbols), Some(strings)) => {
+                let versions = match origin {
+                    Origin::Dynsym => Versions::read(elf, &strings),
+                    _ => Versions::default(),
+                };
+                Ok(Self::new(symbols, strings, origin, versions))
+            }
             _ => Err(format!("the symbols of {} lie outside the file", section.name)),
         })
     }
@@ -58,7 +69,27 @@ impl<'data> SymbolTable<'data> {
             .or_else(|| count_by_hash(elf, address(elf::DT_HASH)?))?;
         let size = count.checked_mul(size_of::<Sym64<LE>>() as u64)?;
         let symbols = elf.at_address(symbols_at, size)?;
-        Some(Self { symbols, strings, origin: Origin::Dynsym })
+        Some(Self::new(symbols, strings, Origin::Dynsym, Versions::default()))
+    }
+
+    fn new(
+        symbols: Cow<'data, [u8]>,
+        strings: Cow<'data, [u8]>,
+        origin: Origin,
+        versions: Versions,
+    ) -> Self {
+        let mut table = Self { symbols, strings, origin, versions, versioned: HashMap::new() };
+        let symbols = table.symbols();
+        let versioned = table.versions.hidden().filter_map(|(index, version)| {
+            let symbol = symbols.get(index)?;
+            if symbol.st_shndx.get(LE) == elf::SHN_UNDEF {
+                return None;
+            }
+            let name = string_at(&table.strings, symbol.st_name.get(LE).into(), LONGEST_NAME)?;
+            Some((index, [name, b"@", version].concat()))
+        });
+        table.versioned = versioned.collect();
+        table
     }
 
     /// Adds the functions of the table that lie in code; says so when it has to stop early.
@@ -70,7 +101,8 @@ impl<'data> SymbolTable<'data> {
         // Symbols may share the strings they are named by. All of a million symbols with the same
         // megabyte for a name would be a file made to exhaust its reader.
         let mut name_bytes_left = self.strings.len().saturating_mul(NAME_SHARING_LIMIT);
-        for function in self.symbols().iter().filter_map(|symbol| self.function(symbol, code)) {
+        let symbols = self.symbols().iter().enumerate();
+        for function in symbols.filter_map(|(index, symbol)| self.function(index, symbol, code)) {
             name_bytes_left =
                 name_bytes_left.checked_sub(function.name.len()).ok_or_else(|| {
                     format!("too many symbols of {} share a name", self.origin.name())
@@ -103,6 +135,7 @@ impl<'data> SymbolTable<'data> {
 
     fn function<'own>(
         &'own self,
+        index: usize,
         symbol: &Sym64<LE>,
         code: &CodeRanges,
     ) -> Option<RawFunction<'own>> {
@@ -125,7 +158,10 @@ impl<'data> SymbolTable<'data> {
         if !code.contains(address) {
             return None;
         }
-        let name = string_at(&self.strings, symbol.st_name.get(LE).into(), LONGEST_NAME)?;
+        let name = match self.versioned.get(&index) {
+            Some(name) => name,
+            None => string_at(&self.strings, symbol.st_name.get(LE).into(), LONGEST_NAME)?,
+        };
         if name.is_empty() {
             return None;
         }
@@ -137,6 +173,11 @@ impl<'data> SymbolTable<'data> {
         };
         let size = symbol.st_size.get(LE);
         Some(RawFunction { address, size, name, kind, binding, visibility, origin: self.origin })
+    }
+
+    /// The version of one symbol, for relocations.
+    pub(super) fn version(&self, index: u32) -> Option<&[u8]> {
+        self.versions.of(index as usize)
     }
 
     /// The name of one symbol, for relocations.

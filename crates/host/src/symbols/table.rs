@@ -11,7 +11,7 @@ use super::block::{Block, Format, HEADER_SIZE};
 use super::raw::{Binding, FunctionKind, Origin, Visibility};
 
 /// The version is to be raised whenever the layout changes, or what the readers find.
-const FORMAT: Format = Format { magic: *b"weftsyms", version: 1 };
+const FORMAT: Format = Format { magic: *b"weftsyms", version: 2 };
 
 /// What follows the header: the six numbers of the shape.
 const SHAPE_SIZE: usize = 6 * 4;

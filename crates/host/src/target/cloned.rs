@@ -30,7 +30,9 @@ impl Target {
     /// stays so, for the [`Target`] that measures it there.
     pub fn move_to_clone(&mut self, options: CloneOptions) -> Result<Cloned> {
         self.unload_agent()?;
-        match self.hold.take() {
+        let hold = self.hold.take();
+        self.turn = None;
+        match hold {
             Some(hold) => Cloned::take_over(self.pid, hold, options),
             None => Cloned::attach(self.pid, options),
         }
@@ -49,7 +51,8 @@ impl Target {
         let weaver = self.weaver.clone();
         let (outcome, pause) = family.at_loom(self.pid, self.hold.as_ref(), move |loom| {
             let mut weaver = weaver.lock().map_err(poisoned)?;
-            let message = weaver.weave_in_clone(batch, &missing, &mut |steps| loom.share(steps))?;
+            let message =
+                weaver.weave_in_clone(batch, &missing, &mut |sharing| loom.share(sharing))?;
             loom.weave(&message).map(|_| ())
         });
         self.pauses.extend(pause);
@@ -83,7 +86,7 @@ impl Target {
         self.tell_relatives(family, &message)
     }
 
-    fn tell(&mut self, family: &Family, message: &[u64]) -> Result<()> {
+    pub(super) fn tell(&mut self, family: &Family, message: &[u64]) -> Result<()> {
         let message = message.to_vec();
         let weaver = self.weaver.clone();
         let (outcome, pause) = family.at_loom(self.pid, self.hold.as_ref(), move |loom| {

@@ -3,7 +3,7 @@
 use super::edit::{self, Edit, Found};
 use super::family::acquaint;
 use super::handlers::{Stack, near_stacks, stacks};
-use super::plan::{JUMP, Plan};
+use super::plan::{JUMP, Plan, Window};
 use super::weaver::Weaver;
 use super::woven::{Active, Piece, ProbeId};
 use crate::arch::Registers;
@@ -38,8 +38,11 @@ pub struct Changes {
     stones: BTreeMap<u64, u64>,
     /// The indexes of functions that get new windows while they have others.
     widened: Vec<usize>,
-    /// The starts of all windows, in their order, with the function and the piece of each.
-    windows: Vec<(u64, usize, usize)>,
+    /// The starts of all runs of instructions that move, in their order, with the function and the piece
+    /// of each.
+    runs: Vec<(u64, usize, usize)>,
+    /// Probes that are enabled or disabled by this.
+    pub(super) switched: BTreeSet<ProbeId>,
 }
 
 /// What has changed, and what is still to be noted of it.
@@ -52,23 +55,38 @@ pub struct Done {
     failure: Option<Error>,
 }
 
+impl From<Changes> for Done {
+    /// Of changes that change no code.
+    fn from(changes: Changes) -> Self {
+        Self { functions: changes.functions, ..Self::default() }
+    }
+}
+
 impl Changes {
     /// Whether nothing is.
     pub fn is_empty(&self) -> bool {
         self.functions.is_empty()
     }
 
-    /// The index of the function that is changed around an address, from the byte before on.
-    fn function_around(&self, at: u64) -> Option<usize> {
-        let after = self.make.partition_point(|edit| edit.at.0 < at);
-        let index = after.checked_sub(1)?;
-        (at < self.make[index].end().0).then(|| self.owners[index])
+    /// Whether the code of the target becomes different by it.
+    pub fn change_code(&self) -> bool {
+        !self.undo.is_empty() || !self.make.is_empty()
     }
 
-    /// The last window that begins before an address: the index of its function, and its trampoline.
-    fn window_before(&self, at: u64) -> Option<(usize, &Piece)> {
-        let after = self.windows.partition_point(|window| window.0 < at);
-        let &(_, function, piece) = &self.windows[after.checked_sub(1)?];
+    /// The index of the function that is changed around an address, from the byte before on, or does not
+    /// run the instruction there any more.
+    fn function_around(&self, at: u64) -> Option<usize> {
+        let after = self.make.partition_point(|edit| edit.at.0 < at);
+        let before = after.checked_sub(1).filter(|&index| at < self.make[index].end().0);
+        let left = || self.piece_at(at).filter(|(_, piece)| piece.successor(at).is_some());
+        before.map(|index| self.owners[index]).or_else(|| left().map(|(function, _)| function))
+    }
+
+    /// The trampoline of the run of instructions that an address belongs to, if it belongs to one, and the
+    /// index of the function.
+    fn piece_at(&self, at: u64) -> Option<(usize, &Piece)> {
+        let after = self.runs.partition_point(|run| run.0 <= at);
+        let &(_, function, piece) = &self.runs[after.checked_sub(1)?];
         Some((function, &self.functions[function].active.pieces[piece]))
     }
 }
@@ -102,22 +120,30 @@ impl Weaver {
         let mut changes = Changes { functions, undo, make, owners, stones, ..Changes::default() };
         for (index, next) in changes.functions.iter().enumerate() {
             let before = self.woven.get(&next.function).map(|woven| &woven.plan.windows);
-            let is_new = |start| before.is_none_or(|before| !before.contains_key(start));
-            if next.plan.windows.keys().any(is_new)
+            let is_new = |window: &Window| {
+                let there = before.and_then(|before| before.get(&window.start));
+                there.is_none_or(|there| there.is_relocated() != window.is_relocated())
+            };
+            if next.plan.windows.values().any(is_new)
                 && self.pieces_of(next.function).next().is_some()
             {
                 changes.widened.push(index);
             }
-            let pieces = next.active.pieces.iter().enumerate();
-            changes.windows.extend(pieces.map(|(piece, p)| (p.window.start, index, piece)));
+            for (piece, found) in next.active.pieces.iter().enumerate() {
+                changes.runs.extend(found.runs.iter().map(|run| (run.start, index, piece)));
+            }
         }
-        changes.windows.sort_unstable();
+        changes.runs.sort_unstable();
         changes
     }
 
     /// Notes what is about to change, so that whoever comes after a killed weft knows of it.
     fn note(&mut self, functions: &mut [Next]) -> Result<()> {
-        for Next { active, .. } in functions {
+        for Next { function, active, .. } in functions {
+            if active.edits.is_empty() && !self.woven[function].strands.is_empty() {
+                // Its probes are disabled; nobody else may change it meanwhile.
+                active.notes.push(self.arenas[0].note(Change::claim(*function))?);
+            }
             for edit in &active.edits {
                 let change = Change::new(edit.at.0, &edit.old, &edit.new)
                     .ok_or_else(|| Error::new(ErrorKind::Internal, "a change is too long"))?;
@@ -167,6 +193,7 @@ impl Weaver {
             }
         }
         kin.extend(born);
+        self.forget_running(&changes.switched);
         let has_old = |next: &Next| self.pieces_of(next.function).next().is_some();
         let is_needed = !self.limbo.is_empty() || changes.functions.iter().any(has_old);
         let busy = match is_needed {
@@ -197,8 +224,9 @@ impl Weaver {
                 self.woven.remove(&next.function);
             }
         }
-        if let Some(busy) = done.busy {
-            self.free_limbo(&busy);
+        match done.busy {
+            Some(busy) => self.free_limbo(&busy),
+            None => self.claim_limbo(),
         }
         done.failure.map_or(Ok(()), Err)
     }
@@ -360,10 +388,20 @@ impl Weaver {
             let Some(found) = unless_ended(held.pid(), addresses_in(held, &code))? else {
                 continue;
             };
-            let Some(found) = found else {
+            let Some(mut found) = found else {
                 busy.extend(widened);
                 continue;
             };
+            for registers in held.threads().values() {
+                // Who stands at the copy of an instruction goes on at the new one, see `follow`.
+                let at = registers.instruction();
+                let mut pieces = changes.functions.iter().flat_map(|f| self.pieces_of(f.function));
+                if let Some(index) = found.iter().position(|&found| found == at)
+                    && pieces.any(|piece| piece.home_of(registers).is_some())
+                {
+                    found.swap_remove(index);
+                }
+            }
             for at in found {
                 let is_in = |index: &&usize| {
                     self.pieces_of(changes.functions[**index].function).any(|p| p.contains(at))
@@ -422,13 +460,19 @@ impl Weaver {
                 }
             }
             // What stays as it is may be in the way of others.
-            *changes = self.compare(kept)?;
+            let switched = std::mem::take(&mut changes.switched);
+            *changes = Changes { switched, ..self.compare(kept)? };
         }
     }
 
     /// Takes back changes that could not be made.
     pub fn take_back(&mut self, changes: &Changes, new: &[ProbeId]) {
         changes.functions.iter().for_each(|next| self.withdraw(next));
+        for id in &changes.switched {
+            if let Some(probe) = self.probes.get_mut(id) {
+                probe.enabled = !probe.enabled;
+            }
+        }
         self.forget_new(new);
     }
 
@@ -502,7 +546,21 @@ impl Weaver {
             }
             is_busy
         });
+        self.claim_limbo();
         self.settle();
+    }
+
+    /// Keeps other wefts from changing functions that threads will come back to from trampolines which
+    /// nothing leads to any more: they come back to the middle of them.
+    fn claim_limbo(&mut self) {
+        for claim in std::mem::take(&mut self.limbo_claims) {
+            self.arenas[0].strike(claim);
+        }
+        let functions: BTreeSet<u64> = self.left_pieces().map(|piece| piece.function).collect();
+        for function in functions {
+            // There is room for it: that of the changes which are undone.
+            self.limbo_claims.extend(self.arenas[0].note(Change::claim(function)));
+        }
     }
 
     /// Whether a thread may still be in code that is no longer led to.
@@ -571,8 +629,10 @@ fn slept_in(held: &Stopped, changes: &Changes) -> Vec<usize> {
     let sleeping = held.sleepers().filter_map(proc::sleeping_at);
     sleeping
         .filter_map(|(at, _)| {
-            let (function, piece) = changes.window_before(at.0)?;
-            (at.0 <= piece.window.end).then_some(function)
+            let around =
+                [at.0.wrapping_sub(1), at.0].into_iter().filter_map(|at| changes.piece_at(at));
+            let mut disturbed = around.filter(|(_, piece)| piece.disturbs_sleeper(at.0));
+            disturbed.next().map(|(function, _)| function)
         })
         .collect()
 }
@@ -582,13 +642,14 @@ fn move_threads(stopped: &mut Stopped, changes: &Changes) -> Result<()> {
     let threads: Vec<_> = stopped.threads().iter().map(|(&tid, &r)| (tid, r)).collect();
     for (tid, mut registers) in threads {
         let at = registers.instruction().0;
-        let Some((_, piece)) = changes.window_before(at) else { continue };
         let call = registers.call();
-        if let Some(made) = piece.moved.iter().find(|moved| Some(moved.original) == call) {
+        let made = call.and_then(|call| changes.piece_at(call)?.1.copied(call));
+        if let Some(made) = made {
             stopped.redirect(tid, registers.called_from(made.copy))?;
             continue;
         }
-        let Some(moved) = piece.moved.iter().find(|moved| moved.original == at) else { continue };
+        let successor = changes.piece_at(at).and_then(|(_, piece)| piece.successor(at));
+        let Some(moved) = successor else { continue };
         registers.0.rip = moved.before;
         stopped.redirect(tid, registers)?;
     }
@@ -652,8 +713,8 @@ fn returned_into(held: &Stopped, changes: &Changes) -> Vec<usize> {
 /// overwritten.
 fn move_returns(held: &Stopped, changes: &Changes) -> Result<()> {
     let copy_of = |at: u64| {
-        let (_, piece) = changes.window_before(at)?;
-        piece.moved.iter().find(|moved| moved.original == at).map(|moved| moved.before)
+        let (_, piece) = changes.piece_at(at)?;
+        piece.successor(at).map(|moved| moved.before)
     };
     for (place, copy) in returns_of_handlers(held, copy_of) {
         memory::write(held.pid(), place, &copy.to_ne_bytes())?;

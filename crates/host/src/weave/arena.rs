@@ -8,10 +8,10 @@
 //! ```
 
 use super::extents::Extents;
-use crate::agent::{Agent, making_shared, map_shared};
+use crate::agent::{Agent, Sharing, map_shared};
 use crate::arch::{Step, Value};
 use crate::leftovers::sign;
-use crate::proc::{self, Mapping};
+use crate::proc::{self, FileId, Mapping};
 use crate::room::PAGE;
 use crate::stopped::Stopped;
 use crate::{Error, ErrorKind, Result, TargetAddr, memory, place};
@@ -44,7 +44,7 @@ pub struct Arena {
     free: Extents,
     unused_changes: Vec<u32>,
     changes_end: u32,
-    inode: u64,
+    file: FileId,
     since: u64,
 }
 
@@ -66,12 +66,12 @@ impl Arena {
             free: Extents::new(0..CODE),
             unused_changes: Vec::new(),
             changes_end: 0,
-            inode: 0,
+            file: FileId::default(),
             since: proc::now(),
         };
         let shared = base + PAGE;
         let maps = proc::maps(stopped.pid())?;
-        arena.inode = maps.iter().find(|m| m.start == shared).map_or(0, |m| m.inode);
+        arena.file = maps.iter().find(|m| m.start == shared).map(Mapping::file).unwrap_or_default();
         arena.fill_head()?;
         memory::write(stopped.pid(), arena.salt(), &salt.to_ne_bytes())?;
         Ok(arena)
@@ -97,15 +97,19 @@ impl Arena {
         unsafe { &*self.memory.as_ptr().cast() }
     }
 
-    /// The inode of the shared memory, by which those that map it are known.
-    pub fn inode(&self) -> u64 {
-        self.inode
+    /// What the shared memory is to the kernel, by which those that map it are known.
+    pub fn file(&self) -> FileId {
+        self.file
+    }
+
+    /// Where its head is in the target.
+    pub fn head_at(&self) -> TargetAddr {
+        self.base + PAGE
     }
 
     /// Whether a process with these mappings has it.
     pub fn is_in(&self, maps: &[Mapping]) -> bool {
-        let start = self.base + PAGE;
-        maps.iter().any(|m| m.shared && m.start == start && m.inode == self.inode)
+        maps.iter().any(|m| m.shared && m.start == self.head_at() && m.file() == self.file)
     }
 
     /// Since when it is there, in clock ticks since boot.
@@ -178,6 +182,7 @@ impl Arena {
             Some(index) => index,
             None if (self.changes_end as usize) < CHANGE_COUNT => {
                 self.changes_end += 1;
+                self.head().changes_end.store(self.changes_end.into(), Release);
                 self.changes_end - 1
             }
             None => {
@@ -197,15 +202,15 @@ impl Arena {
 
     fn put_change(&mut self, index: u32, change: Change) {
         let offset = CHANGES_OFFSET + index as usize * size_of::<Change>();
-        // SAFETY: the list lies within the memory, and a `Change` is plain bytes. Only a weft that
-        // finds this one dead reads it.
+        // SAFETY: the list lies within the memory, and a `Change` is plain bytes. Other wefts read it only
+        // in their turn, or when this one is dead.
         unsafe {
             self.memory.as_mut_ptr().add(offset).cast::<Change>().write_unaligned(change);
         }
     }
 }
 
-fn creating(base: TargetAddr) -> Vec<Step> {
+fn creating(base: TargetAddr) -> Sharing {
     let private = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE) as u64;
     let writable = (libc::PROT_READ | libc::PROT_WRITE) as u64;
     let call = |number: i64, args: &[u64]| {
@@ -218,7 +223,7 @@ fn creating(base: TargetAddr) -> Vec<Step> {
         map_shared(shared, HEAD, libc::PROT_READ, 0),
         map_shared(shared + HEAD, CODE, libc::PROT_READ | libc::PROT_EXEC, HEAD),
     ];
-    making_shared(PROBES_NAME, HEAD + CODE, steps)
+    Sharing::new(PROBES_NAME, HEAD + CODE, steps)
 }
 
 #[cfg(test)]
@@ -232,7 +237,7 @@ mod tests {
             free: Extents::new(0..CODE),
             unused_changes: Vec::new(),
             changes_end: 0,
-            inode: 0,
+            file: FileId::default(),
             since: 0,
         }
     }

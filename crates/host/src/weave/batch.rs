@@ -8,13 +8,13 @@ use super::text::{Known, ModuleText};
 use super::values::{Needs, Room, Values};
 use super::weaver::Weaver;
 use super::woven::{Active, Probe, ProbeId, Refusal, Strand, Woven};
-use crate::agent::Agent;
-use crate::arch::Step;
+use crate::agent::{Agent, Sharing};
 use crate::proc;
 use crate::stopped::Stopped;
 use crate::{Error, ErrorKind, Result, TargetAddr};
 use iced_x86::FlowControl;
 use memmap2::MmapMut;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -65,7 +65,7 @@ struct Draft {
     points: Vec<Point>,
     order: Order,
     /// The module and the function of each point, if it is a place in the code; why not, if there is none.
-    homes: Vec<Result<Option<Home>, &'static str>>,
+    homes: Vec<Result<Option<Home>, Cow<'static, str>>>,
     /// What its own data need, not those of others that it uses.
     needs: Needs,
     /// Where they are; see [`Probe`].
@@ -122,6 +122,7 @@ impl Weaver {
     /// Looks at what is to be woven where.
     pub fn draft(&mut self, items: Vec<Item>) -> Result<Batch> {
         self.forget_unloaded()?;
+        self.see_others()?;
         let mut batch = Batch { drafts: Vec::with_capacity(items.len()), groups: Vec::new() };
         for item in items {
             let Item { id, weave, points, order } = item;
@@ -135,7 +136,7 @@ impl Weaver {
             let mut homes = Vec::with_capacity(points.len());
             for point in &points {
                 if point.kind.is_of_kernel() {
-                    homes.push(self.is_clone.then_some(None).ok_or(NOT_HERE));
+                    homes.push(self.is_clone.then_some(None).ok_or(NOT_HERE.into()));
                     continue;
                 }
                 let text = self.text_of(point.address)?;
@@ -165,9 +166,23 @@ impl Weaver {
         Ok(batch)
     }
 
-    fn home(&self, text: usize, point: &Point, weave: &Weave) -> Result<Home, &'static str> {
+    fn home(&self, text: usize, point: &Point, weave: &Weave) -> Result<Home, Cow<'static, str>> {
         let module = &self.texts[text];
         let known = module.function(point.address).ok_or("no function is known there")?;
+        if let Some(owner) = module.owner(&known) {
+            return Err(format!("{owner} has probes in this function").into());
+        }
+        self.home_in(text, known, point, weave).map_err(Cow::Borrowed)
+    }
+
+    fn home_in(
+        &self,
+        text: usize,
+        known: Known,
+        point: &Point,
+        weave: &Weave,
+    ) -> Result<Home, &'static str> {
+        let module = &self.texts[text];
         if point.kind == PointKind::Entry && (known.is_cold || known.start != point.address) {
             return Err("it is a part of another function, not a function");
         }
@@ -340,7 +355,7 @@ impl Weaver {
             let salt = salt(self.own_pid);
             self.arenas.push(Arena::create(agent, stopped, &maps, near, pidfd, salt)?);
         }
-        self.add_values(missing, &mut |steps| agent.share(stopped, steps, pidfd))?;
+        self.add_values(missing, &mut |sharing| agent.share(stopped, sharing, pidfd))?;
         for arena in &self.arenas {
             for (piece, values) in arena.head().values.iter().zip(&self.values) {
                 let (start, length) = values.all();
@@ -355,7 +370,7 @@ impl Weaver {
     pub(super) fn add_values(
         &mut self,
         missing: &Missing,
-        share: &mut dyn FnMut(&[Step]) -> Result<MmapMut>,
+        share: &mut dyn FnMut(&Sharing) -> Result<MmapMut>,
     ) -> Result<()> {
         for &needs in &missing.values {
             let is_go = self.texts.iter().any(ModuleText::is_go);
@@ -378,6 +393,24 @@ impl Weaver {
                 Err(error)
             }
         }
+    }
+
+    /// Makes the drafts of a batch probes that are disabled. What stands in the way of each is known.
+    pub fn weave_disabled(&mut self, batch: Batch) -> Result<Changes> {
+        let (new, named) = (batch.ids(), self.named);
+        let ids = new.iter().copied().collect();
+        let changes = self.weave(batch)?;
+        changes.functions.iter().for_each(|next| self.withdraw(next));
+        self.switch(&ids, false);
+        let functions = if self.named == named {
+            // They are claimed; those that have other probes are already.
+            let is_bare = |function: &u64| self.woven[function].active.edits.is_empty();
+            self.functions_of(&ids).into_iter().filter(is_bare).collect()
+        } else {
+            // Other snippets may use registers for something else that these read.
+            self.woven.keys().copied().collect()
+        };
+        self.reweave(functions).inspect_err(|_| self.forget_new(&new))
     }
 
     /// Makes the drafts of a batch probes, and gives the functions that are to be woven anew.
@@ -423,6 +456,7 @@ impl Weaver {
             }
         }
         let mut refused = Vec::new();
+        let mut functions = BTreeSet::new();
         for (index, home) in homes.into_iter().enumerate() {
             let (text, known, spot) = match home {
                 Ok(Some(home)) => home,
@@ -437,6 +471,7 @@ impl Weaver {
                 known,
                 strands: BTreeMap::new(),
                 plan: Plan::default(),
+                is_immovable: false,
                 active: Active::default(),
             });
             let strand = Strand { probe: id, point: index };
@@ -445,11 +480,23 @@ impl Weaver {
                 Order::Append => strands.push(strand),
                 Order::Prepend => strands.insert(0, strand),
             }
+            functions.insert(known.start);
             touched.push(known.start);
         }
         let tactics = BTreeMap::new();
         let enabled = true;
-        let probe = Probe { weave, points, values, places, own, rooms, refused, tactics, enabled };
+        let probe = Probe {
+            weave,
+            points,
+            values,
+            places,
+            own,
+            rooms,
+            refused,
+            tactics,
+            functions,
+            enabled,
+        };
         self.reserved.remove(&id);
         self.probes.insert(id, probe);
     }

@@ -4,10 +4,11 @@
 use super::batch::{Batch, Missing};
 use super::clock::clock;
 use super::plan::Spot;
+use super::text::FunctionTerrain;
 use super::values::Values;
 use super::weaver::Weaver;
 use super::woven::{Leaving, Probe, ProbeId};
-use crate::arch::Step;
+use crate::agent::Sharing;
 use crate::proc::Mapping;
 use crate::{Error, ErrorKind, Result, TargetAddr};
 use memmap2::MmapMut;
@@ -21,7 +22,7 @@ impl Weaver {
         &mut self,
         batch: Batch,
         missing: &Missing,
-        share: &mut dyn FnMut(&[Step]) -> Result<MmapMut>,
+        share: &mut dyn FnMut(&Sharing) -> Result<MmapMut>,
     ) -> Result<Vec<u64>> {
         let (ids, known) = (batch.ids(), self.values.len());
         self.add_values(missing, share)?;
@@ -29,11 +30,27 @@ impl Weaver {
         for values in &self.values[known..] {
             self.tell_memory(values, &mut message);
         }
-        self.enlist(batch)?;
+        for function in self.enlist(batch)? {
+            self.refuse_mixed(function);
+        }
         for id in ids {
             self.tell_probe(id, &mut message)?;
         }
         Ok(message)
+    }
+
+    /// Refuses points behind calls of a function where something else comes to that looks like a return.
+    fn refuse_mixed(&mut self, function: u64) {
+        let Some(woven) = self.woven.get(&function) else { return };
+        let text = &self.texts[woven.text];
+        let spots: Vec<Spot> = woven.strands.keys().copied().collect();
+        if !spots.iter().any(|spot| matches!(spot, Spot::Returned(_))) {
+            return;
+        }
+        let whole = text.whole(&woven.known);
+        let graph = text.graph(&whole);
+        let refused = FunctionTerrain { text, whole, graph: Some(&graph) }.mixed(&spots);
+        self.refuse(function, refused);
     }
 
     fn tell_memory(&self, values: &Values, message: &mut Vec<u64>) {
@@ -56,7 +73,12 @@ impl Weaver {
         let text = probe.weave.to_string();
         let mut strands = Vec::new();
         for woven in self.woven.values() {
-            let convention = match self.texts[woven.text].whole(&woven.known).convention {
+            let whole = self.texts[woven.text].whole(&woven.known);
+            let starts = whole.ranges.iter().map(|range| range.start);
+            let ends = whole.ranges.iter().map(|range| range.end);
+            // All code that may jump to where a call returns to.
+            let hull = starts.min().unwrap_or_default()..ends.max().unwrap_or_default();
+            let convention = match whole.convention {
                 Convention::SystemV => weaving::SYSTEM_V,
                 Convention::Go => weaving::GO,
                 Convention::Unknown => 0,
@@ -64,14 +86,17 @@ impl Weaver {
             for (spot, all) in &woven.strands {
                 let first = all.iter().position(|strand| strand.probe == id);
                 for strand in all.iter().filter(|strand| strand.probe == id) {
-                    let end = woven.known.end;
-                    strands.push((*spot, first == Some(0), convention, end, strand.point));
+                    let range = match spot {
+                        Spot::Returned(_) => hull.clone(),
+                        _ => woven.known.start..woven.known.end,
+                    };
+                    strands.push((*spot, first == Some(0), convention, range, strand.point));
                 }
             }
         }
         for (index, point) in probe.points.iter().enumerate() {
             if point.kind.is_of_kernel() {
-                strands.push((Spot::Before(point.address), false, 0, 0, index));
+                strands.push((Spot::Before(point.address), false, 0, 0..0, index));
             }
         }
         message.extend([weaving::INSERT, id, probe.values as u64]);
@@ -81,18 +106,18 @@ impl Weaver {
             word[..bytes.len()].copy_from_slice(bytes);
             message.push(u64::from_le_bytes(word));
         }
-        for (spot, is_first, convention, end, index) in strands {
+        for (spot, is_first, convention, range, index) in strands {
             let point = probe.points[index];
             let kind = PointKind::ALL.iter().position(|&kind| kind == point.kind).unwrap_or(0);
             let way = match spot {
-                Spot::Entry(_) | Spot::Before(_) => weaving::BEFORE,
+                Spot::Entry(_) | Spot::Before(_) | Spot::Returned(_) => weaving::BEFORE,
                 Spot::After(_) => weaving::AFTER,
                 Spot::Taken(_) => weaving::TAKEN,
             };
             let access = if point.kind == PointKind::Edge { 0 } else { point.target as u8 };
             let first = u8::from(is_first);
             let how = u64::from_le_bytes([kind as u8, convention, way, access, first, 0, 0, 0]);
-            message.extend([spot.instruction(), point.address, how, end]);
+            message.extend([spot.instruction(), point.address, how, range.start, range.end]);
             let places = probe.places_of(index);
             message.extend(places.iter().map(|p| u64::from(p.state) | u64::from(p.sums) << 32));
         }

@@ -12,16 +12,17 @@ use super::plan::Plan;
 use super::values::Values;
 use super::weaver::Weaver;
 use super::woven::Active;
-use crate::agent::{is_wefts, take_out};
-use crate::proc::{self, Mapping, Tid};
+use crate::agent::take_out;
+use crate::proc::{self, FileId, Mapping, Tid};
 use crate::stopped::{Caution, Stopped};
+use crate::turn::Turn;
 use crate::{Result, TargetAddr};
 use std::collections::BTreeSet;
 use std::fs;
 
-/// The processes, other than `pid`, that map the memory with this inode, and that were started at
+/// The processes, other than `pid`, that map this memory, and that were started at
 /// `since` or later (in clock ticks since boot).
-pub fn relatives(pid: Tid, inode: u64, since: u64) -> Vec<Tid> {
+fn relatives(pid: Tid, memory: FileId, since: u64) -> Vec<Tid> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     entries
         .flatten()
@@ -30,11 +31,7 @@ pub fn relatives(pid: Tid, inode: u64, since: u64) -> Vec<Tid> {
         // Cheaper than reading the maps of every process.
         .filter(|&other| proc::stat(other).is_ok_and(|stat| stat.start_time >= since))
         .filter(|&other| {
-            proc::maps(other).is_ok_and(|maps| {
-                // One that has weft's agent has not been forked with a copy of the target's memory: it
-                // runs in the target's own, as a vforked child does until it starts its program.
-                maps.iter().any(|m| m.shared && m.inode == inode) && !maps.iter().any(is_wefts)
-            })
+            proc::maps(other).is_ok_and(|maps| maps.iter().any(|m| m.shared && m.file() == memory))
         })
         .collect()
 }
@@ -50,8 +47,11 @@ pub(super) fn acquaint(stopped: &mut Stopped, kin: &mut [Stopped]) {
 impl Weaver {
     /// The children that the target has forked since it has probes, and theirs.
     pub fn children(&self) -> Vec<Tid> {
-        let arena = self.arenas.first();
-        arena.map_or_else(Vec::new, |arena| relatives(self.pid, arena.inode(), arena.since()))
+        let Some(arena) = self.arenas.first() else { return Vec::new() };
+        let mut children = relatives(self.pid, arena.file(), arena.since());
+        // A vforked child runs in the target's own memory until it starts its program.
+        children.retain(|&child| !proc::share_memory(self.pid, child));
+        children
     }
 
     /// Stops them. Those of their threads that are better left alone are guarded. Of what the target has
@@ -192,7 +192,9 @@ impl Weaver {
     /// Takes the memory of the probes out of a child, as far as it has it, and lets it go.
     fn take_memory(&self, mut held: Stopped) -> Result<()> {
         if held.threads().is_empty() {
+            let turn = held.take_turn();
             held = Stopped::stop_least_noticed(held.pid())?;
+            held.keep_turn(turn);
         }
         let maps = proc::maps(held.pid())?;
         let outcome = take_out(&held, &self.memory_in(&maps));
@@ -214,9 +216,12 @@ fn bare(function: u64) -> Next {
     Next { function, active: Active::default(), plan: Plan::default() }
 }
 
-/// Stops a child.
+/// Stops a child, which another weft may measure as well. Turns are taken from the parent down, so that no two
+/// wefts wait for each other.
 fn stop(child: Tid) -> Result<Stopped> {
+    let turn = Turn::take(child)?;
     let mut held = Stopped::stop_all(child, Caution::SpareSleepers)?;
+    held.keep_turn(Some(turn));
     held.guard()?;
     Ok(held)
 }

@@ -4,10 +4,14 @@
 use std::ops::Range;
 
 use gimli::{
-    BaseAddresses, CieOrFde, EhFrame, EndianSlice, LittleEndian, Pointer, Reader, UnwindSection,
+    BaseAddresses, CfaRule, CieOrFde, EhFrame, EndianSlice, LittleEndian, Pointer, Reader,
+    UnwindContext, UnwindSection, X86_64,
 };
 
 type Bytes<'a> = EndianSlice<'a, LittleEndian>;
+
+/// Where the frame begins when a function is entered: only the return address is on the stack.
+const AT_ENTRY: CfaRule<usize> = CfaRule::RegisterAndOffset { register: X86_64::RSP, offset: 8 };
 
 /// Code that is entered in unusual ways.
 #[derive(Debug, Default)]
@@ -17,6 +21,11 @@ pub struct Unusual {
     /// Code that signal handlers return to. By custom it is said to begin a byte before its first
     /// instruction, so nobody can tell from here where it is entered.
     pub signal_returns: Vec<Range<u64>>,
+    /// Where code starts that finds more on the stack than the return address, sorted: it is a part of a
+    /// function, which was entered elsewhere.
+    pub in_frames: Vec<u64>,
+    /// Where the code starts that each entry of the tables is about, sorted.
+    pub starts: Vec<u64>,
 }
 
 /// Reads them for a module. `frames` is where its `.eh_frame` is; `bytes` gives what is mapped from an
@@ -27,6 +36,8 @@ pub fn unusual<'a>(frames: u64, bytes: impl Fn(u64) -> &'a [u8]) -> Unusual {
     let _ = collect(frames, &bytes, &mut found);
     found.pads.sort_unstable();
     found.pads.dedup();
+    found.in_frames.sort_unstable();
+    found.starts.sort_unstable();
     found
 }
 
@@ -38,12 +49,18 @@ fn collect<'a>(
     let bases = BaseAddresses::default().set_eh_frame(frames);
     let section = EhFrame::new(bytes(frames), LittleEndian);
     let mut entries = section.entries(&bases);
+    let mut context = UnwindContext::new();
     while let Some(entry) = entries.next()? {
         let CieOrFde::Fde(partial) = entry else { continue };
         let Ok(entry) = partial.parse(EhFrame::cie_from_offset) else { continue };
         let start = entry.initial_address();
+        found.starts.push(start);
         if entry.is_signal_trampoline() {
             found.signal_returns.push(start..start + entry.len());
+        }
+        let row = entry.unwind_info_for_address(&section, &bases, &mut context, start);
+        if row.is_ok_and(|row| *row.cfa() != AT_ENTRY) {
+            found.in_frames.push(start);
         }
         if let Some(Pointer::Direct(table)) = entry.lsda() {
             // Each table on its own: one that makes no sense hides no other.

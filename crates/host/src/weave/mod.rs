@@ -1,9 +1,10 @@
 //! The patch weaver: puts snippets into a live process and takes them out again.
 //!
-//! `text` knows the code of modules, `points` where probes can be, `plan` (pure) where the jumps to
-//! them go, `trampoline` (pure) what they lead to, `arena` and `values` hold memory in the target
+//! `text` knows the code of modules, `points` where probes can be (`shared`: in all targets of the same
+//! code), `plan` (pure) where the jumps to them go, `relocated` (pure) how a whole function is laid out
+//! anew, `trampoline` (pure) what they lead to, `arena` and `values` hold memory in the target
 //! (`extents`: what is free of it), `site` compiles snippets for their places, `edit` changes code,
-//! `batch` takes new probes in, `weaver` prepares what is to be there, `apply` puts it there, `listing`
+//! `batch` takes new probes in, `reloaded` sees that code with probes was loaded again, `weaver` prepares what is to be there, `apply` puts it there, `listing`
 //! shows it, `read` and `sample` read what was measured; `calibrate` and `price` predict what it costs.
 
 mod apply;
@@ -19,11 +20,15 @@ mod goroutines;
 mod handlers;
 mod landing;
 mod listing;
+mod parts;
 mod plan;
 mod points;
 mod price;
 mod read;
+mod reloaded;
+mod relocated;
 mod sample;
+mod shared;
 mod site;
 mod text;
 mod trampoline;
@@ -37,7 +42,6 @@ pub(crate) use apply::{addresses_in, unless_ended};
 pub use batch::{Batch, Item, Order};
 pub(crate) use clone::refusal as refusal_in_clone;
 pub(crate) use edit::{Edit, apply as apply_edits};
-pub(crate) use family::relatives;
 pub use points::{Point, Selection};
 pub use price::usual_costs;
 pub use read::{TimerValue, Whose};

@@ -8,9 +8,11 @@
 //! 1. `jump`: five bytes from the point on, padding behind the function included.
 //! 2. `neighbours`: five bytes that begin with instructions before the point.
 //! 3. `hop`: two bytes, for a short jump into padding nearby that holds the long one.
+//! 4. `relocated`: the function as a whole, see [`super::relocated`].
 //!
 //! A place where none of them fits is refused, with the reason.
 
+use super::relocated::{Body, Reentry, relocated};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use weft_code::{Branch, BranchKind, Width};
@@ -29,6 +31,8 @@ pub enum Spot {
     Entry(u64),
     /// Before an instruction, however control comes to it.
     Before(u64),
+    /// Where a call returns to; jumps to the instruction there are no returns.
+    Returned(u64),
     /// After an instruction, when control goes on to the next.
     After(u64),
     /// On the way of a taken jump.
@@ -38,8 +42,17 @@ pub enum Spot {
 impl Spot {
     /// The instruction that it belongs to.
     pub fn instruction(self) -> u64 {
-        let (Self::Entry(at) | Self::Before(at) | Self::After(at) | Self::Taken(at)) = self;
+        let (Self::Entry(at)
+        | Self::Before(at)
+        | Self::Returned(at)
+        | Self::After(at)
+        | Self::Taken(at)) = self;
         at
+    }
+
+    /// Whether jumps to its instruction from within the function pass it by.
+    fn is_passed_by_jumps(self) -> bool {
+        matches!(self, Self::Entry(_) | Self::Returned(_))
     }
 }
 
@@ -52,8 +65,12 @@ pub struct Step {
     pub length: u64,
     /// Whether control can go on to the next instruction.
     pub falls_through: bool,
+    /// Whether it is one that compilers fill gaps with, and does nothing.
+    pub fills: bool,
     /// Whether control comes back to the next instruction from elsewhere: a call, a system call.
     pub returns: bool,
+    /// Whether it runs where it is: its copy only leads there.
+    pub stays: bool,
 }
 
 impl Step {
@@ -117,6 +134,8 @@ pub trait Terrain {
     fn hole(&self, within: Range<u64>, taken: &[Range<u64>]) -> Option<u64>;
     /// Whether another function has changed something there for its own probes.
     fn is_foreign(&self, range: Range<u64>) -> bool;
+    /// All of the function, or why it cannot be laid out anew.
+    fn body(&self) -> Result<Body, &'static str>;
 }
 
 /// A run of instructions that moves to a trampoline.
@@ -124,8 +143,10 @@ pub trait Terrain {
 pub struct Window {
     /// Where it starts.
     pub start: u64,
-    /// Its instructions.
+    /// Its instructions, by their addresses.
     pub steps: Vec<Step>,
+    /// Where jumps to it stand, if it is a whole function; otherwise there is one, at its start.
+    pub reentries: Vec<Reentry>,
     /// The padding that holds the jump, when only a short one fits here.
     pub hole: Option<u64>,
     /// Where a second jump goes that stands behind the first: to the copy of this instruction. Short
@@ -136,8 +157,26 @@ pub struct Window {
 }
 
 impl Window {
-    /// The bytes that are overwritten.
-    pub fn overwritten(&self) -> Range<u64> {
+    /// Whether it is a whole function.
+    pub fn is_relocated(&self) -> bool {
+        !self.reentries.is_empty()
+    }
+
+    /// The runs of instructions that it consists of.
+    pub fn runs(&self) -> Vec<Range<u64>> {
+        merged(self.steps.iter().map(|step| step.at..step.end()).collect())
+    }
+
+    /// Where control comes to it.
+    pub fn entered_at(&self) -> Vec<u64> {
+        match self.is_relocated() {
+            true => self.reentries.iter().map(|reentry| reentry.at).collect(),
+            false => vec![self.start],
+        }
+    }
+
+    /// The bytes that are overwritten at the start of a run of instructions.
+    fn overwritten(&self) -> Range<u64> {
         let length = match (self.hole, self.second) {
             (Some(_), _) => HOP,
             (None, Some(_)) => 2 * JUMP,
@@ -156,10 +195,44 @@ impl Window {
         self.start..self.end().max(self.overwritten().end)
     }
 
+    /// The same of a window of any kind.
+    fn claims(&self) -> Vec<Range<u64>> {
+        if !self.is_relocated() {
+            return vec![self.claim()];
+        }
+        let jumps = self.reentries.iter().flat_map(Reentry::overwritten);
+        merged(self.runs().into_iter().chain(jumps).collect())
+    }
+
+    /// The instruction at an address.
+    pub fn step(&self, at: u64) -> Option<&Step> {
+        self.steps.binary_search_by_key(&at, |step| step.at).ok().map(|index| &self.steps[index])
+    }
+
+    /// Whether a call of its own returns to this address.
+    pub fn is_returned_to(&self, at: u64) -> bool {
+        let index = self.steps.partition_point(|step| step.at < at);
+        let before = index.checked_sub(1).map(|index| &self.steps[index]);
+        before.is_some_and(|step| step.returns && step.end() == at)
+    }
+
     /// Whether an instruction begins at this address.
     pub fn has(&self, at: u64) -> bool {
-        self.steps.iter().any(|step| step.at == at)
+        self.step(at).is_some()
     }
+}
+
+/// Ranges by their starts, with those together that overlap or touch.
+fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_unstable_by_key(|range| range.start);
+    let mut merged: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        match merged.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => merged.push(range),
+        }
+    }
+    merged
 }
 
 /// A jump that shall go to the copy of the instruction that it goes to.
@@ -199,13 +272,13 @@ impl Plan {
 
     fn overlaps(&self, range: &Range<u64>) -> bool {
         let holes = self.holes().into_iter().map(|hole| hole..hole + JUMP);
-        let windows = self.windows.values().map(Window::claim);
+        let windows = self.windows.values().flat_map(Window::claims);
         windows.chain(holes).any(|taken| overlap(&taken, range))
     }
 
     /// All bytes that it changes.
     pub fn claims(&self) -> Vec<Range<u64>> {
-        let windows = self.windows.values().map(Window::claim);
+        let windows = self.windows.values().flat_map(Window::claims);
         let jumps =
             self.reaims.iter().map(|r| r.jump.source..r.jump.source + u64::from(r.jump.length));
         let holes = self.holes().into_iter().map(|hole| hole..hole + JUMP);
@@ -221,7 +294,9 @@ impl Plan {
     /// Where jumps stand that only weft's own jumps lead to.
     pub fn stepping_stones(&self) -> Vec<u64> {
         let second = self.windows.values().filter(|w| w.second.is_some()).map(|w| w.start + JUMP);
-        self.holes().into_iter().chain(second).collect()
+        let reentries = self.windows.values().flat_map(|w| &w.reentries);
+        let inside = reentries.filter_map(|reentry| reentry.hole);
+        self.holes().into_iter().chain(second).chain(inside).collect()
     }
 
     /// The padding that a re-aimed jump goes through; nothing if it goes through a window.
@@ -264,9 +339,29 @@ impl Plan {
         }
     }
 
+    /// The function laid out anew as a whole: then nothing of it is refused.
+    pub fn relocated(
+        terrain: &impl Terrain,
+        reserved: &[Range<u64>],
+    ) -> Result<Self, &'static str> {
+        if !reserved.is_empty() {
+            return Err(STILL_INSIDE);
+        }
+        let window = relocated(terrain, terrain.body()?)?;
+        Ok(Self { windows: BTreeMap::from([(window.start, window)]), ..Self::default() })
+    }
+
+    /// Whether the function is laid out anew as a whole.
+    pub fn is_relocated(&self) -> bool {
+        self.windows.values().any(Window::is_relocated)
+    }
+
     /// This plan with only the windows that these places need, and those that jumps into them moved to.
     #[must_use]
     pub fn reduced(&self, terrain: &impl Terrain, spots: &[Spot]) -> Self {
+        if self.is_relocated() {
+            return if spots.is_empty() { Self::default() } else { self.clone() };
+        }
         let mut needed: Vec<u64> = self
             .windows
             .values()
@@ -293,7 +388,7 @@ impl Plan {
     }
 }
 
-fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
+pub(super) fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
     a.start < b.end && b.start < a.end
 }
 
@@ -306,13 +401,16 @@ fn add(
     reserved: &[Range<u64>],
 ) -> Result<(), &'static str> {
     let at = spot.instruction();
-    let is_entry = |start: u64| spots.contains(&Spot::Entry(start));
     if let Some(window) = plan.window_of(at) {
+        if !spot.is_passed_by_jumps() {
+            return Ok(());
+        }
         // A window that begins before a function's entry would be entered by no caller.
-        return match spot {
-            Spot::Entry(_) if window.start != at => Err("another probe's window covers it"),
-            _ => Ok(()),
-        };
+        if !window.entered_at().contains(&at) {
+            return Err("another probe's window covers it");
+        }
+        let window = window.clone();
+        return lead_past(terrain, plan, window, spots);
     }
     let mut first_reason = None;
     let mut attempt = |plan: &mut Plan, start: u64, room: u64, tactic: &'static str| {
@@ -320,13 +418,9 @@ fn add(
             .and_then(|w| {
                 let range = w.start..w.end();
                 let clashes = reserved.iter().any(|r| *r != range && overlap(r, &range));
-                if clashes {
-                    Err("a thread is still on its way out of an earlier probe")
-                } else {
-                    Ok(w)
-                }
+                if clashes { Err(STILL_INSIDE) } else { Ok(w) }
             })
-            .and_then(|w| settle(terrain, plan, w, is_entry(start)));
+            .and_then(|w| settle(terrain, plan, w, spots));
         match found {
             Ok(()) => true,
             Err(why) => {
@@ -344,8 +438,7 @@ fn add(
             let Some(before) = terrain.before(start) else { break };
             start = before;
             if let Some(neighbour) = plan.window_of(start).cloned() {
-                let is_entry = is_entry(neighbour.start);
-                return match widen(terrain, plan, &neighbour, at, is_entry) {
+                return match widen(terrain, plan, &neighbour, at, spots) {
                     Ok(()) => Ok(()),
                     Err(why) => Err(first_reason.unwrap_or(why)),
                 };
@@ -367,20 +460,46 @@ fn add(
     Err(first_reason.unwrap_or("there is no code"))
 }
 
+/// Has the jumps to the start of a window that is planned pass by what is only for those who come otherwise.
+fn lead_past(
+    terrain: &impl Terrain,
+    plan: &mut Plan,
+    window: Window,
+    spots: &[Spot],
+) -> Result<(), &'static str> {
+    let start = window.start;
+    let is_led_past = |jump: &Jump| {
+        !terrain.contains(jump.source)
+            || plan.window_of(jump.source).is_some()
+            || plan.reaims.iter().any(|reaim| reaim.jump == *jump)
+    };
+    if window.is_relocated() || terrain.jumps_into(start..start + 1).iter().all(is_led_past) {
+        return Ok(());
+    }
+    let kept = plan.clone();
+    plan.windows.remove(&start);
+    plan.reaims.retain(|reaim| !window.has(reaim.jump.target));
+    let settled = settle(terrain, plan, window, spots);
+    if settled.is_err() {
+        *plan = kept;
+    }
+    settled
+}
+
 /// Has a window take one more instruction in, behind those that it has.
 fn widen(
     terrain: &impl Terrain,
     plan: &mut Plan,
     narrow: &Window,
     at: u64,
-    is_entry: bool,
+    spots: &[Spot],
 ) -> Result<(), &'static str> {
     let kept = plan.clone();
     plan.windows.remove(&narrow.start);
     plan.reaims.retain(|reaim| !narrow.has(reaim.jump.target));
     let room = narrow.overwritten().end - narrow.start;
     let widened = window(terrain, plan, narrow.start..at + 1, room, narrow.tactic)
-        .and_then(|wide| settle(terrain, plan, wide, is_entry));
+        .and_then(|wide| settle(terrain, plan, wide, spots));
     if widened.is_err() {
         *plan = kept;
     }
@@ -425,7 +544,7 @@ fn window(
     } else {
         None
     };
-    let window = Window { start, steps, hole, second: None, tactic };
+    let window = Window { start, steps, reentries: Vec::new(), hole, second: None, tactic };
     if plan.overlaps(&window.claim()) || terrain.is_foreign(window.claim()) {
         return Err("another probe's window is too close");
     }
@@ -437,9 +556,9 @@ fn settle(
     terrain: &impl Terrain,
     plan: &mut Plan,
     window: Window,
-    is_entry: bool,
+    spots: &[Spot],
 ) -> Result<(), &'static str> {
-    match reaims(terrain, plan, &window, is_entry, None) {
+    match reaims(terrain, plan, &window, spots, None) {
         Err(NO_PADDING)
             if window.hole.is_none() && !terrain.is_preempted_at(window.start + JUMP) =>
         {
@@ -452,7 +571,7 @@ fn settle(
                 return Err(NO_PADDING);
             }
             let mut second = None;
-            let found = reaims(terrain, plan, &wider, is_entry, Some(&mut second))?;
+            let found = reaims(terrain, plan, &wider, spots, Some(&mut second))?;
             wider.second = second;
             accept(plan, wider, found)
         }
@@ -460,6 +579,7 @@ fn settle(
     }
 }
 
+const STILL_INSIDE: &str = "a thread is still on its way out of an earlier probe";
 const NO_PADDING: &str = "a short jump goes into the middle of it, with no padding nearby";
 
 /// The jumps into a window that have to be re-aimed. `second` is where a second jump in the window is
@@ -468,28 +588,37 @@ fn reaims(
     terrain: &impl Terrain,
     plan: &Plan,
     window: &Window,
-    is_entry: bool,
+    spots: &[Spot],
     mut second: Option<&mut Option<u64>>,
 ) -> Result<Vec<Reaim>, &'static str> {
+    let is_entry = spots.contains(&Spot::Entry(window.start));
+    let is_passed = is_entry || spots.contains(&Spot::Returned(window.start));
     let mut reaims = Vec::new();
     let mut taken = plan.claims();
     taken.push(window.claim());
     taken.extend(window.hole.map(|hole| hole..hole + JUMP));
-    for step in window.steps.iter().filter(|step| step.at != window.start) {
+    let (mut falls_through, mut is_in_gap) = (true, false);
+    for step in &window.steps {
+        is_in_gap = step.fills && (is_in_gap || !falls_through);
+        falls_through = step.falls_through;
+        if step.at == window.start {
+            continue;
+        }
         if terrain.is_fixed(step.at) {
             return Err("code that cannot be changed jumps into the middle of it");
         }
         if terrain.is_waited_at(step.at) {
             return Err("a goroutine may wait in the middle of it");
         }
-        if !is_entry && !terrain.is_certain() {
+        // Jumps that are not known lead to code, not to what fills the gap before it.
+        if !is_entry && !terrain.is_certain() && !is_in_gap {
             return Err("not all jumps of the function are known");
         }
     }
     for jump in terrain.jumps_into(window.start..window.end()) {
         if jump.target == window.start {
-            // Only callers may run the probe at an entry.
-            if !is_entry || !terrain.contains(jump.source) {
+            // Only callers may run the probe at an entry, and only returns the one behind a call.
+            if !is_passed || !terrain.contains(jump.source) {
                 continue;
             }
         } else if !window.has(jump.target) {
@@ -542,28 +671,29 @@ fn accept(plan: &mut Plan, window: Window, reaims: Vec<Reaim>) -> Result<(), &'s
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use iced_x86::code_asm::*;
-    use iced_x86::{Decoder, DecoderOptions, FlowControl, IcedError};
+    use iced_x86::{Decoder, DecoderOptions, FlowControl, IcedError, Mnemonic};
+    use std::collections::BTreeSet;
     use weft_code::{Sweep, sweep};
 
-    const BASE: u64 = 0x40_0000;
+    pub(in super::super) const BASE: u64 = 0x40_0000;
 
     /// A function at `BASE`, with padding behind it, then another function.
-    struct Field {
+    pub(in super::super) struct Field {
         bytes: Vec<u8>,
-        function: Range<u64>,
+        pub(in super::super) function: Range<u64>,
         sweep: Sweep,
         certain: bool,
-        fixed: Vec<u64>,
+        pub(in super::super) fixed: Vec<u64>,
         waited: Vec<u64>,
         preempted: Vec<u64>,
         padding: u64,
     }
 
     impl Field {
-        fn new(
+        pub(in super::super) fn new(
             padding: usize,
             write: impl FnOnce(&mut CodeAssembler) -> Result<(), IcedError>,
         ) -> Self {
@@ -603,7 +733,9 @@ mod tests {
                     flow,
                     FlowControl::UnconditionalBranch | FlowControl::Return
                 ),
+                fills: matches!(instruction.mnemonic(), Mnemonic::Nop),
                 returns: matches!(flow, FlowControl::Call | FlowControl::IndirectCall),
+                stays: false,
             })
         }
 
@@ -649,6 +781,22 @@ mod tests {
 
         fn is_foreign(&self, _: Range<u64>) -> bool {
             false
+        }
+
+        fn body(&self) -> Result<Body, &'static str> {
+            let mut body = Body { reentries: BTreeSet::from([BASE]), ..Body::default() };
+            body.reentries.extend(&self.fixed);
+            let mut at = BASE;
+            while at < self.function.end {
+                let step = self.step(at).ok_or("there is no code")?;
+                at = step.end();
+                if step.returns && at < self.function.end {
+                    body.reentries.insert(at);
+                }
+                body.calls.extend(step.returns.then_some(step.at));
+                body.steps.push(Step { stays: step.returns, ..step });
+            }
+            Ok(body)
         }
 
         fn hole(&self, within: Range<u64>, taken: &[Range<u64>]) -> Option<u64> {
@@ -726,6 +874,39 @@ mod tests {
         assert!(reaim.hole.is_some());
         // For a probe before the instruction, the loop counts.
         assert!(field.plan(&[Spot::Before(BASE)]).reaims.is_empty());
+    }
+
+    #[test]
+    fn a_jump_to_where_a_call_returns_is_led_past() {
+        let field = Field::new(8, |a| {
+            let mut behind = a.create_label();
+            a.jmp(behind)?;
+            a.call(BASE + 0x1000)?;
+            a.set_label(&mut behind)?;
+            a.add(rbx, 1000)?;
+            a.ret()
+        });
+        let (jump, behind) = (BASE, BASE + 7);
+        let plan = field.plan(&[Spot::Returned(behind)]);
+        assert_eq!(tactics(&plan), [(7, "jump")]);
+        assert_eq!(plan.reaims[0].jump.source, jump);
+        // What is before the instruction is for all that come there, until something is for returns only.
+        let before = field.plan(&[Spot::Before(behind)]);
+        assert!(before.reaims.is_empty());
+        let all = [Spot::Before(behind), Spot::Returned(behind)];
+        let both = before.extended(&field, &all[1..], &all, &[]);
+        assert_eq!((both.windows, both.reaims), (plan.windows, plan.reaims));
+        // As for those who enter a function.
+        let jumped = Field::new(8, |a| {
+            let mut start = a.create_label();
+            a.set_label(&mut start)?;
+            a.add(rdi, 1000)?;
+            a.jne(start)?;
+            a.ret()
+        });
+        let all = [Spot::Before(BASE), Spot::Entry(BASE)];
+        let both = jumped.plan(&all[..1]).extended(&jumped, &all[1..], &all, &[]);
+        assert_eq!(both.reaims.len(), 1, "{both:?}");
     }
 
     #[test]
@@ -809,6 +990,29 @@ mod tests {
         });
         let plan = field.plan(&[Spot::Entry(BASE)]);
         assert_eq!(plan.refused[0].why, "a call would come back into the middle of it");
+    }
+
+    #[test]
+    fn a_return_takes_a_gap_in_that_no_jump_leads_to() {
+        let field = Field::new(0, |a| {
+            a.test(rdi, rdi)?;
+            a.pop(rbx)?;
+            a.ret()?;
+            a.db(&[0x0f, 0x1f, 0x40, 0x00])?;
+            a.pop(rbp)?;
+            a.ret()
+        });
+        let ret = BASE + 4;
+        let field = Field { certain: false, ..field };
+        assert_eq!(tactics(&field.plan(&[Spot::Before(ret)])), [(4, "jump")]);
+        // Without a gap, what is behind may be jumped to.
+        let field = Field::new(0, |a| {
+            a.ret()?;
+            a.add(rsp, 8)?;
+            a.ret()
+        });
+        let field = Field { certain: false, ..field };
+        assert_ne!(tactics(&field.plan(&[Spot::Before(BASE)])), [(0, "jump")]);
     }
 
     #[test]

@@ -3,11 +3,16 @@
 use super::plan::Spot;
 use super::text::{Known, ModuleText};
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory};
-use weft_code::{Access, Direction, EdgeKind, ExitKind, Graph, MemoryUse, is_system_call};
+use weft_code::{
+    Access, Direction, EdgeKind, Exit, ExitKind, Graph, MemoryUse, Program, Why, is_system_call,
+};
 use weft_snippet::PointKind;
 
+/// The instruction that enters the kernel.
+const SYSTEM_CALL: [u8; 2] = [0x0f, 0x05];
+
 /// Which points of a function: all of a kind, or some of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Selection {
     /// All of a kind.
     All(PointKind),
@@ -90,6 +95,7 @@ impl Point {
         let flow = instruction.flow_control();
         Ok(match self.kind {
             PointKind::Entry => Spot::Entry(self.address),
+            PointKind::CallAfter => Spot::Returned(self.address),
             PointKind::Exit if flow == FlowControl::ConditionalBranch => Spot::Taken(self.address),
             PointKind::Edge if self.target == instruction.next_ip() => Spot::After(self.address),
             PointKind::Edge
@@ -116,13 +122,25 @@ pub fn points(text: &ModuleText, known: &Known, selection: Selection) -> (Vec<Po
         return (vec![Point::new(kind, known.start)], Vec::new());
     }
     let graph = text.graph(&text.whole(known));
-    let mut unknown: Vec<u64> = graph.unknown.iter().map(|unknown| unknown.address).collect();
+    // A jump out of the function is an exit, whatever it leads to; and a table that may be longer is one
+    // for which every entry that was found has been followed.
+    let hides = |why| kind != PointKind::Exit || !matches!(why, Why::StrayJump | Why::GuessedTable);
+    let hidden = graph.unknown.iter().filter(|unknown| hides(unknown.why));
+    let mut unknown: Vec<u64> = hidden.map(|unknown| unknown.address).collect();
+    if kind == PointKind::Exit {
+        unknown.extend(runs_on(&graph));
+    }
     let mut factory = InstructionInfoFactory::new();
     let points = match selection {
         Selection::All(kind) => of_kind(&graph, kind),
         Selection::Loads => instructions(&graph, |i| MemoryUse::of(i, &mut factory).reads),
         Selection::Stores => instructions(&graph, |i| MemoryUse::of(i, &mut factory).writes),
-        Selection::SystemCalls => instructions(&graph, is_system_call),
+        Selection::SystemCalls => {
+            if !may_have_more_system_calls(text, &graph) {
+                unknown.clear();
+            }
+            instructions(&graph, is_system_call)
+        }
         Selection::Loops => {
             if graph.irreducible {
                 // Cycles that are entered in several places have no block that each turn passes.
@@ -143,6 +161,31 @@ fn instructions(graph: &Graph, mut is_wanted: impl FnMut(&Instruction) -> bool) 
     let all = graph.instruction_boundaries().filter_map(|at| graph.instruction_at(at));
     let wanted = all.filter(|instruction| is_wanted(instruction));
     wanted.map(|instruction| Point::new(PointKind::Insn, instruction.ip())).collect()
+}
+
+/// Where a function is left by running into the next one: there is no point for that. What stands behind
+/// a call is not run to if the call does not come back, which is why there is nothing else.
+fn runs_on(graph: &Graph) -> impl Iterator<Item = u64> {
+    let runs_on = |exit: &&Exit| {
+        matches!(exit.kind, ExitKind::FallsOff { .. })
+            && !matches!(
+                graph.last(exit.block).flow_control(),
+                FlowControl::Call | FlowControl::IndirectCall
+            )
+    };
+    graph.exits.iter().filter(runs_on).map(|exit| exit.address)
+}
+
+/// Whether bytes that the control flow of a function does not lead to look like a system call.
+fn may_have_more_system_calls(text: &ModuleText, graph: &Graph) -> bool {
+    let is_known =
+        |at: u64| graph.blocks.iter().any(|block| (block.start..block.end).contains(&at));
+    graph.function.ranges.iter().any(|range| {
+        let bytes = text.bytes(range.start);
+        let bytes = &bytes[..bytes.len().min((range.end - range.start) as usize)];
+        let mut places = (range.start..).zip(bytes.windows(SYSTEM_CALL.len()));
+        places.any(|(at, bytes)| bytes == SYSTEM_CALL && !is_known(at))
+    })
 }
 
 fn edges(graph: &Graph, is_wanted: impl Fn(EdgeKind) -> bool) -> Vec<Point> {

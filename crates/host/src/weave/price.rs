@@ -7,7 +7,7 @@ use super::text::FunctionTerrain;
 use super::weaver::Weaver;
 use super::woven::ProbeId;
 use crate::Result;
-use weft_code::{Convention, FlagSet, Liveness, Register, RegisterSet};
+use weft_code::{Convention, FlagSet, Register, RegisterSet};
 use weft_snippet::{PointKind, Site, Weave, cost, permit};
 
 impl Weaver {
@@ -32,7 +32,7 @@ impl Weaver {
             let is_entry = |(spot, _): &(Spot, _)| matches!(spot, Spot::Entry(_));
             let graph = (!strands.iter().all(is_entry)).then(|| text.graph(&whole));
             let graph = graph.as_ref();
-            let liveness = graph.map(|graph| Liveness::of(graph, graph.function.convention));
+            let liveness = graph.map(|graph| text.liveness(graph));
             let terrain = FunctionTerrain { text, whole, graph };
             for (spot, strand) in strands {
                 let point = probe.points[strand.point];

@@ -8,7 +8,7 @@ use crate::{Error, ErrorKind, Result};
 use std::collections::BTreeSet;
 use weft_snippet::layout::Place;
 use weft_snippet::read::{
-    HistogramSum, MapSum, Ring, Slab, sum_counter, sum_histogram, sum_map, sum_timer,
+    HistogramSum, MapSum, Ring, Slab, sum_counter, sum_histogram, sum_map, sum_mark, sum_timer,
 };
 use weft_snippet::{Datum, DatumKind, Scope, TimerClock};
 
@@ -115,10 +115,16 @@ impl Weaver {
         Ok(records)
     }
 
-    /// How much a ring or a map has lost for want of room.
+    /// How much a ring or a map has lost for want of room; of a timer or a mark, how many calls did not return whose
+    /// time is lost by that, those in children included.
     pub fn lost(&self, id: ProbeId, name: &str) -> Result<u64> {
-        let (probe, _, index) = self.find(id, name)?;
+        let (probe, values, index) = self.find(id, name)?;
         match probe.data()[index].kind {
+            DatumKind::Timer(kind) => {
+                let slabs = self.slabs(values, Whose::All);
+                Ok(sum_timer(slabs, probe.place(index, 0), kind, 0).left)
+            }
+            DatumKind::Mark => Ok(sum_mark(self.slabs(values, Whose::All), probe.place(index, 0))),
             DatumKind::Map { .. } => Ok(self.map(id, name, Whose::default())?.0.lost),
             _ => {
                 let mut lost = 0;

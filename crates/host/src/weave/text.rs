@@ -2,19 +2,30 @@
 
 use super::goroutines::Goroutines;
 use super::landing::{Unusual, unusual};
-use super::plan::{self, JUMP, Jump};
+use super::parts;
+use super::plan::{self, JUMP, Jump, Spot, Terrain};
+use super::relocated::Body;
+use super::shared::{self, CodeId};
 use crate::modules::{self, Module};
+use crate::others::Foreign;
 use crate::proc::{self, Tid};
 use crate::symbols::{
     Cache, FunctionKind, FunctionTable, Layout, ModuleFile, ModuleImage, ModuleSymbols, Origin,
 };
-use crate::{Result, TargetAddr, memory};
-use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
+use crate::{Result, TargetAddr, inside, memory};
+use iced_x86::{
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
+    OpAccess, Register, UsedRegister,
+};
 use std::cell::OnceCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
-use weft_code::{BranchKind, Callee, Convention, Function, Graph, Program, Sweep, graph, sweep};
+use weft_abi::Change;
+use weft_code::{
+    BranchKind, Callee, Convention, Function, Gap, Graph, Liveness, Program, Sweep, graph, sweep,
+};
 
 /// A function that nothing names longer than this is not believed.
 const LONGEST: u64 = 16 << 20;
@@ -67,11 +78,22 @@ const ENTERED_INSIDE: [&str; 2] = ["runtime.goexit", "runtime.goexit.abi0"];
 /// Beginnings of the names of functions of Go's that its runtime does not interrupt.
 const UNPREEMPTIBLE: [&str; 3] = ["runtime.", "runtime/internal/", "reflect."];
 
+/// Registers that a call may change and that have no result in them.
+const SCRATCH: [Register; 7] = [
+    Register::RCX,
+    Register::RSI,
+    Register::RDI,
+    Register::R8,
+    Register::R9,
+    Register::R10,
+    Register::R11,
+];
+
 /// A piece of a module's memory that the program itself cannot write to.
 #[derive(Debug)]
 struct Segment {
     start: u64,
-    bytes: Vec<u8>,
+    bytes: Arc<[u8]>,
     is_code: bool,
 }
 
@@ -92,6 +114,8 @@ pub struct Known {
     pub is_cold: bool,
     /// Whether it is entered elsewhere than at its start.
     pub is_entered_inside: bool,
+    /// Whether only the unwind tables tell of it.
+    is_unnamed: bool,
     returns: bool,
     is_stub: bool,
     is_go: bool,
@@ -121,30 +145,42 @@ pub struct ModuleText {
     pub goroutines: Option<Goroutines>,
     /// The parts of functions that were placed elsewhere, by the function's start.
     cold_parts: HashMap<u64, Vec<Range<u64>>>,
+    /// The starts of the functions that parts belong to, by the starts of the parts.
+    owners: HashMap<u64, u64>,
     sweeps: Vec<OnceCell<Sweep>>,
-    unusual: OnceCell<Unusual>,
-    /// Where the unwind tables are.
-    frames: Option<u64>,
+    unusual: Unusual,
+    /// What tells this code from other code.
+    code_id: CodeId,
     /// Code and padding that functions have changed for their probes: by its start, the end and the
     /// function.
     claims: BTreeMap<u64, (u64, u64)>,
+    /// Functions that other wefts have probes in, and padding that they use, with whose they are; in the
+    /// order of their addresses, none of them overlapping.
+    others: Vec<(Range<u64>, String)>,
 }
 
+/// Instead of a function: what other wefts have claimed.
+const OF_OTHERS: u64 = 0;
+
 impl ModuleText {
-    /// Reads the code of a module.
-    pub fn read(pid: Tid, module: Module) -> Result<Self> {
+    /// Reads the code of a module, which other wefts may have changed.
+    pub fn read(pid: Tid, module: Module, others: &[Foreign]) -> Result<Self> {
         let symbols = symbols_of(pid, &module)?;
-        let segments = read_segments(pid, &module)?;
+        let segments = read_segments(pid, &module, others)?;
         let frames = symbols.frames_address().map(|frames| module.bias.wrapping_add(frames));
         let deferreturn = symbols.find("runtime.deferreturn").first().copied();
         let has_go = deferreturn.is_some();
         let goroutines = has_go.then(|| Goroutines::of(pid, &symbols, module.bias)).flatten();
+        let unusual = frames.map_or_else(Unusual::default, |frames| {
+            unusual(frames, |address| bytes_at(&segments, address))
+        });
         let (functions, cold_parts) =
-            known_functions(symbols.functions(), module.bias, &segments, has_go);
+            known_functions(symbols.functions(), module.bias, &segments, &unusual.starts, has_go);
         let deferreturn = deferreturn.and_then(|index| symbols.functions().get(index as usize));
         let deferreturn = deferreturn.map(|f| module.bias.wrapping_add(f.offset()));
         let sweeps = segments.iter().map(|_| OnceCell::new()).collect();
-        Ok(Self {
+        let code_id = code_id(&module, &segments, &functions);
+        let mut text = Self {
             module,
             is_gone: false,
             segments,
@@ -152,11 +188,78 @@ impl ModuleText {
             deferreturn,
             goroutines,
             cold_parts,
+            owners: HashMap::new(),
             sweeps,
-            unusual: OnceCell::new(),
-            frames,
+            unusual,
+            code_id,
             claims: BTreeMap::new(),
-        })
+            others: Vec::new(),
+        };
+        text.find_owners();
+        text.see_others(others);
+        Ok(text)
+    }
+
+    /// What tells this code from other code, wherever it is mapped.
+    pub fn code_id(&self) -> CodeId {
+        self.code_id
+    }
+
+    /// Finds out which functions parts belong to.
+    fn find_owners(&mut self) {
+        for (&function, parts) in &self.cold_parts {
+            self.owners.extend(parts.iter().map(|part| (part.start, function)));
+        }
+        let is_unclaimed =
+            |f: &&Known| f.is_unnamed || f.is_cold && !self.owners.contains_key(&f.start);
+        let unclaimed = self.functions.iter().filter(is_unclaimed).copied();
+        let found = parts::owners(self, unclaimed);
+        for part in &mut self.functions {
+            if let Some(&owner) = found.get(&part.start) {
+                part.is_cold = true;
+                self.cold_parts.entry(owner).or_default().push(part.start..part.end);
+            }
+        }
+        self.owners.extend(found);
+    }
+
+    /// Takes note of what other wefts have changed now. A function that one of them has probes in is left to
+    /// it as a whole: what it has moved elsewhere, and where threads will come back to, cannot be seen.
+    pub fn see_others(&mut self, others: &[Foreign]) {
+        let mut found = Vec::new();
+        let inside = |other: &&Foreign| self.range().contains(&TargetAddr(other.change.at));
+        for Foreign { change, whose } in others.iter().filter(inside) {
+            let function = self.function(change.at).map(|known| self.ranges_of(&known));
+            let changed = change.at..change.at + u64::from(change.length);
+            let all = function.into_iter().flatten().chain([changed]);
+            found.extend(all.map(|range| (range, whose.clone())));
+        }
+        found.sort_unstable_by_key(|(range, _)| range.start);
+        self.others.clear();
+        for (range, whose) in found {
+            match self.others.last_mut() {
+                Some((last, _)) if range.start < last.end => last.end = last.end.max(range.end),
+                _ => self.others.push((range, whose)),
+            }
+        }
+    }
+
+    /// Whose a function is, if another weft has probes in it.
+    pub fn owner(&self, known: &Known) -> Option<&str> {
+        let ranges = self.ranges_of(known);
+        let others = ranges.into_iter().find_map(|range| self.others_in(range).next());
+        others.map(|(_, whose)| whose.as_str())
+    }
+
+    fn others_in(&self, range: Range<u64>) -> impl Iterator<Item = &(Range<u64>, String)> {
+        let first = self.others.partition_point(|(other, _)| other.end <= range.start);
+        self.others[first..].iter().take_while(move |(other, _)| other.start < range.end)
+    }
+
+    /// All code of a function.
+    fn ranges_of(&self, known: &Known) -> Vec<Range<u64>> {
+        let cold = self.cold_parts.get(&known.start).into_iter().flatten().cloned();
+        std::iter::once(known.start..known.end).chain(cold).collect()
     }
 
     /// The addresses that it covers.
@@ -171,10 +274,7 @@ impl ModuleText {
         if !found.is_cold {
             return Some(*found);
         }
-        let is_part = |parts: &Vec<Range<u64>>| parts.iter().any(|part| part.start == found.start);
-        let owner =
-            self.cold_parts.iter().find(|(_, parts)| is_part(parts)).map(|(&start, _)| start);
-        let owner = owner.and_then(|start| self.starting_at(start));
+        let owner = self.owners.get(&found.start).and_then(|&start| self.starting_at(start));
         Some(*owner.unwrap_or(found))
     }
 
@@ -193,7 +293,8 @@ impl ModuleText {
         self.segments.iter().enumerate().find(|(_, segment)| segment.range().contains(&at))
     }
 
-    fn sweep(&self, at: u64) -> Option<&Sweep> {
+    /// The branches of the code around an address.
+    pub fn sweep(&self, at: u64) -> Option<&Sweep> {
         let (index, segment) = self.segment(at).filter(|(_, segment)| segment.is_code)?;
         Some(self.sweeps[index].get_or_init(|| {
             let starts: Vec<u64> = self.functions.iter().map(|f| f.start).collect();
@@ -220,6 +321,48 @@ impl ModuleText {
     /// The control flow of a whole function.
     pub fn graph(&self, whole: &Function) -> Graph {
         graph(self, whole)
+    }
+
+    /// What is needed where in a function. Nothing is free in one whose callers go on with registers that it
+    /// could change: code that is written in assembler has agreements of its own.
+    pub fn liveness<'a>(&self, graph: &'a Graph) -> Liveness<'a> {
+        let has_agreement = self.goes_on_with_scratch(graph.function.entry());
+        let convention = graph.function.convention;
+        Liveness::of(graph, if has_agreement { Convention::Unknown } else { convention })
+    }
+
+    /// Whether code that calls a function reads registers right behind the call that are not kept over it,
+    /// nor results.
+    fn goes_on_with_scratch(&self, entry: u64) -> bool {
+        let Some(sweep) = self.sweep(entry) else { return false };
+        let mut factory = InstructionInfoFactory::new();
+        let calls = sweep.branches_into(entry..entry + 1).filter(|b| b.kind == BranchKind::Call);
+        calls
+            .into_iter()
+            .any(|call| self.reads_scratch(call.source + u64::from(call.length), &mut factory))
+    }
+
+    fn reads_scratch(&self, start: u64, factory: &mut InstructionInfoFactory) -> bool {
+        const LOOK_AHEAD: usize = 16;
+        let mut left = SCRATCH.to_vec();
+        let mut at = start;
+        for _ in 0..LOOK_AHEAD {
+            let Some(instruction) = self.decode(at) else { break };
+            let used = factory.info(&instruction).used_registers();
+            let is_read = |one: &UsedRegister| {
+                left.contains(&one.register().full_register())
+                    && !matches!(one.access(), OpAccess::Write | OpAccess::CondWrite)
+            };
+            if used.iter().any(is_read) {
+                return true;
+            }
+            left.retain(|&one| used.iter().all(|used| used.register().full_register() != one));
+            if instruction.flow_control() != FlowControl::Next {
+                break;
+            }
+            at = instruction.next_ip();
+        }
+        false
     }
 
     /// Whether a function has jumps that only its control flow can tell the targets of.
@@ -260,17 +403,14 @@ impl ModuleText {
         (!instruction.is_invalid()).then_some(instruction)
     }
 
-    fn unusual(&self) -> &Unusual {
-        self.unusual.get_or_init(|| {
-            self.frames.map_or_else(Unusual::default, |frames| {
-                unusual(frames, |address| self.bytes(address))
-            })
-        })
-    }
-
     /// Whether signal handlers return to code around an address.
     pub fn is_signal_return(&self, at: u64) -> bool {
-        self.unusual().signal_returns.iter().any(|range| range.contains(&at))
+        self.unusual.signal_returns.iter().any(|range| range.contains(&at))
+    }
+
+    /// Whether code that starts at an address is come to when its function has a frame already.
+    pub fn starts_in_frame(&self, start: u64) -> bool {
+        self.unusual.in_frames.binary_search(&start).is_ok()
     }
 
     /// Notes what a function changes for its probes, in place of what it changed before.
@@ -281,12 +421,14 @@ impl ModuleText {
         self.claims.extend(now.into_iter().map(|range| (range.start, (range.end, function))));
     }
 
-    /// The claims that overlap a range, and their functions. They do not overlap each other.
+    /// The claims that overlap a range, and their functions; those of other wefts as well.
     fn claims_in(&self, range: Range<u64>) -> impl Iterator<Item = (Range<u64>, u64)> {
         let before = self.claims.range(..range.start).next_back();
         let before = before.filter(move |(_, claim)| claim.0 > range.start);
         let inside = self.claims.range(range.start..range.end);
-        before.into_iter().chain(inside).map(|(&start, &(end, function))| (start..end, function))
+        let own = before.into_iter().chain(inside);
+        let own = own.map(|(&start, &(end, function))| (start..end, function));
+        own.chain(self.others_in(range).map(|(other, _)| (other.clone(), OF_OTHERS)))
     }
 
     /// The free padding that begins at an address, where no code runs to.
@@ -297,8 +439,8 @@ impl ModuleText {
             return 0;
         };
         let limit = limit.min(segment.range().end);
-        let claim = self.claims_in(at..limit.max(at)).next();
-        let limit = claim.map_or(limit, |(claim, _)| claim.start.max(at));
+        let claims = self.claims_in(at..limit.max(at)).map(|(claim, _)| claim.start.max(at));
+        let limit = claims.min().unwrap_or(limit);
         let bytes = &segment.bytes[(at - segment.start) as usize..(limit - segment.start) as usize];
         padding_length(bytes)
     }
@@ -316,8 +458,9 @@ impl ModuleText {
             .find(is_free)
     }
 
-    /// The gaps between functions in and next to a range that have nothing but padding. Where there is
-    /// something else, there is code that nothing names, which may be entered anywhere.
+    /// The gaps between functions in and next to a range that have nothing but padding, which no code runs
+    /// through. Where there is something else, there is code that nothing names, which may be entered
+    /// anywhere.
     fn gaps_around(&self, range: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
         let first = self.functions.partition_point(|f| f.start < range.start);
         let last = self.functions.partition_point(|f| f.start < range.end);
@@ -326,14 +469,67 @@ impl ModuleText {
             let next = self.functions.get(index + 1)?.start;
             // Functions may overlap: the gap begins where the last of them ends.
             let before = &self.functions[index.saturating_sub(4)..=index];
-            let end = before.iter().map(|f| f.end).max()?;
+            let last = before.iter().max_by_key(|f| f.end)?;
+            let end = last.end;
             let (_, segment) = self.segment(end)?;
             if end >= next || next > segment.range().end {
                 return None;
             }
             let gap = (end - segment.start) as usize..(next - segment.start) as usize;
-            (padding_length(&segment.bytes[gap.clone()]) == gap.len() as u64).then_some(end..next)
+            let is_padding = padding_length(&segment.bytes[gap.clone()]) == gap.len() as u64;
+            (is_padding && !self.may_run_on(last)).then_some(end..next)
         })
+    }
+
+    /// Whether control may run on behind the end of a function, through padding, as in some that are written
+    /// in assembler. A call at the end is taken to be one that does not come back.
+    fn may_run_on(&self, known: &Known) -> bool {
+        let (mut at, mut runs_on) = (known.start, true);
+        while at < known.end {
+            let Some(instruction) = self.decode(at) else { return true };
+            let ends = matches!(
+                instruction.flow_control(),
+                FlowControl::UnconditionalBranch
+                    | FlowControl::IndirectBranch
+                    | FlowControl::Return
+                    | FlowControl::Exception
+                    | FlowControl::Call
+                    | FlowControl::IndirectCall
+            );
+            runs_on = !ends && (runs_on || !is_filler(&instruction));
+            at = instruction.next_ip();
+        }
+        runs_on || at != known.end
+    }
+}
+
+/// What points depend on: the code, what data lies beside it, and where functions are known to be.
+fn code_id(module: &Module, segments: &[Segment], functions: &[Known]) -> CodeId {
+    let mut hasher = DefaultHasher::new();
+    // Data may hold addresses, which differ from process to process; the build tells it from other data.
+    segments.iter().filter(|s| s.is_code).for_each(|segment| segment.bytes.hash(&mut hasher));
+    module.build_id.hash(&mut hasher);
+    for known in functions {
+        [known.start, known.end].map(|at| at.wrapping_sub(module.bias)).hash(&mut hasher);
+        known.returns.hash(&mut hasher);
+    }
+    CodeId { file: module.file, hash: hasher.finish() }
+}
+
+/// What is mapped from an address on.
+fn bytes_at(segments: &[Segment], address: u64) -> &[u8] {
+    let segment = segments.iter().find(|segment| segment.range().contains(&address));
+    segment.map_or(&[], |segment| &segment.bytes[(address - segment.start) as usize..])
+}
+
+/// Puts back what a change has replaced, where it was made.
+fn restore(start: u64, bytes: &mut [u8], change: &Change) {
+    let length = usize::from(change.length);
+    let Some(start) = change.at.checked_sub(start).map(|start| start as usize) else { return };
+    if let Some(bytes) = bytes.get_mut(start..start.saturating_add(length))
+        && *bytes == change.woven[..length]
+    {
+        bytes.copy_from_slice(&change.original[..length]);
     }
 }
 
@@ -373,8 +569,7 @@ fn is_filler(instruction: &Instruction) -> bool {
 
 impl Program for ModuleText {
     fn bytes(&self, address: u64) -> &[u8] {
-        self.segment(address)
-            .map_or(&[], |(_, segment)| &segment.bytes[(address - segment.start) as usize..])
+        bytes_at(&self.segments, address)
     }
 
     fn is_code(&self, address: u64) -> bool {
@@ -391,7 +586,7 @@ impl Program for ModuleText {
     }
 
     fn landing_pads(&self, function: &Function) -> Vec<u64> {
-        let pads = &self.unusual().pads;
+        let pads = &self.unusual.pads;
         let mut found = Vec::new();
         for range in &function.ranges {
             let from = pads.partition_point(|&pad| pad < range.start);
@@ -412,7 +607,24 @@ pub struct FunctionTerrain<'a> {
     pub graph: Option<&'a Graph>,
 }
 
-impl plan::Terrain for FunctionTerrain<'_> {
+impl FunctionTerrain<'_> {
+    /// Those of these places behind calls that cannot be told apart from what else comes there, and why.
+    pub fn mixed(&self, spots: &[Spot]) -> Vec<(Spot, String)> {
+        const WHY: &str = "a jump that cannot be told apart from the return leads there, too";
+        let is_unknown = |jump: &Jump| {
+            self.graph.is_none_or(|graph| graph.instruction_at(jump.source).is_none())
+        };
+        let is_mixed = |spot: &&Spot| match **spot {
+            Spot::Returned(at) => {
+                self.is_fixed(at) || self.jumps_into(at..at + 1).iter().any(is_unknown)
+            }
+            _ => false,
+        };
+        spots.iter().filter(is_mixed).map(|&spot| (spot, WHY.into())).collect()
+    }
+}
+
+impl Terrain for FunctionTerrain<'_> {
     fn step(&self, at: u64) -> Option<plan::Step> {
         let instruction = self.text.decode(at)?;
         let flow = instruction.flow_control();
@@ -430,8 +642,10 @@ impl plan::Terrain for FunctionTerrain<'_> {
                     | FlowControl::Return
                     | FlowControl::Exception
             ),
+            fills: is_filler(&instruction),
             returns: is_system_call
                 || matches!(flow, FlowControl::Call | FlowControl::IndirectCall),
+            stays: false,
         })
     }
 
@@ -460,7 +674,7 @@ impl plan::Terrain for FunctionTerrain<'_> {
         };
         self.text.callee(at).is_some()
             || self.whole.extra_entries.contains(&at)
-            || self.text.unusual().pads.binary_search(&at).is_ok()
+            || self.text.unusual.pads.binary_search(&at).is_ok()
             || self.text.sweep(at).is_some_and(called)
             || self.graph.is_some_and(|g| g.tables.iter().any(|t| t.targets.contains(&at)))
     }
@@ -499,12 +713,65 @@ impl plan::Terrain for FunctionTerrain<'_> {
     fn is_foreign(&self, range: Range<u64>) -> bool {
         self.text.claims_in(range).any(|(_, function)| function != self.whole.entry())
     }
+
+    fn body(&self) -> Result<Body, &'static str> {
+        let graph = self.graph.filter(|graph| graph.is_complete());
+        let graph = graph.ok_or("not all jumps of the function are known")?;
+        if self.whole.convention == Convention::Go {
+            // It finds out by the instruction pointer where a goroutine may be interrupted, and what
+            // a fault means. In a copy it would not interrupt a loop, ever.
+            return Err("Go's runtime would not know a copy of the function");
+        }
+        let mut body = Body::default();
+        let known: BTreeSet<u64> = graph.instruction_boundaries().collect();
+        let mut end = 0;
+        for &at in &known {
+            let step = self.step(at).ok_or("the bytes are no instruction")?;
+            if at < end {
+                return Err("instructions of the function overlap");
+            }
+            end = step.end();
+            if at != self.whole.entry() && self.text.callee(at).is_some() {
+                return Err("another function begins in the middle of it");
+            }
+            body.steps.push(plan::Step { stays: step.returns, ..step });
+        }
+        // Code that nothing is known to lead to could jump into the function, too.
+        let sources = self.whole.ranges.iter().flat_map(|range| {
+            let sweep = self.text.sweep(range.start);
+            sweep.into_iter().flat_map(|sweep| sweep.branches_into(range.clone()))
+        });
+        let strange = sources
+            .filter(|branch| branch.kind == BranchKind::Call || !known.contains(&branch.source));
+        let instructions = known.iter().filter_map(|&at| graph.instruction_at(at));
+        let named = instructions.filter(|i| i.is_ip_rel_memory_operand());
+        let named: BTreeSet<u64> = named.map(Instruction::ip_rel_memory_address).collect();
+        let pads = graph.landing_pads.iter().chain(&graph.entries);
+        let pads = pads.map(|&block| graph.blocks[block].start);
+        body.reentries = strange
+            .map(|branch| branch.target)
+            .chain(named.iter().copied())
+            .chain(pads)
+            .chain(graph.tables.iter().flat_map(|table| table.targets.iter().copied()))
+            .chain(body.steps.iter().filter(|step| step.returns).map(plan::Step::end))
+            .filter(|at| known.contains(at))
+            .collect();
+        body.calls = graph.calls.iter().map(|call| call.address).collect();
+        // Zeros, and what an instruction names, may be data.
+        let is_unused = |gap: &&Gap| {
+            gap.padding
+                && self.text.bytes(gap.range.start).first() != Some(&0)
+                && named.range(gap.range.clone()).next().is_none()
+        };
+        body.unused = graph.gaps.iter().filter(is_unused).map(|gap| gap.range.clone()).collect();
+        Ok(body)
+    }
 }
 
 /// The symbols of a live module.
 fn symbols_of(pid: Tid, module: &Module) -> Result<ModuleSymbols> {
     let cache = Cache::of_user();
-    let root = format!("/proc/{pid}/root").into();
+    let root = inside::root_of(pid);
     let path = module.path.clone().into();
     match &module.open_path {
         Some(open_path) => {
@@ -523,27 +790,32 @@ fn symbols_of(pid: Tid, module: &Module) -> Result<ModuleSymbols> {
     }
 }
 
-fn read_segments(pid: Tid, module: &Module) -> Result<Vec<Segment>> {
+/// Reads what the program itself cannot write to, as it is without the changes of other wefts.
+fn read_segments(pid: Tid, module: &Module, others: &[Foreign]) -> Result<Vec<Segment>> {
     let maps = proc::maps(pid)?;
     let pieces: Vec<_> = maps
         .iter()
         .filter(|m| m.start >= module.start && m.end <= module.end && m.read && !m.write)
         .collect();
     let wanted: Vec<_> = pieces.iter().map(|m| (m.start, m.len() as usize)).collect();
-    let mut segments: Vec<Segment> = Vec::new();
+    let mut joined: Vec<(u64, Vec<u8>, bool)> = Vec::new();
     for (mapping, bytes) in pieces.into_iter().zip(memory::read_many(pid, &wanted)?) {
         let Some(bytes) = bytes else { continue };
-        match segments.last_mut() {
+        match joined.last_mut() {
             // A table may run across a boundary that only protection makes.
-            Some(last)
-                if last.range().end == mapping.start.0 && last.is_code == mapping.execute =>
+            Some((start, last, is_code))
+                if *start + last.len() as u64 == mapping.start.0 && *is_code == mapping.execute =>
             {
-                last.bytes.extend(bytes);
+                last.extend(bytes);
             }
-            _ => segments.push(Segment { start: mapping.start.0, bytes, is_code: mapping.execute }),
+            _ => joined.push((mapping.start.0, bytes, mapping.execute)),
         }
     }
-    Ok(segments)
+    let segments = joined.into_iter().map(|(start, mut bytes, is_code)| {
+        others.iter().for_each(|other| restore(start, &mut bytes, &other.change));
+        Segment { start, bytes: shared::bytes(bytes), is_code }
+    });
+    Ok(segments.collect())
 }
 
 /// Whether a name of a program that has Go in it is Go's: with a package. Compilers of C put a point only
@@ -561,10 +833,12 @@ fn known_functions(
     table: &FunctionTable,
     bias: u64,
     segments: &[Segment],
+    unwound: &[u64],
     has_go: bool,
 ) -> Functions {
     let mut functions: Vec<Known> = Vec::with_capacity(table.len());
-    let mut by_name: HashMap<&str, u64> = HashMap::new();
+    // Several files may have a function of the same name.
+    let mut by_name: HashMap<&str, Option<u64>> = HashMap::new();
     let mut cold: Vec<(&str, Range<u64>)> = Vec::new();
     for function in table.iter() {
         let start = bias.wrapping_add(function.offset());
@@ -586,13 +860,15 @@ fn known_functions(
         if is_cold {
             cold.push((name.split(".cold").next().unwrap_or(name), start..end));
         } else {
-            by_name.insert(name, start);
+            let is_only = !by_name.contains_key(name);
+            by_name.insert(name, is_only.then_some(start));
         }
         functions.push(Known {
             start,
             end: end.min(segment.range().end),
             is_cold,
             is_entered_inside: ENTERED_INSIDE.contains(&name),
+            is_unnamed: function.origin() == Origin::Frames,
             returns: !never,
             is_stub,
             is_go,
@@ -600,7 +876,8 @@ fn known_functions(
         });
     }
     functions.sort_unstable_by_key(|f| f.start);
-    // One whose length nothing tells ends where the next begins, or where padding before it does.
+    // One whose length nothing tells ends where the next begins, or where padding before it does. What
+    // calls to libraries share before the first of them has no name, but unwind tables tell of it.
     for index in (0..functions.len()).rev() {
         let start = functions[index].start;
         if functions[index].end == start
@@ -608,6 +885,8 @@ fn known_functions(
         {
             let limit = segment.range().end;
             let next = functions.get(index + 1).map_or(limit, |next| next.start.min(limit));
+            let unwound = unwound.get(unwound.partition_point(|&at| at <= start));
+            let next = unwound.map_or(next, |&unwound| unwound.min(next));
             let code =
                 &segment.bytes[(start - segment.start) as usize..(next - segment.start) as usize];
             functions[index].end = start + code_length(code);
@@ -615,7 +894,7 @@ fn known_functions(
     }
     let mut cold_parts: HashMap<u64, Vec<Range<u64>>> = HashMap::new();
     for (name, range) in cold {
-        if let Some(&start) = by_name.get(name) {
+        if let Some(&Some(start)) = by_name.get(name) {
             cold_parts.entry(start).or_default().push(range);
         }
     }

@@ -23,7 +23,7 @@ pub struct Trampoline {
     pub bytes: Vec<u8>,
     /// Where the window's jump goes.
     pub start: u64,
-    /// Where the window's instructions went.
+    /// Where the window's instructions went, by their original addresses.
     pub moved: Vec<Moved>,
     /// What else is where.
     pub contents: Contents,
@@ -54,6 +54,12 @@ pub struct Inserted {
 }
 
 impl Trampoline {
+    /// Where the copy of an instruction is.
+    pub fn moved(&self, original: u64) -> Option<&Moved> {
+        let index = self.moved.binary_search_by_key(&original, |moved| moved.original).ok()?;
+        Some(&self.moved[index])
+    }
+
     /// The most bytes that a window's trampoline takes.
     pub fn room(window: &Window, insertions: &Insertions) -> usize {
         /// An instruction that has to be replaced by several, with a constant.
@@ -132,36 +138,38 @@ fn build_one<'a>(
     // Where a jump from this window goes that goes to an instruction of some window.
     let aim = |target: u64| {
         if window.has(target) {
-            let is_bare = at_spot(Spot::Before(target)).is_empty();
-            return if is_bare { Aim::Copy(target) } else { Aim::Before(target) };
+            return Aim::Entered(target);
         }
-        let elsewhere = others
-            .values()
-            .find_map(|other| other.moved.iter().find(|moved| moved.original == target));
+        let elsewhere = others.values().find_map(|other| other.moved(target));
         Aim::Address(elsewhere.map_or(target, |moved| moved.entered))
     };
 
     let mut relocator = Relocator::new();
     let mut stubs = Vec::new();
-    let mut falls_through = true;
-    for step in &window.steps {
-        for (index, compiled) in at_spot(Spot::Entry(step.at)).iter().enumerate() {
-            relocator.insert_on_fall(insertion(Spot::Entry(step.at), index, compiled));
+    for (index, step) in window.steps.iter().enumerate() {
+        for spot in [Spot::Entry(step.at), Spot::Returned(step.at)] {
+            for (index, compiled) in at_spot(spot).iter().enumerate() {
+                relocator.insert_on_fall(insertion(spot, index, compiled));
+            }
         }
         for (index, compiled) in at_spot(Spot::Before(step.at)).iter().enumerate() {
             relocator.insert(insertion(Spot::Before(step.at), index, compiled));
         }
-        relocator.copy(step.at, bytes(step.at))?;
-        falls_through = step.falls_through;
+        if step.stays {
+            relocator.stay(step.at);
+        } else {
+            relocator.copy(step.at, bytes(step.at))?;
+        }
         for (index, compiled) in at_spot(Spot::After(step.at)).iter().enumerate() {
             relocator.insert_on_fall(insertion(Spot::After(step.at), index, compiled));
         }
         if !at_spot(Spot::Taken(step.at)).is_empty() {
             stubs.push(step.at);
         }
-    }
-    if falls_through {
-        relocator.jump(aim(window.end()));
+        let is_followed = window.steps.get(index + 1).is_some_and(|next| next.at == step.end());
+        if step.falls_through && !step.stays && !is_followed {
+            relocator.jump(aim(step.end()));
+        }
     }
     let mut labels = BTreeMap::new();
     for source in stubs {
@@ -172,7 +180,7 @@ fn build_one<'a>(
         }
         relocator.jump(aim(target));
     }
-    let is_call = |source: u64| window.steps.iter().any(|step| step.at == source && step.returns);
+    let is_call = |source: u64| window.step(source).is_some_and(|step| step.returns);
     let redirect = |source: u64, target: u64| match labels.get(&source) {
         Some(&label) => Some(Aim::Label(label)),
         // A function that calls itself is entered like any other.

@@ -2,9 +2,8 @@
 
 use super::extents::Extents;
 use super::read::Whose;
-use crate::agent::{making_shared, map_shared};
-use crate::arch::Step;
-use crate::proc::{self, Mapping, Tid};
+use crate::agent::{Sharing, map_shared};
+use crate::proc::{self, FileId, Mapping, Tid};
 use crate::{Result, TargetAddr, place};
 use memmap2::MmapMut;
 use std::collections::BTreeSet;
@@ -38,7 +37,7 @@ pub struct Values {
     /// Its shape.
     pub region: Region,
     memory: MmapMut,
-    inode: u64,
+    file: FileId,
     /// A slab of weft's own, with what processes have measured that have ended and whose slabs others
     /// have; empty while there are none.
     departed: Vec<AtomicU64>,
@@ -75,7 +74,7 @@ impl Values {
     /// Brings one into a process that has room for these data; `is_go` says that it is a Go program.
     pub fn create(
         pid: Tid,
-        share: &mut dyn FnMut(&[Step]) -> Result<MmapMut>,
+        share: &mut dyn FnMut(&Sharing) -> Result<MmapMut>,
         needs: Needs,
         is_go: bool,
     ) -> Result<Self> {
@@ -83,16 +82,16 @@ impl Values {
         let length = region.size() as u64;
         let base = place::find(pid, &proc::maps(pid)?, length)?;
         let map = map_shared(base, length, libc::PROT_READ | libc::PROT_WRITE, 0);
-        let mut memory = share(&making_shared(VALUES_NAME, length, vec![map]))?;
+        let mut memory = share(&Sharing::new(VALUES_NAME, length, vec![map]))?;
         region.initialise(&mut memory);
         let maps = proc::maps(pid)?;
-        let inode = maps.iter().find(|m| m.start == base).map_or(0, |m| m.inode);
+        let file = maps.iter().find(|m| m.start == base).map(Mapping::file).unwrap_or_default();
         let state_end = u64::from(region.state_end);
         Ok(Self {
             base,
             region,
             memory,
-            inode,
+            file,
             departed: Vec::new(),
             claims: 0,
             state: Extents::new(header::SIZE.into()..state_end),
@@ -102,7 +101,7 @@ impl Values {
 
     /// Whether a process with these mappings has it.
     pub fn is_in(&self, maps: &[Mapping]) -> bool {
-        maps.iter().any(|m| m.shared && m.start == self.base && m.inode == self.inode)
+        maps.iter().any(|m| m.shared && m.start == self.base && m.file() == self.file)
     }
 
     /// A place for a datum, if there is room.

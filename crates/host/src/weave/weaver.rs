@@ -2,23 +2,27 @@
 
 use super::apply::{Changes, Next};
 use super::arena::Arena;
-use super::edit::{self, Edit};
-use super::plan::{JUMP, Plan, Spot};
+use super::edit::Edit;
+use super::plan::{HOP, JUMP, Plan, Spot};
 use super::points::{self, Point, Selection};
+use super::relocated::Reentry;
+use super::shared;
 use super::site::{EnvironmentKey, compile_strand, environment, site};
 use super::text::{FunctionTerrain, ModuleText};
 use super::trampoline::{self, Insertions, Trampoline};
 use super::values::Values;
 use super::woven::{Active, Leaving, Piece, Probe, ProbeId, Strand, Woven};
 use crate::modules;
+use crate::others::{Foreign, changes_of_others};
 use crate::proc::{self, Tid};
 use crate::stopped::Stopped;
 use crate::{Error, ErrorKind, Result, TargetAddr, memory};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
-use weft_code::{Liveness, Program, RegisterSet};
+use weft_code::{Program, RegisterSet};
 use weft_snippet::Env;
+use weft_snippet::read::Slab;
 
 /// Points, each with the index of its function; and functions that may have more, by their index, each
 /// with the place where that is not known.
@@ -45,6 +49,8 @@ pub struct Weaver {
     /// Trampolines that nothing leads to any more, but that a thread may still be in. Those that were a
     /// function's at one time are together: they lead to each other.
     pub(super) limbo: Vec<Vec<Piece>>,
+    /// The claims to the functions that these belong to, by their places in the list of changes.
+    pub(super) limbo_claims: Vec<u32>,
     /// Room of discarded probes that a thread may still be measuring into.
     pub(super) leaving: Vec<Leaving>,
     pub(super) bmi2: bool,
@@ -52,6 +58,10 @@ pub struct Weaver {
     pub(super) thread_pointer: bool,
     /// Whether the program runs from a clone, where its probes are.
     pub(super) is_clone: bool,
+    /// Probes that a clone still has in modules that are gone.
+    pub(super) unloaded: BTreeSet<ProbeId>,
+    /// Modules that were loaded again, of which nobody was told yet.
+    pub(super) reloaded: BTreeSet<usize>,
 }
 
 impl Weaver {
@@ -70,10 +80,13 @@ impl Weaver {
             next_probe: 1,
             reserved: BTreeSet::new(),
             limbo: Vec::new(),
+            limbo_claims: Vec::new(),
             leaving: Vec::new(),
             bmi2: std::arch::is_x86_feature_detected!("bmi2"),
             thread_pointer: false,
             is_clone: false,
+            unloaded: BTreeSet::new(),
+            reloaded: BTreeSet::new(),
         }
     }
 
@@ -93,12 +106,31 @@ impl Weaver {
             .find(|m| m.start <= TargetAddr(at) && TargetAddr(at) < m.end)
             .ok_or_else(|| {
                 Error::new(
-                    ErrorKind::InvalidArgument,
+                    ErrorKind::CodeGone,
                     format!("no module of process {} has code at {at:#x}", self.pid),
                 )
+                .why("if there was a library, it was unloaded meanwhile")
+                .advice("try again")
             })?;
-        self.texts.push(ModuleText::read(self.pid, module)?);
+        let others = self.others()?;
+        self.texts.push(ModuleText::read(self.pid, module, &others)?);
         Ok(self.texts.len() - 1)
+    }
+
+    /// What other wefts have changed in the code. In a clone there is none: its code is the engine's.
+    fn others(&self) -> Result<Vec<Foreign>> {
+        if self.is_clone {
+            return Ok(Vec::new());
+        }
+        let is_own = |head| self.arenas.iter().any(|arena| arena.head_at() == head);
+        changes_of_others(self.pid, &proc::maps(self.pid)?, is_own)
+    }
+
+    /// Takes note of what other wefts have changed since.
+    pub(super) fn see_others(&mut self) -> Result<()> {
+        let others = self.others()?;
+        self.texts.iter_mut().for_each(|text| text.see_others(&others));
+        Ok(())
     }
 
     /// Points that these functions have, each with the index of its function, and functions that may
@@ -113,7 +145,9 @@ impl Weaver {
             else {
                 continue;
             };
-            let (points, uncertain) = points::points(text, &known, selection);
+            let find = || points::points(text, &known, selection);
+            let (points, uncertain) =
+                shared::points(text.code_id(), text.module.bias, start, selection, find);
             found.extend(points.into_iter().map(|point| (index, point)));
             unknown.extend(uncertain.into_iter().map(|at| (index, at)));
         }
@@ -124,38 +158,21 @@ impl Weaver {
     pub(super) fn forget_unloaded(&mut self) -> Result<()> {
         let modules = modules::modules(self.pid)?;
         for (index, text) in self.texts.iter_mut().enumerate() {
-            if text.is_gone || modules.contains(&text.module) {
+            if text.is_gone || modules.iter().any(|module| module.is_same(&text.module)) {
                 continue;
             }
             text.is_gone = true;
             let inside: Vec<u64> =
                 self.woven.iter().filter(|(_, w)| w.text == index).map(|(&f, _)| f).collect();
             for function in inside {
+                if self.is_clone
+                    && let Some(woven) = self.woven.get(&function)
+                {
+                    let strands = woven.strands.values().flatten();
+                    self.unloaded.extend(strands.map(|strand| strand.probe));
+                }
                 forget(&mut self.woven, &mut self.limbo, &mut self.arenas, function);
             }
-        }
-        Ok(())
-    }
-
-    /// Forgets functions whose module was unloaded and loaded again at the same place.
-    pub(super) fn forget_reloaded(&mut self, mut functions: Vec<u64>) -> Result<()> {
-        functions.sort_unstable();
-        functions.dedup();
-        let mut edits: Vec<(Edit, u64)> = functions
-            .iter()
-            .filter_map(|function| Some((function, self.woven.get(function)?)))
-            .flat_map(|(&function, woven)| {
-                woven.active.edits.iter().map(move |edit| (edit.clone().reversed(), function))
-            })
-            .collect();
-        edits.sort_unstable_by_key(|(edit, _)| edit.at);
-        let only_edits: Vec<Edit> = edits.iter().map(|(edit, _)| edit.clone()).collect();
-        for index in edit::outdated(self.pid, &only_edits)? {
-            let function = edits[index].1;
-            if let Some(woven) = self.woven.get(&function) {
-                self.texts[woven.text].claim(function, &woven.plan.claims(), Vec::new());
-            }
-            forget(&mut self.woven, &mut self.limbo, &mut self.arenas, function);
         }
         Ok(())
     }
@@ -197,12 +214,17 @@ impl Weaver {
                 Err(refusals) => refusals,
             };
             // Without what could not be woven, the rest can be.
-            let woven = self.woven.get_mut(&function).ok_or_else(lost)?;
-            for (spot, why) in refusals {
-                for strand in woven.strands.remove(&spot).unwrap_or_default() {
-                    if let Some(probe) = self.probes.get_mut(&strand.probe) {
-                        probe.refuse(strand.point, &why);
-                    }
+            self.refuse(function, refusals);
+        }
+    }
+
+    /// Has probes be without some of their places in a function.
+    pub(super) fn refuse(&mut self, function: u64, refusals: Vec<(Spot, String)>) {
+        let Some(woven) = self.woven.get_mut(&function) else { return };
+        for (spot, why) in refusals {
+            for strand in woven.strands.remove(&spot).unwrap_or_default() {
+                if let Some(probe) = self.probes.get_mut(&strand.probe) {
+                    probe.refuse(strand.point, &why);
                 }
             }
         }
@@ -225,19 +247,31 @@ impl Weaver {
         let whole = text.whole(&woven.known);
         let graph = needs_graph.then(|| text.graph(&whole));
         let liveness = graph.as_ref().filter(|_| !spots.iter().all(is_entry));
-        let liveness = liveness.map(|graph| Liveness::of(graph, graph.function.convention));
+        let liveness = liveness.map(|graph| text.liveness(graph));
         let graph = graph.as_ref();
         let terrain = FunctionTerrain { text, whole, graph };
+        let mixed = terrain.mixed(&spots);
+        if !mixed.is_empty() {
+            return Ok(Err(mixed));
+        }
         let reserved: Vec<Range<u64>> = self
             .left_pieces()
             .filter(|piece| piece.function == function)
             .map(|piece| piece.window.clone())
             .collect();
-        let plan =
+        let mut plan =
             woven.plan.reduced(&terrain, &spots).extended(&terrain, &spots, &spots, &reserved);
         if !plan.refused.is_empty() {
-            let refused = plan.refused.into_iter().map(|r| (r.spot, r.why.to_string()));
-            return Ok(Err(refused.collect()));
+            let has_all =
+                |plan: &Plan| spots.iter().all(|spot| plan.window_of(spot.instruction()).is_some());
+            let relocated = (!woven.is_immovable).then(|| Plan::relocated(&terrain, &reserved));
+            match relocated {
+                Some(Ok(relocated)) if has_all(&relocated) => plan = relocated,
+                _ => {
+                    let refused = plan.refused.into_iter().map(|r| (r.spot, r.why.to_string()));
+                    return Ok(Err(refused.collect()));
+                }
+            }
         }
         if enabled.is_empty() {
             let text = woven.text;
@@ -305,6 +339,12 @@ impl Weaver {
             Ok(trampolines) => trampolines,
             Err(immovable) => {
                 release(arena, &places, &rooms);
+                if plan.is_relocated() {
+                    if let Some(woven) = self.woven.get_mut(&function) {
+                        woven.is_immovable = true;
+                    }
+                    return self.try_reweave(function);
+                }
                 let window = plan.window_of(immovable.address);
                 let blamed = spots
                     .iter()
@@ -314,7 +354,7 @@ impl Weaver {
             }
         };
         let mut active = Active {
-            edits: edits(&plan, &trampolines, terrain.text),
+            edits: edits(function, &plan, &trampolines, terrain.text),
             strands: enabled.into_iter().collect(),
             ..Active::default()
         };
@@ -329,6 +369,9 @@ impl Weaver {
                 length: trampoline.bytes.len(),
                 function,
                 window: window.start..window.end(),
+                runs: window.runs(),
+                entered_at: window.entered_at(),
+                stays: window.steps.iter().filter(|s| s.stays).map(|s| s.at..s.end()).collect(),
                 moved: trampoline.moved,
                 contents: trampoline.contents,
             });
@@ -338,15 +381,53 @@ impl Weaver {
         Ok(Ok(Next { function, active, plan }))
     }
 
-    /// Prepares to enable or disable a probe.
-    pub fn set_enabled(&mut self, id: ProbeId, enabled: bool) -> Result<Changes> {
-        let probe = self.probes.get_mut(&id).ok_or_else(|| no_such_probe(id))?;
-        if probe.enabled == enabled {
-            return Ok(Changes::default());
+    /// Prepares to enable or disable probes.
+    pub fn set_enabled(&mut self, ids: &[ProbeId], enabled: bool) -> Result<Changes> {
+        if enabled {
+            // While they were disabled, the padding that they used was free for other wefts.
+            self.see_others()?;
         }
-        probe.enabled = enabled;
-        let functions = self.functions_of(id);
-        self.reweave(functions)
+        let mut switched = BTreeSet::new();
+        for &id in ids {
+            if self.probe(id)?.enabled != enabled {
+                switched.insert(id);
+            }
+        }
+        self.switch(&switched, enabled);
+        let functions = self.functions_of(&switched);
+        let mut changes =
+            self.reweave(functions).inspect_err(|_| self.switch(&switched, !enabled))?;
+        changes.switched = switched;
+        Ok(changes)
+    }
+
+    /// Notes whether probes are to be in the code.
+    pub(super) fn switch(&mut self, ids: &BTreeSet<ProbeId>, enabled: bool) {
+        for id in ids {
+            if let Some(probe) = self.probes.get_mut(id) {
+                probe.enabled = enabled;
+            }
+        }
+    }
+
+    /// Forgets what disabled probes among these keep of calls that are running: timers that run, marks,
+    /// and variables of threads. Their ends would not be seen, so they would run for ever. No thread
+    /// may be in the code of the probes.
+    pub(crate) fn forget_running(&self, ids: &BTreeSet<ProbeId>) {
+        let off = ids.iter().filter_map(|id| self.probes.get(id)).filter(|probe| !probe.enabled);
+        for probe in off {
+            let states: Vec<(u32, u32)> = probe
+                .placed()
+                .map(|(datum, place)| (place.state, datum.state_size()))
+                .filter(|&(_, size)| size > 0)
+                .collect();
+            let Some(values) = self.values.get(probe.values).filter(|_| !states.is_empty()) else {
+                continue;
+            };
+            for slab in values.all_slabs().filter(Slab::was_used) {
+                states.iter().for_each(|&(at, size)| slab.clear(at, size));
+            }
+        }
     }
 
     /// Prepares to take a probe out.
@@ -354,7 +435,7 @@ impl Weaver {
         if !self.probes.contains_key(&id) {
             return Err(no_such_probe(id));
         }
-        let functions = self.functions_of(id);
+        let functions = self.functions_of(&BTreeSet::from([id]));
         for function in &functions {
             let Some(woven) = self.woven.get_mut(function) else { continue };
             woven.strands.retain(|_, strands| {
@@ -383,9 +464,12 @@ impl Weaver {
 
     /// Forgets a probe that was removed. Its room is for others, once no thread can be in its code.
     pub fn discard(&mut self, id: ProbeId) -> Result<()> {
-        self.probe(id)?;
-        let is_in = |woven: &Woven| woven.active.strands.values().flatten().any(|s| s.probe == id);
-        if !self.functions_of(id).is_empty() || self.woven.values().any(is_in) {
+        let mut functions = self.probe(id)?.functions.iter().filter_map(|f| self.woven.get(f));
+        let is_in = |woven: &Woven| {
+            let mut all = [&woven.strands, &woven.active.strands].into_iter();
+            all.any(|strands| strands.values().flatten().any(|s| s.probe == id))
+        };
+        if functions.any(is_in) {
             return Err(Error::new(ErrorKind::InvalidArgument, format!("probe {id} is in use"))
                 .why("only what was removed can be discarded")
                 .advice("remove it first"));
@@ -413,14 +497,19 @@ impl Weaver {
         }
     }
 
-    fn functions_of(&self, id: ProbeId) -> Vec<u64> {
-        let has = |woven: &Woven| woven.strands.values().flatten().any(|s| s.probe == id);
-        self.woven.iter().filter(|(_, woven)| has(woven)).map(|(&start, _)| start).collect()
+    /// The functions that probes are in, or would be if they were enabled.
+    pub(super) fn functions_of(&self, ids: &BTreeSet<ProbeId>) -> Vec<u64> {
+        let has = |woven: &Woven| woven.strands.values().flatten().any(|s| ids.contains(&s.probe));
+        let known = ids.iter().filter_map(|id| self.probes.get(id));
+        let known: BTreeSet<u64> =
+            known.flat_map(|probe| probe.functions.iter().copied()).collect();
+        known.into_iter().filter(|start| self.woven.get(start).is_some_and(has)).collect()
     }
 
     /// After what [`Weaver::memory`] names was taken out. What was measured stays readable.
     pub fn forget_memory(&mut self) {
         self.arenas.clear();
+        self.limbo_claims.clear();
         self.environments.clear();
     }
 
@@ -451,7 +540,7 @@ impl Weaver {
 }
 
 /// Forgets a function whose code is gone, with its probes; threads may still be in their code.
-fn forget(
+pub(super) fn forget(
     woven: &mut HashMap<u64, Woven>,
     limbo: &mut Vec<Vec<Piece>>,
     arenas: &mut [Arena],
@@ -465,8 +554,13 @@ fn forget(
     }
 }
 
-/// The changes to the code that a plan comes to.
-fn edits(plan: &Plan, trampolines: &BTreeMap<u64, Trampoline>, text: &ModuleText) -> Vec<Edit> {
+/// The changes to the code of the function with this entry that a plan comes to.
+fn edits(
+    entry: u64,
+    plan: &Plan,
+    trampolines: &BTreeMap<u64, Trampoline>,
+    text: &ModuleText,
+) -> Vec<Edit> {
     let edit = |at: u64, new: Vec<u8>| Edit {
         at: TargetAddr(at),
         old: text.bytes(at)[..new.len()].to_vec(),
@@ -477,12 +571,26 @@ fn edits(plan: &Plan, trampolines: &BTreeMap<u64, Trampoline>, text: &ModuleText
         [&[0xe9][..], &distance.to_le_bytes()].concat()
     };
     let copy_of = |original: u64| {
-        let mut moved = trampolines.values().flat_map(|t| &t.moved);
-        moved.find(|moved| moved.original == original).map_or(original, |moved| moved.entered)
+        let moved = trampolines.values().find_map(|t| t.moved(original));
+        moved.map_or(original, |moved| moved.entered)
     };
+    let short = |at: u64, to: u64| vec![0xeb, to.wrapping_sub(at + HOP) as u8];
     let mut edits = Vec::new();
     for (start, trampoline) in trampolines {
         let window = &plan.windows[start];
+        for &Reentry { at, hole } in &window.reentries {
+            // Only callers run what is at the entry, and returns what is behind their calls; all else comes to
+            // what follows that.
+            let target = match trampoline.moved(at) {
+                Some(moved) if at == entry || window.is_returned_to(at) => moved.before,
+                _ => copy_of(at),
+            };
+            edits.push(edit(hole.unwrap_or(at), long(hole.unwrap_or(at), target)));
+            edits.extend(hole.map(|hole| edit(at, short(at, hole))));
+        }
+        if window.is_relocated() {
+            continue;
+        }
         match window.hole {
             None => {
                 let mut jumps = long(*start, trampoline.start);
@@ -493,7 +601,7 @@ fn edits(plan: &Plan, trampolines: &BTreeMap<u64, Trampoline>, text: &ModuleText
             }
             Some(hole) => {
                 edits.push(edit(hole, long(hole, trampoline.start)));
-                edits.push(edit(*start, vec![0xeb, hole.wrapping_sub(start + 2) as u8]));
+                edits.push(edit(*start, short(*start, hole)));
             }
         }
     }
@@ -522,8 +630,4 @@ fn edits(plan: &Plan, trampolines: &BTreeMap<u64, Trampoline>, text: &ModuleText
 pub(super) fn no_such_probe(id: ProbeId) -> Error {
     Error::new(ErrorKind::InvalidArgument, format!("there is no probe {id}"))
         .why("it was discarded, or belongs to another session")
-}
-
-fn lost() -> Error {
-    Error::new(ErrorKind::Internal, "a function with probes was lost")
 }

@@ -8,7 +8,7 @@ use super::trampoline::Contents;
 use super::values::Room;
 use crate::TargetAddr;
 use crate::arch::Registers;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 use weft_code::{Convention, Moved, RegisterSet};
@@ -42,6 +42,8 @@ pub struct Probe {
     pub(super) rooms: Vec<Arc<Room>>,
     pub(super) refused: Vec<Refusal>,
     pub(super) tactics: BTreeMap<&'static str, usize>,
+    /// Where the functions start that its points are in.
+    pub(super) functions: BTreeSet<u64>,
     pub(super) enabled: bool,
 }
 
@@ -132,6 +134,8 @@ pub(super) struct Woven {
     pub(super) known: Known,
     pub(super) strands: BTreeMap<Spot, Vec<Strand>>,
     pub(super) plan: Plan,
+    /// Whether it was found that it cannot be laid out anew as a whole.
+    pub(super) is_immovable: bool,
     pub(super) active: Active,
 }
 
@@ -156,6 +160,13 @@ pub(super) struct Piece {
     /// The function, and the instructions that were copied.
     pub(super) function: u64,
     pub(super) window: Range<u64>,
+    /// The runs of these instructions: several where a whole function was copied.
+    pub(super) runs: Vec<Range<u64>>,
+    /// Where jumps to it stand in the program.
+    pub(super) entered_at: Vec<u64>,
+    /// Instructions that run where they are.
+    pub(super) stays: Vec<Range<u64>>,
+    /// By their original addresses.
     pub(super) moved: Vec<Moved>,
     pub(super) contents: Contents,
 }
@@ -163,6 +174,26 @@ pub(super) struct Piece {
 impl Piece {
     pub(super) fn contains(&self, at: TargetAddr) -> bool {
         self.at <= at && at < self.at + self.length as u64
+    }
+
+    /// Where the instruction at an address went; nothing if it is still run there.
+    pub(super) fn copied(&self, at: u64) -> Option<&Moved> {
+        let index = self.moved.binary_search_by_key(&at, |moved| moved.original).ok()?;
+        let stays = self.stays.binary_search_by_key(&at, |stay| stay.start).is_ok();
+        (!stays).then(|| &self.moved[index])
+    }
+
+    /// Where a thread has to go on that stands at an address of the program which nothing runs any more.
+    pub(super) fn successor(&self, at: u64) -> Option<&Moved> {
+        self.copied(at).filter(|_| self.entered_at.binary_search(&at).is_err())
+    }
+
+    /// Whether a thread that sleeps in a system call, and will go on at this address, or make the call
+    /// again, would find something else there.
+    pub(super) fn disturbs_sleeper(&self, at: u64) -> bool {
+        let ends_here = |range: &Range<u64>| range.end == at;
+        let is_behind = self.runs.iter().any(|run| run.start < at && at <= run.end);
+        is_behind && !self.stays.iter().any(ends_here) || self.successor(at).is_some()
     }
 
     /// The instruction whose copy begins at an address.

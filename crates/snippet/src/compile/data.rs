@@ -9,8 +9,8 @@ use crate::asm::{Alu, Cond, Mem, Shift};
 use crate::ir::{Buckets, DatumId, DatumKind, Expr, TimerClock};
 use crate::layout::{
     FINE_STEPS, HISTOGRAM_BUCKETS, HISTOGRAM_SUM, MAP_ENTRIES, MAP_LOST, MAP_LOST_SUM, MAP_MIX,
-    MARK_HOMES, MARK_TICKS, RING_HEAD, RING_LOST, RING_RECORDS, RING_TAIL, TIMER_COUNT,
-    TIMER_DEPTH, TIMER_FRAME, TIMER_START, TIMER_TOTAL, map_entry_size, record_size,
+    MARK_HOMES, MARK_LEFT, MARK_TICKS, RING_HEAD, RING_LOST, RING_RECORDS, RING_TAIL, TIMER_COUNT,
+    TIMER_DEPTH, TIMER_FRAME, TIMER_LEFT, TIMER_START, TIMER_TOTAL, map_entry_size, record_size,
 };
 use alloc::vec::Vec;
 use weft_code::Register;
@@ -42,10 +42,11 @@ impl Generator<'_> {
         let depth_at = at(self, TIMER_DEPTH);
         let start_at = at(self, TIMER_START);
         let frame = self.frame();
-        let (nested, back) = (self.asm.label(), self.asm.label());
-        // Not below the outermost frame: it does not run, or its frame is gone.
-        self.asm.alu(Alu::Cmp, frame, frame_at);
-        self.asm.jcc(Cond::Below, nested);
+        let (runs, begin, left, back) =
+            (self.asm.label(), self.asm.label(), self.asm.label(), self.asm.label());
+        self.asm.alu_imm(Alu::Cmp, frame_at, 0);
+        self.asm.jcc(Cond::NotEqual, runs);
+        self.asm.bind(begin);
         // A handler between these two times itself; after them, it nests.
         self.asm.store_imm(depth_at, 1);
         self.asm.store(frame_at, frame);
@@ -53,10 +54,66 @@ impl Generator<'_> {
         self.asm.store(start_at, Register::RAX);
         self.asm.bind(back);
         self.release(Value::Own(frame));
-        self.cold(nested, |this| {
+        let left_at = self.slab(self.places[timer.0 as usize].sums + TIMER_LEFT);
+        self.cold(runs, |this| {
+            this.asm.alu(Alu::Cmp, frame, frame_at);
+            this.asm.jcc(Cond::AboveEqual, left);
             this.asm.inc(depth_at);
             this.asm.jmp(back);
+            // Not below the outermost frame: that is gone, without having returned.
+            this.asm.bind(left);
+            this.asm.inc(left_at);
+            this.asm.jmp(begin);
         });
+    }
+
+    /// What is at the frames from `low` to `high` is over: a timer that was started there stops, stamps are dropped.
+    pub(super) fn leave(&mut self, datum: DatumId, low: &Expr, high: &Expr) {
+        let place = self.places[datum.0 as usize];
+        let low = self.eval(low);
+        let low = self.hold(low);
+        let high = self.eval(high);
+        let (high, high_owner) = self.readable(high);
+        let (low, low_owner) = self.readable(low);
+        let kind = &self.data[datum.0 as usize].kind;
+        if let DatumKind::Timer(clock) = *kind {
+            let frame_at = self.slab(place.state + TIMER_FRAME);
+            let start_at = self.slab(place.state + TIMER_START);
+            let total_at = self.slab(place.sums + TIMER_TOTAL);
+            let count_at = self.slab(place.sums + TIMER_COUNT);
+            let (over, back) = (self.asm.label(), self.asm.label());
+            let frame = self.temp();
+            self.asm.mov(frame, frame_at);
+            self.asm.test(frame, frame);
+            self.asm.jcc(Cond::Equal, back);
+            self.asm.alu(Alu::Cmp, frame, low);
+            self.asm.jcc(Cond::Below, back);
+            self.asm.alu(Alu::Cmp, frame, high);
+            self.asm.jcc(Cond::BelowEqual, over);
+            self.asm.bind(back);
+            for value in [Value::Own(frame), low_owner, high_owner] {
+                self.release(value);
+            }
+            self.cold(over, |this| {
+                this.read_clock(clock);
+                this.asm.alu(Alu::Sub, Register::RAX, start_at);
+                this.asm.store_imm(frame_at, 0);
+                this.asm.alu_to(Alu::Add, total_at, Register::RAX);
+                this.asm.inc(count_at);
+                this.asm.jmp(back);
+            });
+            return;
+        }
+        let left_at = self.slab(place.sums + MARK_LEFT);
+        let table_at = self.slab(place.state);
+        let table = self.temp();
+        self.asm.lea(table, table_at);
+        let routine = self.env.routines.leave;
+        self.call_routine(routine, &[table, low, high], table);
+        self.asm.alu_to(Alu::Add, left_at, table);
+        for value in [Value::Own(table), low_owner, high_owner] {
+            self.release(value);
+        }
     }
 
     pub(super) fn stop(&mut self, timer: DatumId) {
@@ -302,8 +359,13 @@ impl Generator<'_> {
         self.ticks();
         self.asm.store(Mem::Base(entry, MARK_TICKS as i32), Register::RAX);
         let routine = self.env.routines.stamp;
+        let left_at = self.slab(place.sums + MARK_LEFT);
         self.cold(taken, |this| {
             this.call_routine(routine, &[entry, frame], entry);
+            this.asm.alu_imm(Alu::Cmp, Mem::Base(entry, 0), 0);
+            this.asm.jcc(Cond::Equal, write);
+            // The call of the stamp that was there has not returned.
+            this.asm.inc(left_at);
             this.asm.jmp(write);
         });
         self.release(Value::Own(frame));

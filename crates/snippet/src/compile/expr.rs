@@ -3,7 +3,7 @@
 use super::{Generator, Held};
 use crate::asm::{Alu, Cond, Label, Mem, Rm, Shift};
 use crate::ir::{Binary, Call, Expr, LetId, NAN, Type, Unary, Width};
-use crate::layout::{MARK_TICKS, header};
+use crate::layout::{MARK_TICKS, MARK_UNKNOWN, header};
 use crate::verify;
 use alloc::vec::Vec;
 use weft_code::Register;
@@ -312,13 +312,13 @@ impl Generator<'_> {
         self.convert_ticks();
         self.asm.mov(frame, Register::RAX);
         self.asm.bind(done);
-        let lost = self.slab(place.sums);
+        let unknown = self.slab(place.sums + MARK_UNKNOWN);
         let routine = self.env.routines.since;
         self.cold(cold, |this| {
             this.call_routine(routine, &[entry, frame], entry);
             this.asm.test(entry, entry);
             this.asm.jcc(Cond::NotEqual, found);
-            this.asm.inc(lost);
+            this.asm.inc(unknown);
             this.asm.mov_imm(frame, -1);
             this.asm.jmp(done);
         });

@@ -187,7 +187,10 @@ impl Needs {
             verify::walk(statement, &mut |statement| {
                 let kind = |id: DatumId| &data[id.0 as usize].kind;
                 match statement {
-                    Statement::Start(_) | Statement::Stop(_) | Statement::Stamp(_) => {
+                    Statement::Start(_)
+                    | Statement::Stop(_)
+                    | Statement::Stamp(_)
+                    | Statement::Leave { .. } => {
                         needs.fixed = needs.fixed | wide;
                     }
                     Statement::Observe { histogram, .. } => match kind(*histogram) {
@@ -672,6 +675,7 @@ impl<'a> Generator<'a> {
             Statement::Start(timer) => self.start(*timer),
             Statement::Stop(timer) => self.stop(*timer),
             Statement::Stamp(mark) => self.stamp(*mark),
+            Statement::Leave { datum, low, high } => self.leave(*datum, low, high),
             Statement::Emit { ring, values } => self.emit(*ring, values),
             Statement::Call(call) => {
                 let value = self.call_out(call);

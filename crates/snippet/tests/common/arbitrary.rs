@@ -256,9 +256,14 @@ impl<'a> Maker<'a> {
                 let timer = self.datum(|kind| matches!(kind, DatumKind::Timer(_)));
                 if self.pick(2) == 0 { Statement::Start(timer) } else { Statement::Stop(timer) }
             }
-            11 if self.framed() => {
-                Statement::Stamp(self.datum(|kind| matches!(kind, DatumKind::Mark)))
-            }
+            11 if self.framed() => match self.pick(3) {
+                0 => Statement::Leave {
+                    datum: self.datum(|kind| matches!(kind, DatumKind::Mark | DatumKind::Timer(_))),
+                    low: self.int(3),
+                    high: self.int(3),
+                },
+                _ => Statement::Stamp(self.datum(|kind| matches!(kind, DatumKind::Mark))),
+            },
             12 if depth < 3 => Statement::If {
                 condition: self.int(4),
                 then: self.block(depth + 1),

@@ -10,7 +10,7 @@
 mod stepping;
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::fs::File;
 
 use stepping::Stepped;
 use weft_trace::{Detail, Writer};
@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let file = words.next().ok_or("a file")?;
     let limit = words.next().and_then(|word| word.to_str()?.parse().ok()).ok_or("a number")?;
     let command: Vec<OsString> = words.collect();
-    let mut writer = Writer::create(Path::new(&file), Detail::Values)?;
+    let mut writer = Writer::new(File::create(&file)?, Detail::Values)?;
     let text: Vec<String> =
         command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     writer.note("command", &text.join(" "))?;

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from weft._files import MOST_TEXT, read
 from weft.mdl import ast
 from weft.mdl.diagnostics import Diagnostic, did_you_mean, problem
 from weft.mdl.parser import parse
@@ -74,9 +75,11 @@ class Sources:
                 self._report("MDL006", message, "put some of them together", file, wanted)
                 return
             self._seen.add(place)
-            text = path.read_bytes().decode()
+            text = read(path, MOST_TEXT).decode()
         except (OSError, ValueError, RuntimeError) as error:
-            reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
+            reason = getattr(error, "strerror", None) or str(error)
+            if isinstance(error, UnicodeDecodeError):
+                reason = "it is not UTF-8"
             self._report("MDL012", f"`{wanted.file}` cannot be read", reason, file, wanted)
             return
         self._open.append(place)

@@ -70,6 +70,16 @@ impl Registers {
         stopped
     }
 
+    /// Whether the kernel would have the thread go on with its call by `restart_syscall`.
+    pub fn is_resumed_by_call(&self) -> bool {
+        self.0.orig_rax as i64 >= 0 && self.0.rax as i64 == ERESTART_RESTARTBLOCK
+    }
+
+    /// Has a call begin again, with the same arguments, that would have been gone on with.
+    pub fn begin_call_again(&mut self) {
+        self.0.rax = ERESTARTNOHAND as u64;
+    }
+
     /// The registers that the kernel would let the thread go on with if no signal came: for code that
     /// has to take a thread home without the kernel's (or weft's) help.
     pub fn settled(&self) -> Self {

@@ -139,6 +139,22 @@ pub fn examine(tid: i32, calls: &[Call]) -> Result<()> {
     }
 }
 
+/// Whether `tid`, which is in a ptrace stop under the calling thread, may make the call by which the kernel has a
+/// thread go on with an interrupted sleep. No program makes it itself, so filters forget to allow it. Of a filter
+/// that cannot be read it is not known, and the answer is no.
+pub fn permits_restart(tid: i32) -> bool {
+    let call = Call {
+        name: "restart_syscall",
+        number: libc::SYS_restart_syscall as i32,
+        args: [0; 6],
+        instruction_pointer: 0,
+    };
+    Status::read(tid).is_ok_and(|status| {
+        status.seccomp_mode == 0
+            || dump_filters(tid).is_ok_and(|filters| judge("", &filters, &[call]).is_ok())
+    })
+}
+
 /// Whether some thread of a process is under a filter.
 pub fn is_over_any_thread(pid: i32) -> bool {
     let threads = proc::threads(pid).unwrap_or_default();

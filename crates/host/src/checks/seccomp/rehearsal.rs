@@ -10,9 +10,8 @@ use crate::{Error, ErrorKind, Result};
 const PAGE: c_long = 4096;
 
 /// What the child tries, in this order; its exit code is the place of the call that failed.
-const STEPS: [&str; 8] = [
+const STEPS: [&str; 7] = [
     "memfd_create",
-    "ftruncate",
     "mmap of executable memory",
     "mmap of writable memory",
     "madvise",
@@ -75,30 +74,27 @@ fn first_failure() -> i32 {
     if file < 0 {
         return 1;
     }
-    if call(libc::SYS_ftruncate, [file, PAGE, 0, 0, 0, 0]) < 0 {
-        return 2;
-    }
     let execute = c_long::from(libc::PROT_READ | libc::PROT_EXEC);
     let code = call(libc::SYS_mmap, [0, PAGE, execute, shared, file, 0]);
     if code == -1 {
-        return 3;
+        return 2;
     }
     let write = c_long::from(libc::PROT_READ | libc::PROT_WRITE);
     let data = call(libc::SYS_mmap, [0, PAGE, write, private, -1, 0]);
     if data == -1 {
-        return 4;
+        return 3;
     }
     if call(libc::SYS_madvise, [data, PAGE, c_long::from(libc::MADV_DONTFORK), 0, 0, 0]) < 0 {
-        return 5;
+        return 4;
     }
     if call(libc::SYS_rt_sigprocmask, [c_long::from(libc::SIG_BLOCK), 0, data, 8, 0, 0]) < 0 {
-        return 6;
+        return 5;
     }
     if call(libc::SYS_munmap, [data, PAGE, 0, 0, 0, 0]) < 0 {
-        return 7;
+        return 6;
     }
     if call(libc::SYS_close, [file, 0, 0, 0, 0, 0]) < 0 {
-        return 8;
+        return 7;
     }
     0
 }

@@ -1,0 +1,118 @@
+"""Signals that ask the command line to end: at any moment, and the target is given back first.
+
+A signal that raised an exception wherever the interpreter happens to be could do so between a
+target being taken and the ``with`` block that gives it back. So it does not while a target is
+held: the signal waits until the command comes to an :func:`interruptible` part, which is where it
+lets time pass; there it ends the wait. While nothing is held, it ends the command at once.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
+
+__all__ = ["Interrupted", "hand_over", "heed", "interruptible", "orderly"]
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""The signals that ask a command to end."""
+
+_LATER = b"weft: the process is given back first; this can take some seconds\n"
+
+
+class Interrupted(BaseException):
+    """A signal asks the command to end; no KeyboardInterrupt, which libraries deal with."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of a command that a signal has ended, as shells have it."""
+        return 128 + self.number
+
+
+class _State:
+    """What becomes of a signal, and one that has come while a target was held."""
+
+    def __init__(self) -> None:
+        self.react: Callable[[int], None] | None = None
+        self.pending: int | None = None
+
+    def handle(self, number: int, _frame: FrameType | None) -> None:
+        if self.react is not None:
+            self.react(number)
+        elif not _is_holding():
+            raise Interrupted(number)
+        else:
+            if self.pending is not None:
+                # Who asks twice wants to know why nothing happens.
+                os.write(2, _LATER)
+            self.pending = number
+
+    def stop(self, number: int) -> NoReturn:
+        """End what can be interrupted; what follows gives the target back, and cannot be."""
+        self.react = None
+        raise Interrupted(number)
+
+
+_state = _State()
+
+
+def _is_holding() -> bool:
+    # Before the core is loaded there is nothing to hold.
+    core = sys.modules.get("weft._native")
+    return core is not None and bool(core.is_holding())
+
+
+@contextmanager
+def interruptible(react: Callable[[int], None] | None = None) -> Iterator[None]:
+    """Let signals take effect: raise :class:`Interrupted` inside, or do something else.
+
+    One that has come before takes effect at once. A program that answers signals itself goes on to.
+    """
+    before = _state.react
+    _state.react = react or before or _state.stop
+    try:
+        _deliver()
+        yield
+    finally:
+        _state.react = before
+
+
+def hand_over(react: Callable[[int], None]) -> None:
+    """Have signals do something else from now on: for a program that answers them itself."""
+    _state.react = react
+    _deliver()
+
+
+def heed(*numbers: signal.Signals) -> None:
+    """Handle signals even if whoever started weft has it ignore them."""
+    for number in numbers:
+        signal.signal(number, _state.handle)
+
+
+def _deliver() -> None:
+    number, _state.pending = _state.pending, None
+    if number is not None and _state.react is not None:
+        _state.react(number)
+
+
+@contextmanager
+def orderly() -> Iterator[None]:
+    """Handle the signals while a command runs; one that ends it gives the exit code of a shell."""
+    # What is ignored stays so: by nohup, or in the background of a shell without job control.
+    heed(*(number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN))
+    try:
+        yield
+    except Interrupted as error:
+        sys.exit(error.exit_code)
+    finally:
+        # The interpreter is about to end, and takes what it has left to do with it.
+        for number in ENDING:
+            signal.signal(number, signal.SIG_IGN)

@@ -1,0 +1,375 @@
+"""Several wefts, and several sessions of one, on one target: each function has one owner.
+
+The program counts its own calls (``tests/lockstep.py``), so every owner's values are known; and
+whatever comes and goes in whatever order, its code is what it was in the end.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import weft
+from tests.e2e.harness import code
+from tests.lockstep import Lockstep, lockstep
+from tests.others import Other
+from tests.probing import COUNTER
+from weft import _native, debug
+from weft.errors import AlreadyTraced, InvalidArgument
+
+Build = Callable[[str], Path]
+
+NORMAL, TINY, SWITCHING = (f"/Code/counts/{name}" for name in ("normal", "tiny", "switching"))
+OWNED = "has probes in this function"
+
+
+@contextmanager
+def left_as_it_was(build: Build, threads: int = 2) -> Iterator[Lockstep]:
+    """Run a program; its code must be the same in the end, and it has to work."""
+    with lockstep(build("counts"), threads) as program:
+        program.batch(1)
+        before = code(program.pid)
+        yield program
+        assert code(program.pid) == before
+        program.batch(10)
+
+
+# --- Two wefts ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first_to_leave", ["first", "second"])
+def test_a_function_has_one_owner(build: Build, first_to_leave: str) -> None:
+    with left_as_it_was(build) as program, Other.attached(program.pid) as other:
+        assert other.say("insert", NORMAL) == "inserted"
+        session = weft.attach(program.pid)
+        with pytest.raises(AlreadyTraced, match=f"process {other.process.pid}"):
+            session.insert(NORMAL, COUNTER)
+        tiny = session.insert(TINY, COUNTER)
+        counts = program.batch(10)
+        assert int(other.say("value", NORMAL)) == counts["normal"]
+        assert tiny.value() == counts["tiny"]
+        if first_to_leave == "first":
+            assert other.say("detach") == "detached"
+            program.batch(10)
+            # It is free now.
+            normal = session.insert(NORMAL, COUNTER)
+            assert program.batch(10)["normal"] == normal.value() != 0
+            session.detach()
+        else:
+            session.detach()
+            program.batch(10)
+            assert other.say("insert", TINY) == "inserted"
+            assert int(other.say("value", TINY)) == 0
+            assert program.batch(10)["tiny"] == int(other.say("value", TINY))
+            assert other.say("detach") == "detached"
+
+
+def test_neighbours_and_whole_programs(build: Build) -> None:
+    """Tiny functions one right behind the other; and what is free of a whole program."""
+    with left_as_it_was(build) as program, Other.attached(program.pid) as other:
+        assert other.say("insert", "/Code/counts/f*_bytes") == "inserted"
+        with weft.attach(program.pid) as session:
+            probe = session.insert("/Code/counts/*", COUNTER)
+            reasons = {r.point.function: r.reason for r in probe.refused}
+            assert OWNED in reasons["four_bytes"]
+            assert OWNED in reasons["five_bytes"]
+            counts = program.batch(10)
+            found = {point.function: value for point, value in probe.values().items()}
+            wrong = {
+                name: (found[name], count)
+                for name, count in counts.items()
+                if name in found and found[name] != count
+            }
+            assert wrong == {}
+            assert "normal" in found
+            assert other.say("detach") == "detached"
+            program.batch(10)
+
+
+def test_a_disabled_probe_keeps_its_function(build: Build) -> None:
+    with left_as_it_was(build) as program, Other.attached(program.pid) as other:
+        assert other.say("insert", NORMAL) == "inserted"
+        assert other.say("disable", NORMAL) == "disabled"
+        with weft.attach(program.pid) as session:
+            with pytest.raises(AlreadyTraced):
+                session.insert(NORMAL, COUNTER)
+            assert other.say("enable", NORMAL) == "enabled"
+            assert program.batch(10)["normal"] == int(other.say("value", NORMAL))
+            assert other.say("remove", NORMAL) == "removed"
+            # Nobody is in it any more, so it is free.
+            probe = session.insert(NORMAL, COUNTER)
+            assert program.batch(10)["normal"] == probe.value() != 0
+        assert other.say("detach") == "detached"
+
+
+def test_a_killed_weft_gives_its_functions_to_one_that_is_there(build: Build) -> None:
+    with left_as_it_was(build) as program, weft.attach(program.pid) as session:
+        with Other.attached(program.pid) as other:
+            assert other.say("insert", NORMAL) == "inserted"
+            with pytest.raises(AlreadyTraced):
+                session.insert(NORMAL, COUNTER)
+            other.kill()
+        probe = session.insert(NORMAL, COUNTER)
+        assert program.batch(10)["normal"] == probe.value() != 0
+        # What is left of its agent is for the next that attaches.
+        with weft.attach(program.pid):
+            pass
+
+
+def test_busy_threads_and_quick_wefts(build: Build) -> None:
+    """Two wefts at the same time: neither fails because the other holds the process."""
+    with left_as_it_was(build, 4) as program, Other.attached(program.pid) as other:
+        program.go()
+        with weft.attach(program.pid) as session:
+            for _ in range(10):
+                assert other.say("insert", NORMAL) == "inserted"
+                probe = session.insert(TINY, COUNTER)
+                assert other.say("remove", NORMAL) == "removed"
+                probe.remove()
+        program.rest()
+        assert other.say("detach") == "detached"
+
+
+@pytest.mark.parametrize("command", ["clone", "debug"])
+def test_no_clone_of_a_program_with_probes(build: Build, command: str) -> None:
+    with left_as_it_was(build) as program, Other.attached(program.pid) as other:
+        assert other.say("insert", NORMAL) == "inserted"
+        with pytest.raises(AlreadyTraced, match=f"process {other.process.pid}"):
+            if command == "clone":
+                weft.attach(program.pid, weaver="clone")
+            else:
+                debug.attach(program.pid)
+        assert program.batch(10)["normal"] == int(other.say("value", NORMAL))
+        assert other.say("detach") == "detached"
+
+
+def test_no_probes_in_a_clone_of_another(build: Build) -> None:
+    with left_as_it_was(build) as program, weft.attach(program.pid, weaver="clone") as cloned:
+        done = subprocess.run(
+            [sys.executable, "-m", "weft", "attach", str(program.pid), "-m", f"calls@{NORMAL}"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 3
+        assert f"process {os.getpid()}" in done.stderr
+        assert cloned.stats().blocks > 0
+
+
+def test_a_clone_after_a_killed_weft(build: Build) -> None:
+    with left_as_it_was(build) as program:
+        with Other.attached(program.pid) as other:
+            assert other.say("insert", NORMAL) == "inserted"
+            other.kill()
+        with weft.attach(program.pid, weaver="clone") as cloned:
+            program.batch(10)
+            assert cloned.stats().blocks > 0
+
+
+# --- A clone whose weft was killed ---------------------------------------------------------------
+
+CLONER = """
+import sys, weft
+cloned = weft.attach(int(sys.argv[1]), weaver="clone", records=sys.argv[2])
+cloned.session.insert("/Code/counts/normal", "counter calls; calls += 1")
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def kill_a_cloner(pid: int, records: str = "nothing") -> None:
+    """Have a weft take a process over, measure it, and be killed."""
+    command = [sys.executable, "-c", CLONER, str(pid), records]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        process.kill()
+
+
+@pytest.mark.parametrize("records", ["nothing", "counts"])
+@pytest.mark.parametrize("next_one", ["patch", "clone", "debug"])
+def test_the_next_weft_gives_it_back(build: Build, next_one: str, records: str) -> None:
+    with lockstep(build("counts"), 2) as program:
+        program.batch(1)
+        maps = Path(f"/proc/{program.pid}/maps")
+        before = maps.read_text()
+        kill_a_cloner(program.pid, records)
+        program.batch(10)
+        assert "weft-clone" in maps.read_text()
+        if next_one == "patch":
+            with weft.attach(program.pid) as session:
+                probe = session.insert(NORMAL, COUNTER)
+                assert program.batch(10)["normal"] == probe.value() != 0
+        elif next_one == "clone":
+            with weft.attach(program.pid, weaver="clone") as cloned:
+                probe = cloned.session.insert(NORMAL, COUNTER)
+                assert program.batch(10)["normal"] == probe.value() != 0
+        else:
+            with debug.attach(program.pid):
+                pass
+        # Memory of the program's own may have grown or been split meanwhile.
+        assert "weft" not in maps.read_text().replace(before, "")
+        program.batch(10)
+
+
+def test_a_killed_clone_is_shown(build: Build) -> None:
+    with lockstep(build("counts"), 1) as program:
+        kill_a_cloner(program.pid)
+        (seen,) = (one for one in _native.processes() if one["pid"] == program.pid)
+        assert seen["attachable"]
+        assert "clone of a weft that was killed" in seen["wefts"]
+        (check,) = (c for c in _native.doctor(program.pid) if "other wefts" in c["name"])
+        assert check["status"] == "ok"
+        assert "clone of a weft that was killed" in check["detail"]
+        with weft.attach(program.pid):
+            (seen,) = (one for one in _native.processes() if one["pid"] == program.pid)
+            assert "another session of this process" in seen["wefts"]
+        program.batch(1)
+
+
+# --- Two sessions of one process ----------------------------------------------------------------
+
+
+def test_a_cell_that_is_run_twice(build: Build) -> None:
+    with left_as_it_was(build) as program:
+        session = weft.attach(program.pid)
+        first = session.insert(NORMAL, COUNTER)
+        session = weft.attach(program.pid)
+        # The first session is still there: its probe is.
+        with pytest.raises(AlreadyTraced, match="another session of this process"):
+            session.insert(NORMAL, COUNTER)
+        assert program.batch(10)["normal"] == first.value() != 0
+        del first
+        again = session.insert(NORMAL, COUNTER)
+        assert program.batch(10)["normal"] == again.value() != 0
+        session.detach()
+
+
+# --- Forked children of the measuring process ---------------------------------------------------
+
+
+def in_child(act: Callable[[], None]) -> int:
+    """Do something in a forked child, and return its exit code."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            act()
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+@pytest.mark.parametrize("how", ["detach", "drop", "exit"])
+def test_a_forked_child_takes_nothing_out(build: Build, how: str) -> None:
+    with left_as_it_was(build) as program, weft.attach(program.pid) as session:
+        probe = session.insert(NORMAL, COUNTER)
+        metric = session.metric("calls", TINY)
+        held = [session]
+
+        def act() -> None:
+            if how == "detach":
+                session.detach()
+            elif how == "drop":
+                del held[:]
+                session.__dict__.clear()
+                probe.__dict__.clear()
+                metric.__dict__.clear()
+            else:
+                with session:
+                    pass
+
+        assert in_child(act) == 0
+        counts = program.batch(10)
+        assert probe.value() == counts["normal"] != 0
+        session.metrics.sample()
+        assert metric.value == counts["tiny"] != 0
+        late = session.insert(SWITCHING, COUNTER)
+        assert program.batch(10)["switching"] == late.value() != 0
+
+
+def test_a_forked_child_cannot_use_the_session(build: Build) -> None:
+    with left_as_it_was(build) as program, weft.attach(program.pid) as session:
+        probe = session.insert(NORMAL, COUNTER)
+        metric = session.metric("calls", TINY)
+
+        def act() -> None:
+            message = f"belongs to process {os.getppid()}"
+            for use in (
+                lambda: session.insert(TINY, COUNTER),
+                lambda: probe.value(),
+                lambda: probe.remove(),
+                lambda: metric.value,
+                lambda: session.metrics.sample(),
+                lambda: session.metric("calls", SWITCHING),
+                lambda: session.ping(),
+                lambda: session.move_to_clone(),
+            ):
+                with pytest.raises(InvalidArgument, match=message):
+                    use()
+
+        assert in_child(act) == 0
+        assert program.batch(10)["normal"] == probe.value() != 0
+
+
+def test_a_forked_child_leaves_the_clone(build: Build) -> None:
+    with left_as_it_was(build) as program, weft.attach(program.pid, weaver="clone") as cloned:
+        probe = cloned.session.insert(NORMAL, COUNTER)
+
+        def act() -> None:
+            with pytest.raises(InvalidArgument):
+                cloned.release()
+            with pytest.raises(InvalidArgument):
+                cloned.stats()
+            with cloned:
+                pass
+            cloned.__dict__.clear()
+
+        assert in_child(act) == 0
+        assert program.batch(10)["normal"] == probe.value() != 0
+
+
+def test_a_held_program_is_not_let_go_by_a_child(build: Build) -> None:
+    with weft.run([build("counts"), "1", "10"], stdout=subprocess.DEVNULL) as session:
+        session.run_to_entry()
+        probe = session.insert(NORMAL, COUNTER)
+        assert in_child(session.detach) == 0
+        assert session.wait() == 7
+        assert probe.value() != 0
+
+
+def test_exporters_end_with_their_process(build: Build) -> None:
+    from weft.export import prometheus
+    from weft.metrics.model import TargetFacts
+
+    with left_as_it_was(build) as program, weft.attach(program.pid) as session:
+        metric = session.metric("calls", NORMAL)
+        facts = TargetFacts(program.pid, session.program(), ())
+        with prometheus.serve("127.0.0.1:0", lambda: (facts, [metric])) as server:
+            assert in_child(server.close) == 0
+            import urllib.request
+
+            assert "weft_calls_total" in urllib.request.urlopen(server.url).read().decode()
+
+
+def test_a_signalled_weft_leaves_others_alone(build: Build) -> None:
+    """A weft that ends by a signal in the middle of its turn keeps nobody waiting."""
+    with left_as_it_was(build, 4) as program:
+        program.go()
+        for _ in range(5):
+            with Other.attached(program.pid) as other:
+                assert other.process.stdin is not None
+                other.process.stdin.write(f"insert {NORMAL}\n" * 1)
+                other.process.stdin.flush()
+                other.process.send_signal(signal.SIGKILL)
+            with weft.attach(program.pid) as session:
+                session.insert(NORMAL, COUNTER)
+        program.rest()
