@@ -47,13 +47,15 @@ class _State:
     def handle(self, number: int, _frame: FrameType | None) -> None:
         if self.react is not None:
             self.react(number)
-        elif not _is_holding():
+            return
+        if _is_holding() and self.pending is not None:
+            # Who asks twice wants to know why nothing happens.
+            os.write(2, _LATER)
+        self.pending = number
+        if not _is_holding():
+            # This is lost in a finalizer or a weak reference's callback, as every import has one.
+            # Then the signal stays pending, and takes effect at the next interruptible part.
             raise Interrupted(number)
-        else:
-            if self.pending is not None:
-                # Who asks twice wants to know why nothing happens.
-                os.write(2, _LATER)
-            self.pending = number
 
     def stop(self, number: int) -> NoReturn:
         """End what can be interrupted; what follows gives the target back, and cannot be."""
@@ -103,11 +105,18 @@ def _deliver() -> None:
         _state.react(number)
 
 
+def _unraisable(lost: sys.UnraisableHookArgs) -> None:
+    # A signal that came in a finalizer: it is pending, there is nothing to report.
+    if not isinstance(lost.exc_value, Interrupted):
+        sys.__unraisablehook__(lost)
+
+
 @contextmanager
 def orderly() -> Iterator[None]:
     """Handle the signals while a command runs; one that ends it gives the exit code of a shell."""
     # What is ignored stays so: by nohup, or in the background of a shell without job control.
     heed(*(number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN))
+    sys.unraisablehook = _unraisable
     try:
         yield
     except Interrupted as error:

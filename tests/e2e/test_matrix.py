@@ -67,3 +67,19 @@ def test_a_signal_before_anything_is_held_has_the_exit_code_of_a_shell(
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (128 + number, "", "")
+
+
+def test_a_signal_in_a_finalizer_is_not_lost() -> None:
+    """Every import ends with a callback in which Python cannot raise an exception."""
+    code = (
+        "import os, signal, weft._interrupts as i\n"
+        "class Finalized:\n"
+        "    def __del__(self):\n"
+        "        os.kill(os.getpid(), signal.SIGHUP)\n"
+        "with i.orderly():\n"
+        "    Finalized()\n"
+        "    with i.interruptible():\n"
+        "        print('never')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (128 + signal.SIGHUP, "", "")
