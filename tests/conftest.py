@@ -7,6 +7,7 @@ from collections.abc import Generator
 
 import pytest
 
+from tests.matrix.commands import take_usual_signals
 from tests.watchdog import watch
 
 PATIENCE = 120.0
@@ -14,6 +15,11 @@ PATIENCE = 120.0
 MAY_SKIP = os.environ.get("WEFT_TESTS") != "all"
 """Whether a test may be skipped because something that it needs is not there. ``WEFT_TESTS=all``
 says that everything is installed: then a skipped test is one that nobody has run."""
+
+
+def pytest_configure() -> None:
+    """Answer Ctrl-C and a hangup as usual, where a shell's background or nohup ignores them."""
+    take_usual_signals()
 
 
 @pytest.hookimpl(wrapper=True)
