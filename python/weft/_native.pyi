@@ -124,6 +124,8 @@ class Target:
         """
     def remove_probe(self, probe: int) -> None:
         """Take a probe out for good."""
+    def refusals(self) -> int:
+        """Return how often a point was refused so far."""
     def probe_refused(self, probe: int) -> list[tuple[tuple[PointKind, int, int], str]]:
         """The points where a probe is not (kind, address, target), and why."""
     def probe_tactics(self, probe: int) -> dict[str, int]:

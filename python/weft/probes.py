@@ -10,7 +10,7 @@ import time
 import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from weft import _native
@@ -244,15 +244,37 @@ MapValue: TypeAlias = "dict[int | tuple[int, int], int]"
 """Sums by key: a number, or a pair of numbers."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+@dataclass(slots=True)
+class Part:
     """What was woven in one go: a probe grows when modules are loaded."""
 
     target: _native.Target
     number: int
     points: tuple[Point, ...]
-    refused: tuple[Refusal, ...]
     uncertain: tuple[Point, ...]
+    never_woven: frozenset[Point] = field(init=False)
+    """The points that were refused at once, and have no values."""
+    _refused: tuple[Refusal, ...] = ()
+    _refusals: int = -1
+    """How often the core had refused a point when it was last asked which ones."""
+
+    def __post_init__(self) -> None:
+        self.never_woven = frozenset(refusal.point for refusal in self.refused)
+
+    @property
+    def refused(self) -> tuple[Refusal, ...]:
+        """Where it could not be woven.
+
+        That can be more than when it was inserted: a probe that is enabled again, or shares a
+        function with one that came later, is woven anew.
+        """
+        refusals = self.target.refusals()
+        if refusals != self._refusals:
+            by_place = {(point.kind, point.address, point.target): point for point in self.points}
+            rows = self.target.probe_refused(self.number)
+            self._refused = tuple(Refusal(by_place[place], reason) for place, reason in rows)
+            self._refusals = refusals
+        return self._refused
 
 
 class Probe:
@@ -272,7 +294,7 @@ class Probe:
         forgotten: deque[tuple[_native.Target, int]] | None = None,
         reloads: Callable[[], Sequence[Reload]] = tuple,
     ) -> None:
-        self._parts: list[_Part] = []
+        self._parts: list[Part] = []
         self._retired: set[int] = set()
         self._arrivals = Arrivals()
         """Modules that came since, and were woven."""
@@ -292,10 +314,17 @@ class Probe:
         points: Sequence[Point],
         uncertain: Iterable[Point],
     ) -> None:
-        by_place = {(point.kind, point.address, point.target): point for point in points}
-        refused = target.probe_refused(number)
-        refusals = tuple(Refusal(by_place[place], reason) for place, reason in refused)
-        self._parts.append(_Part(target, number, tuple(points), refusals, tuple(uncertain)))
+        self._parts.append(Part(target, number, tuple(points), tuple(uncertain)))
+
+    @property
+    def _newest(self) -> Part:
+        """What was woven last."""
+        return self._parts[-1]
+
+    @property
+    def _never_woven(self) -> set[Point]:
+        """The points that have no values."""
+        return {point for part in self._parts for point in part.never_woven}
 
     @property
     def points(self) -> tuple[Point, ...]:
@@ -366,7 +395,7 @@ class Probe:
     @property
     def _not_there(self) -> set[Point]:
         """The newest points that were gone when they were to be woven, as libraries go."""
-        return {one.point for one in self._parts[-1].refused if one.reason == _CHANGED}
+        return {one.point for one in self._newest.refused if one.reason == _CHANGED}
 
     def _retire(self, is_new: Callable[[Point], bool]) -> set[Point]:
         """Take out for good what was woven together with points that are new now.
@@ -466,7 +495,7 @@ class Probe:
     def values(
         self, name: str | None = None, *, process: Process = None, thread: int | None = None
     ) -> dict[Point, int]:
-        """Return a counter of each point. Points where it could not be woven are left out.
+        """Return a counter of each point. Points where it was never woven are left out.
 
         A ``shared`` counter has no such values: read it with :meth:`value`, which also says what
         ``process`` and ``thread`` are.
@@ -482,10 +511,9 @@ class Probe:
                 raise InvalidArgument(
                     f"{name} is shared by all points", advice="read it with value()"
                 )
-            missing = {refusal.point for refusal in part.refused}
             for point, count in zip(part.points, counts, strict=True):
                 # A library that came back to the same place has the same points again.
-                if point not in missing:
+                if point not in part.never_woven:
                     values[point] = values.get(point, 0) + count
         return values
 

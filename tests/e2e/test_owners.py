@@ -27,6 +27,7 @@ from weft.errors import AlreadyTraced, InvalidArgument
 Build = Callable[[str], Path]
 
 NORMAL, TINY, SWITCHING = (f"/Code/counts/{name}" for name in ("normal", "tiny", "switching"))
+FOUR = "/Code/counts/four_bytes"
 OWNED = "has probes in this function"
 
 
@@ -106,6 +107,43 @@ def test_a_disabled_probe_keeps_its_function(build: Build) -> None:
             # Nobody is in it any more, so it is free.
             probe = session.insert(NORMAL, COUNTER)
             assert program.batch(10)["normal"] == probe.value() != 0
+        assert other.say("detach") == "detached"
+
+
+def test_a_probe_that_cannot_come_back_says_so(build: Build) -> None:
+    """While it is disabled, another weft may take the padding that it needs."""
+    with left_as_it_was(build) as program, Other.attached(program.pid) as other:
+        with weft.attach(program.pid) as session:
+            probe = session.insert(FOUR, COUNTER)
+            assert probe.completeness.is_exact
+            counts = program.batch(10)
+            probe.disable()
+            assert other.say("insert", "/Code/counts/*") == "inserted"
+            probe.enable()
+            (refusal,) = probe.refused
+            assert refusal.point.function == "four_bytes"
+            assert not probe.completeness.is_exact
+            assert list(probe.values().values()) == [counts["four_bytes"]] != [0]
+        assert other.say("detach") == "detached"
+
+
+def test_a_metric_that_the_budget_cannot_bring_back_says_so(build: Build) -> None:
+    with left_as_it_was(build) as program, Other.attached(program.pid) as other:
+        with weft.attach(program.pid) as session:
+            metric = session.metric("calls", FOUR)
+            counts = program.batch(10)
+            session.metrics.sample()
+            assert metric.history()[-1].completeness.is_exact
+            assert metric.value == counts["four_bytes"] != 0
+            assert metric.node is not None
+            # As the budget does.
+            session._target.set_probes_enabled(metric.node.numbers, False)
+            assert other.say("insert", "/Code/counts/*") == "inserted"
+            session._target.set_probes_enabled(metric.node.numbers, True)
+            session.metrics.sample()
+            newest = metric.history()[-1].completeness
+            assert [one.where for one in newest.missing] == [FOUR]
+            assert metric.completeness == newest
         assert other.say("detach") == "detached"
 
 

@@ -161,6 +161,10 @@ impl Target {
         })
     }
 
+    fn refusals(&self) -> PyResult<u64> {
+        self.weaver(|weaver| Ok(weaver.refusals()))
+    }
+
     fn probe_tactics(&self, probe: ProbeId) -> PyResult<BTreeMap<&'static str, usize>> {
         self.weaver(|weaver| Ok(weaver.probe(probe)?.tactics().clone()))
     }

@@ -79,7 +79,7 @@ class Node:
     def __post_init__(self) -> None:
         self.known = _places(self.instrument)
         woven = zip(self.instrument.weavings, self.probes, strict=True)
-        self.pieces = [(weaving, probe.refused) for weaving, probe in woven]
+        self.pieces = [(weaving, probe._newest) for weaving, probe in woven]
         self.unseen = self.instrument.unseen
 
     def missing(self, since: float, *, in_clone: bool) -> list[Missing]:
@@ -120,13 +120,12 @@ class Node:
     def take(self, target: _native.Target, number: int, weaving: Weaving) -> None:
         """Count a probe that was woven later as one of its own."""
         if _is_by_point(self.instrument.declarations[0]):
-            known = len(self.probes[0].refused)
-            self.probes[0]._grow(target, number, weaving.points, ())
-            refused = self.probes[0].refused[known:]
+            probe = self.probes[0]
+            probe._grow(target, number, weaving.points, ())
         else:
-            self.probes.append(Probe(target, number, weaving.points))
-            refused = self.probes[-1].refused
-        self.pieces.append((weaving, refused))
+            probe = Probe(target, number, weaving.points)
+            self.probes.append(probe)
+        self.pieces.append((weaving, probe._newest))
 
     @property
     def own_numbers(self) -> list[int]:
@@ -176,6 +175,7 @@ class Engine:
         """How many libraries were loaded again that is known of here."""
         self._looked = 0.0
         self._loader: Loader | None = None
+        self._refusals = 0
         self.unnoticed: float | None = None
         """When libraries were last found to have come and gone, by the monotonic clock."""
         self._lock = threading.RLock()
@@ -606,6 +606,14 @@ class Engine:
             # It may have gone while it was woven, and be back without it.
             self._mapped = frozenset(arrived(came, self._mapped, by_place=True))
         return fresh
+
+    def see_refused(self) -> None:
+        """Take note of points that were refused when what was woven there was woven anew."""
+        refusals = self.target.refusals()
+        if refusals != self._refusals:
+            self._refusals = refusals
+            for metric in self.metrics:
+                metric.forget_points()
 
     def _has_missed(self) -> None:
         """Take note that libraries came and went that were not seen."""

@@ -292,6 +292,7 @@ class Metric:
         return self._complete()
 
     def _complete(self) -> Completeness:
+        self._engine.see_refused()
         missing = (*self._missing_points, *self._lost(), *self._time_missed(), *self._broken)
         newest = Completeness(self.interval, missing)
         # Samples keep it, and it seldom changes.
@@ -587,11 +588,11 @@ class Metric:
 
     @cached_property
     def _paths_by_point(self) -> list[str]:
-        """The function of each point that counts; empty where it could not be woven."""
+        """The function of each point that counts; empty where it was never woven."""
         assert self.node is not None
         probe = self.node.probes[0]
-        refused = {refusal.point for refusal in probe.refused}
-        return ["" if point in refused else point.path for point in probe.points]
+        never_woven = probe._never_woven
+        return ["" if point in never_woven else point.path for point in probe.points]
 
     @cached_property
     def _paths_by_address(self) -> dict[int, str]:

@@ -9,12 +9,12 @@ from typing import TypeAlias
 from weft.completeness import Missing
 from weft.errors import IncompleteMetric
 from weft.mdl.lower import Unseen, Weaving
-from weft.probes import Refusal, kind_of, refused_points, unseen_points
+from weft.probes import Part, Refusal, kind_of, refused_points, unseen_points
 
 __all__ = ["Piece", "incomplete_metric", "left_open", "missing_points"]
 
-Piece: TypeAlias = "tuple[Weaving, Sequence[Refusal]]"
-"""What was woven, and where it was refused."""
+Piece: TypeAlias = "tuple[Weaving, Part]"
+"""What was to be woven, and what was."""
 
 CLONE_HELPS = "--weaver auto (in Python weaver='clone')"
 
@@ -23,7 +23,7 @@ def missing_points(
     pieces: Iterable[Piece], unseen: Iterable[Unseen], *, in_clone: bool
 ) -> list[Missing]:
     """Say what was refused, by function and reason, and which functions may have more points."""
-    refused = (one for _, refusals in pieces for one in refusals)
+    refused = (one for _, part in pieces for one in part.refused)
     hidden = ((one.point, kind_of(one.kind)) for one in unseen)
     return refused_points(refused, "" if in_clone else CLONE_HELPS) + unseen_points(hidden)
 
@@ -38,7 +38,8 @@ def left_open(pieces: Sequence[Piece], unseen: Iterable[Unseen], advice: str) ->
     opened: set[str] = set()
     closed: set[str] = set()
     refused: list[Refusal] = []
-    for weaving, refusals in pieces:
+    for weaving, part in pieces:
+        refusals = part.refused
         not_woven = {one.point for one in refusals}
         if weaving.role == "opens":
             opening |= {point.path for point in weaving.points}

@@ -62,6 +62,7 @@ pub struct Weaver {
     pub(super) unloaded: BTreeSet<ProbeId>,
     /// Modules that were loaded again, of which nobody was told yet.
     pub(super) reloaded: BTreeSet<usize>,
+    refusals: u64,
 }
 
 impl Weaver {
@@ -87,7 +88,13 @@ impl Weaver {
             is_clone: false,
             unloaded: BTreeSet::new(),
             reloaded: BTreeSet::new(),
+            refusals: 0,
         }
+    }
+
+    /// How often a point was refused: what is known of a probe's refused points may be old when it has grown.
+    pub fn refusals(&self) -> u64 {
+        self.refusals
     }
 
     /// The same for a program that runs from a clone.
@@ -224,6 +231,7 @@ impl Weaver {
         for (spot, why) in refusals {
             for strand in woven.strands.remove(&spot).unwrap_or_default() {
                 if let Some(probe) = self.probes.get_mut(&strand.probe) {
+                    self.refusals += 1;
                     probe.refuse(strand.point, &why);
                 }
             }
