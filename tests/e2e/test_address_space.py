@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+import weft
 from tests.e2e.harness import need
+from weft.errors import WeftError
+
+Build = Callable[[str], Path]
 
 PROGRAM = r"""
 #include <pthread.h>
@@ -65,6 +70,102 @@ def test_the_cages_of_v8(tmp_path: Path) -> None:
     need("node")
     node = ("node", "-e", "console.log([1, 2, 3].map((n) => n * n).join())")
     assert by_weft(tmp_path, "profile", *node) == alone(*node) == (0, "1,4,9\n")
+
+
+# --- Programs that reserve all low memory, where the clone's tables have to be -------------------
+
+WORK, FORKED = "12499900000", "44"
+"""What the program answers when it works, itself or in a child."""
+
+
+class Reserving:
+    """The program, which does what it is told."""
+
+    def __init__(self, build: Build, folder: Path, kind: str = "plain") -> None:
+        command = [str(build("clone_low_reserved")), kind]
+        self._errors = folder / "errors"
+        with self._errors.open("wb") as errors:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                cwd=folder,
+            )
+        self.pid = self._process.pid
+        assert self._answer() == "ready"
+
+    def _answer(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().rstrip("\n")
+
+    def does(self, what: str) -> str:
+        """Tell it to do something, and return what it says of it."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(what + "\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def maps(self) -> str:
+        """What it has mapped."""
+        return Path(f"/proc/{self.pid}/maps").read_text()
+
+    def end(self) -> tuple[int, str]:
+        """End its input: its exit code, and what it has complained of."""
+        self._process.communicate(timeout=60)
+        return self._process.returncode, self._errors.read_text()
+
+    def __enter__(self) -> Reserving:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+@pytest.mark.parametrize("kind", ["plain", "noreserve"])
+def test_low_memory_is_lent_and_given_back(build: Build, tmp_path: Path, kind: str) -> None:
+    with Reserving(build, tmp_path, kind) as program:
+        assert program.does("work") == WORK
+        assert program.does("fork") == FORKED
+        before = program.maps()
+        for _ in range(2):
+            with weft.attach(program.pid, weaver="clone") as cloned:
+                assert program.does("work") == WORK
+                assert program.does("fork") == FORKED
+                assert cloned.stats().blocks > 0
+            assert program.maps() == before
+        assert program.does("work") == WORK
+        assert program.end() == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("what", "answer"), [("unmap", "0"), ("open", "0"), ("advise", "0"), ("replace", "1")]
+)
+def test_a_program_that_changes_what_it_has_lent(
+    build: Build, tmp_path: Path, what: str, answer: str
+) -> None:
+    with Reserving(build, tmp_path) as program:
+        with weft.attach(program.pid, weaver="clone") as cloned:
+            assert program.does("work") == WORK
+            assert cloned.session.left_clones == 0
+            assert program.does(what) == answer
+            assert program.does("work") == WORK
+            assert cloned.session.left_clones == 1
+        assert "weft-clone" not in program.maps()
+        assert program.does("fork") == FORKED
+        assert program.end() == (0, "")
+
+
+def test_hidden_memory_is_not_lent(build: Build, tmp_path: Path) -> None:
+    with Reserving(build, tmp_path, "hidden") as program:
+        before = program.maps()
+        with pytest.raises(WeftError, match="no room for the engine"):
+            weft.attach(program.pid, weaver="clone")
+        assert program.maps() == before
+        assert program.does("work") == WORK
+        assert program.end() == (0, "")
 
 
 def alone(*command: str | Path) -> tuple[int, str]:

@@ -133,7 +133,15 @@ pub struct CloneStart {
     pub recording: u64,
     /// How: one of [`mode`](crate::recording::mode).
     pub mode: u64,
+    /// Where its tables go: [`TABLES_SIZE`] bytes below two gigabytes.
+    pub tables: u64,
+    /// If the program has reserved that place: the flags to `mmap` that give it back as it was, otherwise 0.
+    pub reserved: u64,
 }
+
+/// The bytes of the tables by which indirect branches find their way: 8 for each value of the lowest sixteen bits
+/// of an address, and as many entries of 16.
+pub const TABLES_SIZE: u64 = (8 + 16) << 16;
 
 /// How the engine goes about it.
 pub mod option {

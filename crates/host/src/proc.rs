@@ -73,7 +73,8 @@ pub fn maps(pid: Tid) -> Result<Vec<Mapping>> {
     Ok(String::from_utf8_lossy(&text).lines().filter_map(parse_mapping).collect())
 }
 
-fn parse_mapping(line: &str) -> Option<Mapping> {
+/// A mapping, as a line of its own says.
+pub(crate) fn parse_mapping(line: &str) -> Option<Mapping> {
     let mut rest = line;
     let mut field = || {
         let (head, tail) = rest.split_once(' ').unwrap_or((rest, ""));

@@ -6,10 +6,12 @@ use super::state::{RAX, RCX};
 use super::system::{self, EFAULT, ENOSYS, PAGE};
 use super::thread::Thread;
 use super::{call_points, engine, maps, pages, processes, program, sequences, signals, switch};
+use core::ops::Range;
 
 const R11: usize = 11;
 const MAP_TYPE: usize = 0xf;
 const MREMAP_DONTUNMAP: u64 = 4;
+const SHM_REMAP: u64 = 0o40000;
 const MADV_DONTNEED: u64 = 4;
 const MADV_FREE: u64 = 8;
 const MADV_REMOVE: u64 = 9;
@@ -186,8 +188,34 @@ pub fn make(thread: &mut Thread) -> Option<isize> {
     Some(result)
 }
 
+/// What a call that changes mappings does so with, at addresses that the program chooses.
+fn changed_by(thread: &Thread, number: usize) -> [Range<u64>; 2] {
+    let [_, _, rdx, _, _, _, rsi, rdi, r8, _, r10, ..] = thread.general;
+    let range = |start: u64, length: u64| start..start.saturating_add(length);
+    match number {
+        system::MMAP if r10 as usize & system::MAP_FIXED == 0 => [0..0, 0..0],
+        system::MREMAP if r10 as usize & system::MREMAP_FIXED != 0 => {
+            [range(rdi, rsi), range(r8, rdx)]
+        }
+        // How long a segment is, only the kernel knows.
+        system::SHMAT if rdx & SHM_REMAP != 0 => [range(rsi, u64::MAX), 0..0],
+        system::SHMAT | system::SHMDT => [0..0, 0..0],
+        _ => [range(rdi, rsi), 0..0],
+    }
+}
+
 /// Calls that change what is mapped.
 fn memory(thread: &mut Thread, number: usize) -> Option<isize> {
+    let changed = changed_by(thread, number);
+    let is_lent = {
+        let engine = engine();
+        changed.iter().any(|range| engine.tables.are_lent_from(range))
+    };
+    if is_lent {
+        super::fail(
+            "the program changes memory that it had reserved, where the clone has its tables",
+        );
+    }
     let (result, is_unnamed) = change_memory(thread, number)?;
     // Nobody waits for the host while it has the engine.
     if is_unnamed

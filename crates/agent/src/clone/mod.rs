@@ -280,7 +280,8 @@ extern "C" fn start(visit: &mut CloneVisit) {
     let start = visit.start;
     // SAFETY: the host has mapped the control block, and leaves it there.
     let control = unsafe { &*(start.control as *const CloneControl) };
-    let Some(tables) = Tables::map() else { return };
+    let place = (start.tables as usize, start.reserved as usize);
+    let Some(tables) = Tables::map(place.0, place.1) else { return };
     let table = tables.range();
     let mut engine = Engine {
         arenas: Vec::new(),

@@ -5,48 +5,59 @@
 //! second table is asked on the way out, by more of the address, for those that share an entry.
 
 use super::{switch, system};
+use core::ops::Range;
+use weft_abi::TABLES_SIZE;
 
 /// One entry for each value of the lowest sixteen bits of an address.
 const FIRST: usize = 1 << 16;
 pub const SECOND_BITS: u32 = 16;
 const SECOND: usize = 1 << SECOND_BITS;
-const SIZE: usize = FIRST * 8 + SECOND * 16;
+const SIZE: usize = TABLES_SIZE as usize;
+const _: () = assert!(SIZE == FIRST * 8 + SECOND * 16);
 /// Spreads addresses over the second table.
 pub const FACTOR: i32 = 0x9e37_79b1_u32 as i32;
-/// Where they may be: below two gigabytes, and best where programs of old, and those that load others, have
-/// nothing.
-const PLACES: [usize; 4] = [0x7e00_0000, 0x6000_0000, 0x20_0000, 0x10_0000];
 
 /// Both tables.
 #[derive(Debug)]
 pub struct Tables {
     at: usize,
+    /// If they are in memory that the program has reserved: the flags to `mmap` that it had.
+    reserved: usize,
 }
 
 impl Tables {
-    /// Maps them, with nothing in them; none if there is no room below two gigabytes.
-    pub fn map() -> Option<Self> {
-        let flags = system::MAP_PRIVATE | system::MAP_ANONYMOUS | system::MAP_FIXED_NOREPLACE;
-        let protection = system::PROT_READ | system::PROT_WRITE;
-        for at in PLACES {
-            let args = [at, SIZE, protection, flags, usize::MAX, 0];
-            // SAFETY: new memory, where there is nothing.
-            if unsafe { system::call6(system::MMAP, args) } == at as isize {
-                let mut tables = Self { at };
-                tables.clear();
-                return Some(tables);
-            }
+    /// Maps them, with nothing in them, where the host has found a place; none if there is no memory.
+    pub fn map(at: usize, reserved: usize) -> Option<Self> {
+        let place = if reserved == 0 { system::MAP_FIXED_NOREPLACE } else { system::MAP_FIXED };
+        let flags = system::MAP_PRIVATE | system::MAP_ANONYMOUS | place;
+        let args = [at, SIZE, system::PROT_READ | system::PROT_WRITE, flags, usize::MAX, 0];
+        // SAFETY: new memory, where there is nothing, or nothing that anybody can access.
+        if unsafe { system::call6(system::MMAP, args) } != at as isize {
+            return None;
         }
-        None
+        let mut tables = Self { at, reserved };
+        tables.clear();
+        Some(tables)
     }
 
-    /// Takes them out of memory, where nobody may be who needs them.
+    /// Takes them out of memory, where nobody may be who needs them, and leaves it as it was.
     pub fn unmap(&self) {
-        system::unmap(self.at, SIZE);
+        if self.reserved == 0 {
+            return system::unmap(self.at, SIZE);
+        }
+        let args = [self.at, SIZE, 0, self.reserved | system::MAP_FIXED, usize::MAX, 0];
+        // SAFETY: only they are there. The kernel makes one mapping of it and what is around it.
+        unsafe { system::call6(system::MMAP, args) };
+    }
+
+    /// Whether they are in memory of the program's own, and it is about to change a part of that.
+    pub fn are_lent_from(&self, range: &Range<u64>) -> bool {
+        let own = self.range();
+        self.reserved != 0 && range.start < own.end && own.start < range.end
     }
 
     /// Where they are.
-    pub fn range(&self) -> core::ops::Range<u64> {
+    pub fn range(&self) -> Range<u64> {
         self.at as u64..(self.at + SIZE) as u64
     }
 

@@ -6,6 +6,7 @@
 use super::losses::Losses;
 use super::members::Members;
 use super::recording::Recording;
+use super::tables::{TablePlace, find_place};
 use super::visit::{Desk, Errand, describe};
 use super::{CloneOptions, Records, failed};
 use crate::agent::{self, Sharing};
@@ -306,6 +307,7 @@ fn start(
         bytes[at as usize..at as usize + 8].copy_from_slice(&(base.0 + value).to_ne_bytes());
     }
     memory::write(pid, base, &bytes)?;
+    let TablePlace { at: tables, reserved } = find_place(pid)?;
     let members = Members::of(pid, control, proc::stat(pid)?.start_time)?;
     let recording = Recording::begin(stopped, room, options.records)?;
     let recorded = recording.as_ref().map(Recording::range);
@@ -334,6 +336,8 @@ fn start(
         options: flags(options),
         recording: recorded.map_or(0, |(at, _)| at.0),
         mode: options.records.mode(),
+        tables,
+        reserved,
     };
     match begin(stopped, room, desk, &presence, start) {
         Ok(threads) => Ok((presence, threads)),
@@ -376,7 +380,7 @@ fn begin(
             ErrorKind::UnsupportedTarget,
             format!("process {} has no room for the engine", stopped.pid()),
         )
-        .why("it has no memory left, or none that is free below two gigabytes"));
+        .why("it has no memory left"));
     }
     Ok(threads)
 }

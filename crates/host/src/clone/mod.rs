@@ -14,6 +14,7 @@ mod members;
 mod reclaim;
 mod recording;
 mod release;
+mod tables;
 mod trace;
 mod visit;
 mod weave;
