@@ -170,6 +170,7 @@ RECIPES = {
     "clone_crash": _compile("gcc", "clone/crash.c"),
     "clone_many": _compile("gcc", "clone/many.c"),
     "clone_leaving": _compile("gcc", "clone/leaving.c"),
+    "clone_fault_handler": _compile("gcc", "clone/fault_handler.c"),
     "clone_low_reserved": _compile("gcc", "clone/low_reserved.c"),
     "clone_threads": _compile("gcc", "clone/threads.c"),
     "clone_processes": _compile("gcc", "clone/processes.c"),

@@ -15,6 +15,8 @@ import pytest
 
 import weft
 from tests.clone import cases, cloned, outcome
+from tests.e2e.harness import Background
+from weft.errors import UnsupportedTarget
 
 Build = Callable[[str], Path]
 
@@ -285,3 +287,32 @@ def test_a_child_that_is_killed_in_the_engine_does_not_hold_its_parent(build: Bu
     assert (done.status, done.stdout) == (alone.status, alone.stdout) == (0, "40\n"), done.stderr
     # What such a child was doing is half done: the parent goes on natively, and weft says so.
     assert not done.stderr or "was killed in the clone engine" in done.stderr
+
+
+# --- Programs that handle page faults themselves ------------------------------------------------
+
+
+def test_a_program_that_handles_faults_does_so_natively(build: Build, tmp_path: Path) -> None:
+    """Its calls that unmap memory wait for a thread that may need the engine."""
+    program = build("clone_fault_handler")
+    alone = outcome([program])
+    assert alone.status == 0, "userfaultfd is not allowed here"
+    done = run([program], tmp_path)
+    assert (done.returncode, done.stdout) == (0, alone.stdout), done.stderr
+    [(fate, text)] = reports(done.stderr, tmp_path)
+    assert fate == "left its clone" and "userfaultfd" in text.splitlines()[0]
+
+
+def test_a_process_that_handles_faults_stays_as_it_is(build: Build) -> None:
+    program = build("clone_fault_handler")
+    alone = outcome([program])
+    with Background([str(program), "waits"]) as background:
+        background.wait_for_line(b"ready")
+        with pytest.raises(UnsupportedTarget, match="userfaultfd"):
+            weft.attach(background.pid, weaver="clone")
+        with weft.attach(background.pid) as session:
+            calls = session.metric("calls", "/Code/clone_fault_handler/monitor")
+            status, output = background.finish()
+            session.metrics.sample()
+            assert calls.value == 1
+        assert (status, output) == (alone.status, f"ready\n{alone.stdout}")

@@ -32,6 +32,9 @@ const PR_SET_SECCOMP: u64 = 22;
 /// The last of the operations that set one; the others ask.
 const SECCOMP_SET_MODE_FILTER: u64 = 1;
 const PR_SET_TSC: u64 = 26;
+/// What makes a userfaultfd of `/dev/userfaultfd`.
+const USERFAULTFD_IOC_NEW: u64 = 0xaa00;
+const HANDLES_FAULTS: &str = "the program is about to handle page faults itself (userfaultfd)";
 /// The length of the instruction.
 pub const LENGTH: u64 = 2;
 
@@ -110,6 +113,10 @@ fn perform(thread: &mut Thread) -> Option<isize> {
             }
             pass(thread)
         }
+        // The engine may need memory, or wait for a call that unmaps some, while it has what the thread needs
+        // that is to see to it.
+        system::USERFAULTFD => super::fail(HANDLES_FAULTS),
+        system::IOCTL if thread.general[6] == USERFAULTFD_IOC_NEW => super::fail(HANDLES_FAULTS),
         // What the kernel writes at any time cannot be compared after each block.
         system::RSEQ if engine().is_in_step() => Some(ENOSYS),
         system::RSEQ => sequences::register(thread),

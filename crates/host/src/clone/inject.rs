@@ -21,6 +21,7 @@ use crate::target::open_pidfd;
 use crate::{Error, ErrorKind, Result, TargetAddr, memory, place, ptrace};
 use memmap2::MmapMut;
 use std::ffi::OsStr;
+use std::fs;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -205,10 +206,26 @@ fn is_report(path: &Path) -> bool {
         && !path.as_os_str().as_bytes().iter().any(u8::is_ascii_control)
 }
 
+/// Fails if a process handles page faults itself. A thread of it that waits for one, or for the end of a call that
+/// unmaps memory, may have the engine, which the thread that handles them needs.
+fn refuse_fault_handlers(pid: Tid) -> Result<()> {
+    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fd")) else { return Ok(()) };
+    let is_one =
+        |link: PathBuf| link.as_os_str().as_bytes().starts_with(b"anon_inode:[userfaultfd]");
+    if !entries.flatten().any(|entry| fs::read_link(entry.path()).is_ok_and(is_one)) {
+        return Ok(());
+    }
+    let what = format!("process {pid} handles page faults itself (userfaultfd)");
+    Err(Error::new(ErrorKind::UnsupportedTarget, what)
+        .why("from a clone it could wait for itself, for ever")
+        .advice("measure it without the clone: --weaver patch"))
+}
+
 /// Brings the engine into a process, and has all its threads go on in the clone. They must all be stopped,
 /// and do so when they are let go.
 pub fn bring_in(stopped: &mut Stopped, options: &CloneOptions, number: u64) -> Result<Presence> {
     let pid = stopped.pid();
+    refuse_fault_handlers(pid)?;
     let image = image()?;
     let maps = proc::maps(pid)?;
     let room = Room::find(pid, &maps)?;
