@@ -136,7 +136,7 @@ COMMANDS = [
 
 def take_usual_signals() -> None:
     """Have commands that are started answer the signals that whoever started this ignores."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
 
