@@ -56,6 +56,8 @@ RECIPES = {
     "counts": _compile("gcc", "counts.c"),
     "incomplete": _compile("gcc", "incomplete.c"),
     "counts_static": _compile("gcc", "counts.c", "-fno-pie", "-static"),
+    "written": _compile("gcc", "written.c"),
+    "written_musl": _compile("musl-gcc", "written.c"),
     "counts_musl": _compile("musl-gcc", "counts.c"),
     "counts_cpp": _compile("g++", "counts.cpp"),
     "counts_rs": Recipe("counts.rs", (("rustc", "-O", "{source}", "-o", "{out}"),)),

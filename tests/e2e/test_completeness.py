@@ -229,3 +229,29 @@ def test_prometheus_says_it(incomplete: Path) -> None:
     assert now == {("latency", "incomplete"), ("calls", "exact")}
     assert re.search(r'^weft_missing\{.*metric="latency".*what="exit points".*\} [1-9]', page, re.M)
     assert not re.search(r'^weft_missing\{.*metric="calls"', page, re.M)
+
+
+# --- Results that a metric counts by, and does not see ------------------------------------------
+
+
+@pytest.mark.parametrize("weaver", ["patch", "clone"])
+@pytest.mark.parametrize("name", ["written", "written_musl"])
+def test_results_that_are_not_seen_are_missing(build: Build, name: str, weaver: str) -> None:
+    """``write`` of musl ends in a jump to what makes the call, and has no result of its own."""
+    with Background([str(build(name))]) as program:
+        program.wait_for_line(b"ready")
+        pid, in_clone = program.pid, weaver == "clone"
+        with weft.attach(pid, weaver="clone") if in_clone else weft.attach(pid) as attached:
+            session = attached if isinstance(attached, weft.Session) else attached.session
+            metric = session.metric("io_bytes")
+            assert program.finish() == (0, "ready\ndone\n")
+            session.metrics.sample()
+            last = metric.history()[-1]
+            if name == "written":
+                assert last.completeness.is_exact
+                assert metric.value == 1005
+            else:
+                (missing,) = last.completeness.missing
+                # The end of a read, and 101 calls of write.
+                assert (missing.what, missing.count) == ("results", 102)
+                assert metric.completeness == last.completeness

@@ -6,7 +6,7 @@ becomes text of the snippet language. Nothing is woven: an :class:`Instrument` s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
@@ -37,8 +37,12 @@ TAKES_PART = "weft_takes_part"
 """The counter that tells which threads have a value, where that of one of them is wanted."""
 MAP_CAPACITY = 1024
 RING_CAPACITY = 4096
+RESULTS_UNSEEN = "weft_results_unseen"
+"""The counter of calls whose result the code of a metric wants, and has not seen."""
 _LEAVING: Mapping[str, int] = {"thrown": -1, "caught": -2, "jump": -3, "end": -4}
 """The places of weavings that are in no definition: where calls end that do not return."""
+_JUMPS = -5
+"""The same: where functions jump to others, which alone know the result."""
 
 _POINT_KINDS: Mapping[str, PointSelection] = {
     "entry": "entry",
@@ -81,6 +85,9 @@ class Program(Protocol):
         self, procedures: Procedures, kind: PointSelection
     ) -> tuple[list[Point], list[Point]]:
         """The points of a kind that functions have, and instructions behind which more may be."""
+
+    def jump_target(self, point: Point) -> int | None:
+        """Where the instruction at a point jumps to, if it says so itself."""
 
     def pointer_guard(self) -> int | None:
         """What the C library of GNU hides stack pointers by, if it is known."""
@@ -417,7 +424,7 @@ def _points(
     kind: PointSelection
     if insert.point.kind == "calls":
         kind = "call" if insert.when == "preInsn" else "after"
-    elif insert.point.kind == "return" and _uses_result(insert.code):
+    elif _wants_result(insert):
         # A function that is left by a jump to another one has no result yet.
         kind = "returns"
     else:
@@ -434,6 +441,19 @@ def _tail_calls(program: Program, procedures: Procedures, exits: Iterable[Point]
     return list(dict.fromkeys(point.path for point in exits if point not in returns))
 
 
+def _jumps(program: Program, wanted: Procedures, woven: Sequence[Weaving]) -> list[Point]:
+    """Where functions are left with no result yet, and nothing else sees it.
+
+    That is where they jump to another one whose result is not wanted itself.
+    """
+    seen = {point for weaving in woven for point in weaving.points}
+    if not wanted:
+        return []
+    seen.update(program.points(wanted, "returns")[0])
+    exits = (point for point in program.points(wanted, "exit")[0] if point not in seen)
+    return [point for point in exits if program.jump_target(point) not in wanted]
+
+
 def _role(code: ast.CodeBlock) -> Role:
     """What code does to the timer that it is about."""
     actions = {one.action for one in statements(code.body) if isinstance(one, ast.TimerAction)}
@@ -442,8 +462,11 @@ def _role(code: ast.CodeBlock) -> Role:
     return "opens" if "start" in actions else "closes"
 
 
-def _uses_result(code: ast.CodeBlock) -> bool:
-    values = (value for one in statements(code.body) for value in expressions(one))
+def _wants_result(insert: ast.Insert) -> bool:
+    """Whether code is for the results of functions."""
+    if insert.point.kind != "return":
+        return False
+    values = (value for one in statements(insert.code.body) for value in expressions(one))
     return any(isinstance(value, ast.Variable) and value.name == "return" for value in values)
 
 
@@ -547,23 +570,31 @@ class _Base:
         weavings: list[Weaving] = []
         unseen: list[Unseen] = []
         tail_calls: list[str] = []
+        wanted: Procedures = {}
         for place, insert, procedures in _by_module(inserts):
             part = _role(insert.code)
             points, hidden = _points(self.places.program, insert, procedures, part)
             unseen += hidden
             if part == "closes" and insert.point.kind == "return" and points:
                 tail_calls += _tail_calls(self.places.program, procedures, points)
+            if _wants_result(insert):
+                wanted.update(procedures)
             code.module = _module_of(procedures)
             lines = code.statements(insert.code.body)
             if metric.aggregate != "sum":
                 lines = [f"{TAKES_PART} += 1", *lines]
-            if insert.constrained and self.predicates:
-                test = " && ".join(f"{_declared(one)} != 0" for one in self.predicates)
-                lines = [f"if {test} {{", *lines, "}"]
+            if insert.constrained:
+                lines = self._constrained(lines)
             if points or self.places.waits:
                 weavings.append(Weaving(points, insert.order, "\n".join(lines), place, part))
         if not weavings:
             raise self._nowhere()
+        wants_results = any(_wants_result(insert) for insert, _ in inserts)
+        if wants_results:
+            jumps = _jumps(self.places.program, wanted, weavings)
+            lines = self._constrained([f"{RESULTS_UNSEEN} += 1"])
+            if jumps or self.places.waits:
+                weavings.append(Weaving(tuple(jumps), "append", "\n".join(lines), _JUMPS))
         kept = f"{metric.name}_began" if code.needs_mark else metric.name
         if code.needs_mark or role in ("wallTimer", "processTimer"):
             leave = f"leave {kept}({{}}, {{}})".format
@@ -581,7 +612,7 @@ class _Base:
             tuple(self.predicates),
             Instrument(
                 key,
-                self._declarations(role, by, code.needs_mark),
+                self._declarations(role, by, code.needs_mark, wants_results),
                 tuple(weavings),
                 tuple((one.key, one.declarations[0]) for one in self.predicates),
                 tuple(self.places.missing),
@@ -594,6 +625,13 @@ class _Base:
             selected,
             kept if code.needs_mark or self._kind(role) == "timer" else "",
         )
+
+    def _constrained(self, lines: list[str]) -> list[str]:
+        """The same code, where the focus is active."""
+        if not self.predicates:
+            return lines
+        test = " && ".join(f"{_declared(one)} != 0" for one in self.predicates)
+        return [f"if {test} {{", *lines, "}"]
 
     def _role(self, by: str) -> str:
         type_ = self.metric.base.type
@@ -616,7 +654,9 @@ class _Base:
             return "ring"
         return "histogram" if role == "histogram" else "counter"
 
-    def _declarations(self, role: str, by: str, needs_mark: bool) -> tuple[str, ...]:
+    def _declarations(
+        self, role: str, by: str, needs_mark: bool, wants_results: bool
+    ) -> tuple[str, ...]:
         name, base = self.metric.name, self.metric.base
         first = {
             "counter": f"counter {name}" if by == "point" else f"counter {name} shared",
@@ -633,6 +673,8 @@ class _Base:
         locals_ = list(self.metric.locals)
         if needs_mark or self._kind(role) == "timer":
             locals_ += leaving.LOCALS
+        if wants_results:
+            part.append(f"counter {RESULTS_UNSEEN} shared")
         return (first, *mark, *part, *(f"local {local}" for local in locals_))
 
     def _nowhere(self) -> InvalidArgument:

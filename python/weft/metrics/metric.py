@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from weft._libraries import unnoticed
 from weft.errors import InvalidArgument, TargetError, TargetGone, WeftError
 from weft.mdl import ast
-from weft.mdl.lower import TAKES_PART, Focus, Plan, left_name
+from weft.mdl.lower import RESULTS_UNSEEN, TAKES_PART, Focus, Plan, left_name
 from weft.mdl.passes.growth import only_grows
 from weft.mdl.passes.scope import inserts, places, statements
 from weft.metrics import kernel
@@ -59,6 +59,7 @@ _UNITS: Mapping[str, str] = {"opsPerSecond": "operations", "seconds": "s", "nano
 _SECONDS: Mapping[str, float] = {"ns": 1e-9, "nanoseconds": 1e-9, "us": 1e-6, "ms": 1e-3}
 
 _SHORTEST = 1e-9
+_JUMPED = "their calls end in a jump to another function, which alone has the result"
 _NARROWER = "measure fewer processes at a time"
 
 
@@ -113,10 +114,12 @@ class Metric:
         self._first: Raw | None = None
         self._hits_before = 0
         self._left_before = 0
+        self._unseen_before = 0
         self._before = self._by_owner() if self._definition.aggregate != "sum" else {}
         self._first = self._read() if not self._picks_one else None
         self._hits_before = self._hits()
         self._left_before = self.left
+        self._unseen_before = self._results_unseen()
         self.note(time.time(), self._total(self._minus(self._read())))
 
     # What it is.
@@ -245,6 +248,14 @@ class Metric:
             left += stale
         return left - self._left_before
 
+    def _results_unseen(self) -> int:
+        """How many calls had a result that it wants and has not seen."""
+        if self.node is None or RESULTS_UNSEEN not in self.node.probes[0].names:
+            return 0
+        unseen = self.node.probes[0].value(RESULTS_UNSEEN, process="all")
+        assert isinstance(unseen, int)
+        return unseen - self._unseen_before
+
     @property
     def missing(self) -> tuple[str, ...]:
         """The names in its lists that the program does not have."""
@@ -331,6 +342,8 @@ class Metric:
                 found.append(Missing(what, self.focus, "there was no room for them", count))
         if left := self.left:
             found.append(Missing("calls", self.focus, "they did not return", left))
+        if unseen := self._results_unseen():
+            found.append(Missing("results", self.focus, _JUMPED, unseen))
         if probe.is_crowded:
             why = "more threads have measured at a time than there is room for"
             found.append(Missing("threads", self.focus, why, None, _NARROWER))

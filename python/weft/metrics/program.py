@@ -22,6 +22,9 @@ __all__ = ["TargetProgram"]
 
 _PATTERN = frozenset("*?[")
 _AT_RANDOM = 25
+_JUMP = re.compile(r"jmp (?:short )?(0x[0-9a-f]+)")
+_LONGEST = 15
+"""How many bytes an instruction has at most."""
 _KEPT = 1 << 17
 """How many functions and points are kept, of those that were asked for last."""
 
@@ -107,6 +110,16 @@ class TargetProgram:
             oldest = next(iter(self._points))
             self._kept -= _size(oldest, self._points.pop(oldest))
         return found
+
+    def jump_target(self, point: Point) -> int | None:
+        """Where the instruction at a point jumps to, if it says so itself."""
+        for module in self._tree.modules:
+            offset = point.address - module.bias
+            if module.name == point.module and offset >= 0 and module.function_at(offset):
+                (instructions,) = module.disassemble([(offset, _LONGEST)])
+                jump = _JUMP.fullmatch(instructions[0][1]) if instructions else None
+                return module.bias + int(jump[1], 16) if jump else None
+        return None
 
     def pointer_guard(self) -> int | None:
         """What the C library of GNU hides stack pointers by: the last of AT_RANDOM's words."""
