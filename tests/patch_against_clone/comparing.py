@@ -25,6 +25,8 @@ from weft.probes import Point
 AGAIN = 2
 """How often each weaver measures again where the two differ, to see what is not the same by
 itself."""
+CONFIRMED = 3
+"""How often that is done: what a server does by the clock may be the same for a while."""
 
 ROUNDS = 4
 """How often it is tried to find functions that all do the same each time."""
@@ -98,6 +100,19 @@ class _Comparison:
                 pause = PAUSE * len(into[weaver])
                 into[weaver].append(self._measured(weaver, measure, pause))
 
+    def _confirmed(
+        self,
+        measure: Callable[[Measured], None],
+        into: Runs,
+        *values: Callable[[Run], Mapping[Key, int]],
+    ) -> None:
+        """Measure by both, and again as long as they differ in what each finds every time."""
+        self._runs(measure, 1, into)
+        for _ in range(CONFIRMED):
+            if not any(differing(into, one) for one in values):
+                return
+            self._runs(measure, AGAIN, into)
+
     def _measured(
         self, weaver: Weaver, measure: Callable[[Measured], None], pause: float | None
     ) -> Run:
@@ -116,9 +131,7 @@ class _Comparison:
             measured.count(measured.points("entry"), ENTERED, "hits")
 
         runs: Runs = {"patch": [], "clone": []}
-        self._runs(measure, 1, runs)
-        if differing(runs, lambda run: run.hits):
-            self._runs(measure, AGAIN, runs)
+        self._confirmed(measure, runs, lambda run: run.hits)
         names = {place: name for run in runs["clone"] for place, name in run.functions.items()}
         for place in varying(runs, lambda run: run.hits):
             self.varying.add(names[place])
@@ -149,9 +162,7 @@ class _Comparison:
             if self._refused_names() & wanted:
                 continue
             runs: Runs = {"patch": [], "clone": []}
-            self._runs(measure, 1, runs)
-            if differing(runs, lambda run: run.hits) or differing(runs, lambda run: run.between):
-                self._runs(measure, AGAIN, runs)
+            self._confirmed(measure, runs, lambda run: run.hits, lambda run: run.between)
             functions = runs["clone"][0].functions
             uneven = {functions[place] for place in varying(runs, lambda run: run.hits)}
             self.varying |= uneven
@@ -197,9 +208,7 @@ class _Comparison:
             measured.time(by_name)
 
         runs: Runs = {"patch": [], "clone": []}
-        self._runs(measure, 1, runs)
-        if differing(runs, _completed):
-            self._runs(measure, AGAIN, runs)
+        self._confirmed(measure, runs, _completed)
         self.varying |= set(varying(runs, _completed))
         for name in differing(runs, _completed):
             self._differ("timings", name, None, runs, _completed)
@@ -231,6 +240,9 @@ class _Comparison:
         values: Callable[[Run], Mapping[Key, int]],
     ) -> None:
         if name in self.varying:
+            return
+        if self.verdict.subject.varies_by_mappings:
+            self.varying.add(name)
             return
         key: Key = place or name  # type: ignore[assignment]
         patch, clone = (values(runs[weaver][0])[key] for weaver in WEAVERS)

@@ -66,9 +66,17 @@ def _plain(command: str, *more: str, stdin: str = "") -> Callable[[Path], Work]:
     return prepare
 
 
-def _tool(name: str, command: str, *more: str, stdin: str = "", is_short: bool = False) -> Subject:
+def _tool(
+    name: str,
+    command: str,
+    *more: str,
+    stdin: str = "",
+    is_short: bool = False,
+    varies_by_mappings: bool = False,
+) -> Subject:
     program = system(command.split()[0])
-    return Subject(name, "tools", _plain(command, *more, stdin=stdin), (program,), is_short)
+    prepare = _plain(command, *more, stdin=stdin)
+    return Subject(name, "tools", prepare, (program,), is_short, varies_by_mappings)
 
 
 def _git(*arguments: str) -> Callable[[Path], Work]:
@@ -314,11 +322,12 @@ DISTRIBUTION = [
     _tool("sqlite3", "sqlite3 base.db", stdin="statements.sql"),
     _tool("perl", "perl work.pl text.txt"),
     _tool("bc", "bc -lq work.bc"),
-    _tool("diff", "diff -u text.txt text.txt"),
+    # libsigsegv looks for the stack in /proc/self/maps.
+    _tool("diff", "diff -u text.txt text.txt", varies_by_mappings=True),
     _tool("find", "find tree -name *.c -o -type l -printf %p\\n"),
     _tool("jq", "jq -n [range(200)|{a:.,b:(.*.|tostring)}]|group_by(.a%7)|map(length)"),
     _tool("make", "make -n -f work.mk"),
     _tool("objdump", "objdump -d /usr/bin/true"),
     _tool("readelf", "readelf -a -W /usr/bin/true"),
-    _tool("gawk", "gawk -f words.awk text.txt"),
+    _tool("gawk", "gawk -f words.awk text.txt", varies_by_mappings=True),
 ]

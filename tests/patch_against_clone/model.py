@@ -50,6 +50,9 @@ class Subject:
     """Programs that must be installed."""
     is_short: bool = False
     """Whether it is part of the short form."""
+    varies_by_mappings: bool = False
+    """Whether it reads its own /proc/self/maps, where each weaver has mappings of its own: what
+    differs varies by these."""
 
 
 @dataclass(frozen=True)
