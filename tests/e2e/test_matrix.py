@@ -83,3 +83,17 @@ def test_a_signal_in_a_finalizer_is_not_lost() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (128 + signal.SIGHUP, "", "")
+
+
+def test_a_signal_that_another_thread_gets_ends_the_wait() -> None:
+    code = (
+        "import os, signal, threading, time\n"
+        "import weft._interrupts as i, weft.cli.measure as measure\n"
+        "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])\n"
+        "with i.orderly(), measure.waiting_for(os.getppid()) as wait, i.interruptible():\n"
+        "    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
+        "    wait(None)\n"
+    )
+    command = [sys.executable, "-c", code]
+    assert subprocess.run(command, timeout=60, check=False).returncode == 128 + signal.SIGINT

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import math
 import os
 import select
 import signal
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
 FORMATS = ("text", "json", "csv", "parquet")
 _FIRST = 0.1
 """When the first sample is made, in seconds, if the interval is longer."""
+_ROUND = 0.2
+"""How long to wait at most before signals are looked at, in seconds. One that another thread
+of weft got, or that came just before, does not end the wait."""
 _EARLY = 0.005
 """By how much a sample may come too early, in seconds, and the table still be drawn."""
 _REST, _LONGEST = 0.02, 0.5
@@ -429,8 +433,13 @@ def waiting_for(pid: int) -> Iterator[Callable[[float | None], int | None]]:
     heed(signal.SIGINT)
 
     def wait(seconds: float | None) -> int | None:
-        ended, _, _ = select.select([descriptor], [], [], seconds)
-        return UNKNOWN_CODE if ended else None
+        deadline = math.inf if seconds is None else time.monotonic() + seconds
+        while True:
+            left = max(0.0, deadline - time.monotonic())
+            if select.select([descriptor], [], [], min(left, _ROUND))[0]:
+                return UNKNOWN_CODE
+            if left <= _ROUND:
+                return None
 
     try:
         yield wait
