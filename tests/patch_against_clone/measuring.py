@@ -52,6 +52,8 @@ class Run:
     """How many have measured something."""
     functions: dict[Place, Name] = field(default_factory=dict)
     """The function of each place that was asked for."""
+    sharing: set[Name] = field(default_factory=set)
+    """Functions with a place that is another one's, too, as where one jumps into the other."""
     hits: dict[Place, int] = field(default_factory=dict)
     between: dict[Place, int] = field(default_factory=dict)
     refused: dict[Place, str] = field(default_factory=dict)
@@ -223,7 +225,10 @@ class Measured:
 
     def _note(self, probe: Probe) -> None:
         for point in probe.points:
-            self.run.functions[self.place(point)] = point.module, point.function
+            name = point.module, point.function
+            other = self.run.functions.setdefault(self.place(point), name)
+            if other != name:
+                self.run.sharing |= {name, other}
         for refusal in probe.refused:
             self.run.refused[self.place(refusal.point)] = refusal.reason
 
