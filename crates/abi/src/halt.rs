@@ -4,6 +4,7 @@
 //! [`CloneDebug::trap`]. Its [`Halt`] then says why, and where in its memory all that the program has in
 //! registers lies. The debugger writes there what is to be different, and how the thread is to go on.
 
+use core::cell::Cell;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 /// Where the code of a clone leaves it for a debugger, at most.
@@ -65,31 +66,53 @@ pub mod motion {
     pub const STEP_WITHIN: u64 = 3;
 }
 
-/// A thread that stands still: part of what the engine keeps of it.
+/// A thread that stands still: part of what the engine keeps of it. A `Word` is laid out as a [`u64`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Halt {
+pub struct HaltOf<Word> {
     /// One of [`reason`].
-    pub reason: u64,
+    pub reason: Word,
     /// What that is about.
-    pub about: u64,
+    pub about: Word,
     /// Where what the program has is, as the kernel lays it out behind a signal's frame: a `ucontext_t`.
-    pub context: u64,
+    pub context: Word,
     /// Where its signal is described: a `siginfo_t`. The debugger may describe there the one that it gets.
-    pub info: u64,
+    pub info: Word,
     /// The program's own `gs` base.
-    pub gs_base: u64,
+    pub gs_base: Word,
     /// One of [`motion`]: for the debugger to say.
-    pub motion: u64,
+    pub motion: Word,
     /// For [`motion::STEP_WITHIN`]: where that begins and ends.
-    pub range: [u64; 2],
+    pub range: [Word; 2],
     /// The signal that it gets first; 0 for none.
-    pub signal: u64,
+    pub signal: Word,
     /// A signal that the debugger knows of, and is to come to the program without a halt; 0 for none.
-    pub told: u64,
+    pub told: Word,
     /// Whether the debugger knows that the thread's system call has ended.
-    pub heard: u64,
+    pub heard: Word,
 }
+
+/// The same, as it is read and written at once.
+pub type Halt = HaltOf<u64>;
+
+impl HaltOf<Cell<u64>> {
+    /// Changes all of it.
+    pub fn set(&self, to: &Halt) {
+        self.reason.set(to.reason);
+        self.about.set(to.about);
+        self.context.set(to.context);
+        self.info.set(to.info);
+        self.gs_base.set(to.gs_base);
+        self.motion.set(to.motion);
+        self.range[0].set(to.range[0]);
+        self.range[1].set(to.range[1]);
+        self.signal.set(to.signal);
+        self.told.set(to.told);
+        self.heard.set(to.heard);
+    }
+}
+
+const _: () = assert!(size_of::<HaltOf<Cell<u64>>>() == size_of::<Halt>());
 
 /// What concerns a debugger in the memory that all share.
 #[repr(C)]

@@ -41,39 +41,39 @@ pub struct Announced {
 }
 
 /// Makes a system call, with what is done before and after it; nothing if a signal came first.
-pub fn around(thread: &mut Thread, perform: fn(&mut Thread) -> Option<isize>) -> Option<isize> {
-    let asked = thread.general;
+pub fn around(thread: &Thread, perform: fn(&Thread) -> Option<isize>) -> Option<isize> {
+    let asked = thread.general();
     let number = asked[RAX];
-    let announced = thread.announced;
+    let announced = thread.announced.get();
     let mut answer = None;
-    if announced.pc == thread.pc && announced.asked == asked {
-        thread.announced = Announced::default();
-        thread.general = announced.changed;
+    if announced.pc == thread.pc.get() && announced.asked == asked {
+        thread.announced.set(Announced::default());
+        thread.set_general(&announced.changed);
     } else {
         answer = engine().weaving.at_call(thread, number, PointKind::SystemCall);
         if answer.is_some() {
-            thread.general[RAX] = number;
+            thread.general[RAX].set(number);
         }
     }
-    let changed = thread.general;
+    let changed = thread.general();
     let result = match answer {
         Some(answer) => Some(answer as isize),
         None => perform(thread),
     };
     // Whatever the kernel was given, the program has its own arguments.
-    thread.general = asked;
+    thread.set_general(&asked);
     let Some(result) = result else {
-        thread.announced = Announced { pc: thread.pc, asked, changed };
+        thread.announced.set(Announced { pc: thread.pc.get(), asked, changed });
         return None;
     };
-    thread.general[RAX] = result as u64;
+    thread.general[RAX].set(result as u64);
     engine().weaving.at_call(thread, number, PointKind::SystemReturn);
-    Some(thread.general[RAX] as isize)
+    Some(thread.general[RAX].get() as isize)
 }
 
 /// A thread at a system call.
 pub struct Calling<'a> {
-    pub thread: &'a mut Thread,
+    pub thread: &'a Thread,
     pub number: u64,
     /// Where it measures, and how much room there is.
     pub slab: (u64, usize),
@@ -81,11 +81,11 @@ pub struct Calling<'a> {
 
 impl World for Calling<'_> {
     fn register(&self, register: Register) -> u64 {
-        self.thread.general[usize::from(register.0)]
+        self.thread.general[usize::from(register.0)].get()
     }
 
     fn set_register(&mut self, register: Register, value: u64) {
-        self.thread.general[usize::from(register.0)] = value;
+        self.thread.general[usize::from(register.0)].set(value);
     }
 
     fn call_number(&self) -> u64 {

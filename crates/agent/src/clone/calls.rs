@@ -39,11 +39,11 @@ const HANDLES_FAULTS: &str = "the program is about to handle page faults itself 
 pub const LENGTH: u64 = 2;
 
 /// Makes the system call that the program's registers ask for; `pc` is behind it already.
-pub fn system_call(thread: &mut Thread) {
-    let next = thread.pc;
-    let number = thread.general[RAX] as usize;
+pub fn system_call(thread: &Thread) {
+    let next = thread.pc.get();
+    let number = thread.general[RAX].get() as usize;
     // Natively, a debugger steps by this flag, and the instruction keeps it. One that was told of has been executed.
-    let is_stepped = thread.is_stepping() && !thread.is_caught;
+    let is_stepped = thread.is_stepping() && !thread.is_caught.get();
     let stepped = if is_stepped { signals::TRAP_FLAG } else { 0 };
     thread.trace_call();
     let result = match call_points::are_any() {
@@ -54,23 +54,23 @@ pub fn system_call(thread: &mut Thread) {
         Some(result) => {
             thread.trace_result(number, result);
             answer(thread, next, result);
-            thread.general[R11] |= stepped;
+            thread.general[R11].set(thread.general[R11].get() | stepped);
         }
-        None => thread.pc = next - LENGTH,
+        None => thread.pc.set(next - LENGTH),
     }
 }
 
 /// Has a thread go on behind a call with what the call returns.
-pub fn answer(thread: &mut Thread, next: u64, result: isize) {
-    thread.general[RAX] = result as u64;
-    thread.general[RCX] = next;
-    thread.general[R11] = thread.flags;
-    thread.way_out = next;
+pub fn answer(thread: &Thread, next: u64, result: isize) {
+    thread.general[RAX].set(result as u64);
+    thread.general[RCX].set(next);
+    thread.general[R11].set(thread.flags.get());
+    thread.way_out.set(next);
 }
 
 /// Makes or answers a system call; nothing if a signal came first.
-fn perform(thread: &mut Thread) -> Option<isize> {
-    let number = thread.general[RAX] as usize;
+fn perform(thread: &Thread) -> Option<isize> {
+    let number = thread.general[RAX].get() as usize;
     match number {
         system::RT_SIGRETURN => Some(signals::return_from_handler(thread)),
         system::RT_SIGACTION => signals::action(thread),
@@ -89,17 +89,17 @@ fn perform(thread: &mut Thread) -> Option<isize> {
         }
         system::EXECVE | system::EXECVEAT => processes::execute(thread),
         system::EXIT => processes::exit(thread),
-        system::OPEN => maps::open(thread, thread.general[7]),
-        system::OPENAT | system::OPENAT2 => maps::open(thread, thread.general[6]),
+        system::OPEN => maps::open(thread, thread.general[7].get()),
+        system::OPENAT | system::OPENAT2 => maps::open(thread, thread.general[6].get()),
         system::READ | system::PREAD | system::READV | system::PREADV
-            if maps::is_memory(thread.general[7]) =>
+            if maps::is_memory(thread.general[7].get()) =>
         {
             maps::read(thread)
         }
-        system::CLOSE if maps::is_memory(thread.general[7]) => maps::close(thread),
+        system::CLOSE if maps::is_memory(thread.general[7].get()) => maps::close(thread),
         system::ARCH_PRCTL => gs_base(thread),
         system::PRCTL => {
-            match thread.general[7] {
+            match thread.general[7].get() {
                 // It may be about to make reading it a fault, for the agent as well.
                 PR_SET_TSC => super::leave_counter_alone(),
                 PR_SET_SECCOMP => engine().seal(),
@@ -108,7 +108,7 @@ fn perform(thread: &mut Thread) -> Option<isize> {
             pass(thread)
         }
         system::SECCOMP => {
-            if thread.general[7] <= SECCOMP_SET_MODE_FILTER {
+            if thread.general[7].get() <= SECCOMP_SET_MODE_FILTER {
                 engine().seal();
             }
             pass(thread)
@@ -116,7 +116,9 @@ fn perform(thread: &mut Thread) -> Option<isize> {
         // The engine may need memory, or wait for a call that unmaps some, while it has what the thread needs
         // that is to see to it.
         system::USERFAULTFD => super::fail(HANDLES_FAULTS),
-        system::IOCTL if thread.general[6] == USERFAULTFD_IOC_NEW => super::fail(HANDLES_FAULTS),
+        system::IOCTL if thread.general[6].get() == USERFAULTFD_IOC_NEW => {
+            super::fail(HANDLES_FAULTS)
+        }
         // What the kernel writes at any time cannot be compared after each block.
         system::RSEQ if engine().is_in_step() => Some(ENOSYS),
         system::RSEQ => sequences::register(thread),
@@ -128,7 +130,7 @@ fn perform(thread: &mut Thread) -> Option<isize> {
 const AHEAD: u64 = 256;
 
 /// Makes the call as it is; nothing if a signal came first.
-pub fn pass(thread: &mut Thread) -> Option<isize> {
+pub fn pass(thread: &Thread) -> Option<isize> {
     let guarded = engine().pages.has_guarded();
     if guarded {
         free_buffers(thread);
@@ -146,7 +148,7 @@ pub fn pass(thread: &mut Thread) -> Option<isize> {
 
 /// What the kernel is to write to must not be guarded: it would fail half-way.
 fn free_buffers(thread: &Thread) {
-    let [number, _, rdx, _, _, _, rsi, rdi, r8, r9, r10, ..] = thread.general;
+    let [number, _, rdx, _, _, _, rsi, rdi, r8, r9, r10, ..] = thread.general();
     let mut engine = engine();
     let mut free = |address: u64, length: u64| {
         let region = engine.regions.at(address);
@@ -184,12 +186,12 @@ fn free_buffers(thread: &Thread) {
 }
 
 /// Makes the call as it is, whatever comes of it; nothing if a signal came first.
-pub fn make(thread: &mut Thread) -> Option<isize> {
+pub fn make(thread: &Thread) -> Option<isize> {
     // Once it is made, the program has no state that is known until its result is in its place.
-    let way_out = core::mem::take(&mut thread.way_out);
+    let way_out = thread.way_out.take();
     let result = switch::call(thread);
     if result == switch::ABANDONED {
-        thread.way_out = way_out;
+        thread.way_out.set(way_out);
         return None;
     }
     Some(result)
@@ -197,7 +199,7 @@ pub fn make(thread: &mut Thread) -> Option<isize> {
 
 /// What a call that changes mappings does so with, at addresses that the program chooses.
 fn changed_by(thread: &Thread, number: usize) -> [Range<u64>; 2] {
-    let [_, _, rdx, _, _, _, rsi, rdi, r8, _, r10, ..] = thread.general;
+    let [_, _, rdx, _, _, _, rsi, rdi, r8, _, r10, ..] = thread.general();
     let range = |start: u64, length: u64| start..start.saturating_add(length);
     match number {
         system::MMAP if r10 as usize & system::MAP_FIXED == 0 => [0..0, 0..0],
@@ -212,7 +214,7 @@ fn changed_by(thread: &Thread, number: usize) -> [Range<u64>; 2] {
 }
 
 /// Calls that change what is mapped.
-fn memory(thread: &mut Thread, number: usize) -> Option<isize> {
+fn memory(thread: &Thread, number: usize) -> Option<isize> {
     let changed = changed_by(thread, number);
     let is_lent = {
         let engine = engine();
@@ -235,8 +237,8 @@ fn memory(thread: &mut Thread, number: usize) -> Option<isize> {
 }
 
 /// The same, and whether a file was mapped whose name only the host can tell.
-fn change_memory(thread: &mut Thread, number: usize) -> Option<(isize, bool)> {
-    let [_, _, rdx, _, _, _, rsi, rdi, _, _, r10, ..] = thread.general;
+fn change_memory(thread: &Thread, number: usize) -> Option<(isize, bool)> {
+    let [_, _, rdx, _, _, _, rsi, rdi, _, _, r10, ..] = thread.general();
     let mut engine = engine();
     let engine = &mut *engine;
     // Others who map, or guard what is mapped, come before or after: not between this and its record.
@@ -261,8 +263,8 @@ fn change_memory(thread: &mut Thread, number: usize) -> Option<(isize, bool)> {
                 && is_file
                 && rdx as usize & system::PROT_EXEC != 0
             {
-                let offset = thread.general[9];
-                is_unnamed = recorder.tell_module(start..end, thread.general[8], offset);
+                let offset = thread.general[9].get();
+                is_unnamed = recorder.tell_module(start..end, thread.general[8].get(), offset);
             }
         }
         system::MUNMAP => {
@@ -323,16 +325,16 @@ fn segment_protection(flags: u64) -> usize {
 }
 
 /// `arch_prctl`: `gs` is the engine's; the program's own is kept for it.
-fn gs_base(thread: &mut Thread) -> Option<isize> {
-    let (what, value) = (thread.general[7] as usize, thread.general[6]);
+fn gs_base(thread: &Thread) -> Option<isize> {
+    let (what, value) = (thread.general[7].get() as usize, thread.general[6].get());
     match what {
         system::ARCH_SET_GS if value >= END_OF_ADDRESSES => Some(EPERM),
         system::ARCH_SET_GS => {
-            thread.gs_base = value;
+            thread.gs_base.set(value);
             Some(0)
         }
         system::ARCH_GET_GS => {
-            let is_written = program::write(value, thread.gs_base);
+            let is_written = program::write(value, thread.gs_base.get());
             Some(if is_written { 0 } else { EFAULT })
         }
         _ => pass(thread),

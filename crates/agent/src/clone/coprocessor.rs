@@ -37,7 +37,7 @@ pub fn is_saving(code: Code) -> bool {
 
 impl Engine {
     /// The instruction at an address of the program has been executed, and has saved what it saves.
-    pub fn saved(&mut self, thread: &mut Thread, exit: &Exit) {
+    pub fn saved(&mut self, thread: &Thread, exit: &Exit) {
         let address = exit.target;
         let bytes = program::read::<[u8; LONGEST_INSTRUCTION]>(address).unwrap_or_default();
         let mut decoder = Decoder::with_ip(64, &bytes, address, DecoderOptions::NONE);
@@ -48,8 +48,8 @@ impl Engine {
             self.put_original(at, form);
         }
         if exit.epoch == self.epoch {
-            thread.pc = instruction.next_ip();
-            thread.target = thread.exit + 8;
+            thread.pc.set(instruction.next_ip());
+            thread.target.set(thread.exit.get() + 8);
             thread.epoch.store(self.epoch, Relaxed);
         } else {
             self.go(thread, instruction.next_ip());
@@ -86,10 +86,10 @@ impl Engine {
 fn memory(thread: &Thread, instruction: &Instruction) -> Option<u64> {
     instruction.virtual_address(0, 0, |register, _, _| match register {
         Register::FS => Some(system::fs_base()),
-        Register::GS => Some(thread.gs_base),
+        Register::GS => Some(thread.gs_base.get()),
         Register::CS | Register::DS | Register::ES | Register::SS => Some(0),
         _ => {
-            let value = thread.general[register.full_register().number()];
+            let value = thread.general[register.full_register().number()].get();
             Some(if register.size() == 4 { value & u64::from(u32::MAX) } else { value })
         }
     })

@@ -7,7 +7,6 @@ use super::signals::{self, Actions, Fault};
 use super::thread::{Thread, left};
 use super::{Engine, Guard, SHARED, held, is_held_by, locked, pages, system};
 use core::fmt::{self, Write};
-use core::mem;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 use weft_abi::exec;
@@ -53,24 +52,24 @@ pub fn fail_with(what: fmt::Arguments<'_>) -> ! {
 }
 
 /// A fault in the engine's own code.
-pub fn faulted(thread: &mut Thread, fault: Fault<'_>) -> ! {
+pub fn faulted(thread: &Thread, fault: Fault<'_>) -> ! {
     let what = format_args!("a fault in the clone engine");
     fail_in(thread, what, 0, Some(fault))
 }
 
 /// An instruction that cannot be translated; the thread stands before it.
-pub fn refused(thread: &mut Thread) -> ! {
-    let (pc, place) = (thread.pc, thread.exit);
+pub fn refused(thread: &Thread) -> ! {
+    let (pc, place) = (thread.pc.get(), thread.exit.get());
     let what = format_args!("the clone engine cannot translate the instruction at {pc:#x}");
     fail_in(thread, what, place, None)
 }
 
 /// A fault in a part of the clone that is not what it was made as, in a thread whose record has the program's
 /// state before it. Comes back if that cannot be: then nothing else than the fault is left.
-pub fn broken(engine: Guard, thread: &mut Thread, fault: Fault<'_>) -> Guard {
+pub fn broken(engine: Guard, thread: &Thread, fault: Fault<'_>) -> Guard {
     let what = format_args!("the clone is not as it was made");
     let place = fault.context.rip;
-    if thread.way_out != 0 {
+    if thread.way_out.get() != 0 {
         drop(engine);
         fail_in(thread, what, place, Some(fault));
     }
@@ -84,7 +83,7 @@ pub fn broken(engine: Guard, thread: &mut Thread, fault: Fault<'_>) -> Guard {
 }
 
 /// The thread that asks, if it is one of the engine's.
-fn current() -> Option<&'static mut Thread> {
+fn current() -> Option<&'static Thread> {
     let mut base = 0u64;
     // SAFETY: the kernel writes the base. Of the engine only the list of threads is looked at, which stay.
     let engine = unsafe {
@@ -95,20 +94,15 @@ fn current() -> Option<&'static mut Thread> {
     engine?.threads().find(|thread| thread.this == base)
 }
 
-fn fail_in(
-    thread: &mut Thread,
-    what: fmt::Arguments<'_>,
-    place: u64,
-    fault: Option<Fault<'_>>,
-) -> ! {
-    if mem::replace(&mut thread.is_failing, 1) != 0 {
+fn fail_in(thread: &Thread, what: fmt::Arguments<'_>, place: u64, fault: Option<Fault<'_>>) -> ! {
+    if thread.is_failing.replace(1) != 0 {
         // It is the report that has failed.
         end(what, None);
     }
-    let way_out = mem::take(&mut thread.way_out);
+    let way_out = thread.way_out.take();
     let is_exact = way_out != 0;
     let fate = if is_exact {
-        thread.pc = way_out;
+        thread.pc.set(way_out);
         "has left its clone"
     } else {
         "has ended"
@@ -128,7 +122,7 @@ fn fail_in(
 }
 
 /// Has the process go on natively, with this thread where its record says; comes back if it cannot.
-fn leave(thread: &mut Thread, mask: u64, name: &Option<Name>) {
+fn leave(thread: &Thread, mask: u64, name: &Option<Name>) {
     signals::keep_mask(thread, mask);
     thread.epoch.store(u64::MAX, Release);
     ask_host(thread);
@@ -147,7 +141,7 @@ fn leave(thread: &mut Thread, mask: u64, name: &Option<Name>) {
 fn ask_host(thread: &Thread) {
     let Some(control) = report::control() else { return };
     // Whoever has borrowed its parent's memory would have it taken away from there.
-    if thread.is_vforked != 0 || is_host_gone() {
+    if thread.is_vforked.get() != 0 || is_host_gone() {
         return;
     }
     thread.is_leaving.store(1, Release);
@@ -165,14 +159,15 @@ pub fn is_host_gone() -> bool {
 
 /// Whether nobody else depends on who handles this thread's signals.
 fn is_alone(engine: &Engine, thread: &Thread) -> bool {
-    let depends = |other: &&'static mut Thread| {
-        other.is_used.load(Relaxed) != 0 && other.actions == thread.actions
+    let actions = thread.actions.load(Relaxed);
+    let depends = |other: &&'static Thread| {
+        other.is_used.load(Relaxed) != 0 && other.actions.load(Relaxed) == actions
     };
     engine.threads().filter(depends).count() == 1
 }
 
 /// Goes on natively, without anybody's help. What the engine has mapped stays.
-fn leave_alone(thread: &mut Thread) -> ! {
+fn leave_alone(thread: &Thread) -> ! {
     {
         let mut engine = locked();
         Actions::give_back(thread);

@@ -18,6 +18,7 @@ use super::{Engine, Exit, Guard, calls, emit, engine, left, locked, program, rec
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use condition::World;
+use core::cell::Cell;
 use core::ops::Range;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -130,7 +131,7 @@ impl Engine {
     #[cold]
     fn change_halts(&mut self, version: u32) {
         // A vforked child is not here for itself.
-        if Thread::current().is_vforked != 0 {
+        if Thread::current().is_vforked.get() != 0 {
             return;
         }
         let debug = &self.control.debug;
@@ -194,16 +195,16 @@ impl Engine {
     }
 
     /// A thread that goes on in another process has left behind what it did for the debugger, unless that has come along.
-    pub fn stop_stepping(&self, thread: &mut Thread) {
+    pub fn stop_stepping(&self, thread: &Thread) {
         if self.control.debug.pid.load(Relaxed) as usize != system::pid() {
-            thread.halt.motion = motion::GO;
-            thread.errand = errand::NONE;
+            thread.halt.motion.set(motion::GO);
+            thread.errand.set(errand::NONE);
         }
     }
 
     /// Whether a breakpoint is one for the debugger: none of its conditions says otherwise.
     fn is_met(&self, thread: &Thread) -> bool {
-        let Some(&place) = self.halts.conditions.get(&thread.pc) else { return true };
+        let Some(&place) = self.halts.conditions.get(&thread.pc.get()) else { return true };
         let texts = &self.control.debug.texts;
         let Some(text) = texts.get(place as usize..) else { return true };
         // SAFETY: bytes that the debugger changes only while all threads stand still.
@@ -213,13 +214,13 @@ impl Engine {
 
     /// A thread has left the clone for the debugger, in the middle of what is recorded.
     fn stop_at(&mut self, thread: &Thread, address: u64) {
-        let place = thread.exit - emit::LEAVE as u64;
+        let place = thread.exit.get() - emit::LEAVE as u64;
         self.cut(place, address);
-        self.trace_cut(thread, place, (address, &thread.general));
+        self.trace_cut(thread, place, (address, &thread.general()));
     }
 
     /// Makes code that is a breakpoint and nothing else, for a thread that the kernel sends there.
-    pub fn stop_before(&mut self, thread: &mut Thread, pc: u64) -> u64 {
+    pub fn stop_before(&mut self, thread: &Thread, pc: u64) -> u64 {
         let Some(arena) = self.arena_for(pc) else { return pc };
         self.check_room(arena);
         let gate = self.arenas[arena].gates().halt;
@@ -240,20 +241,21 @@ impl Engine {
     }
 
     /// Where a thread goes on that has stood still, or has not.
-    pub fn set_out(&mut self, thread: &mut Thread, context: &mut Context) -> u64 {
+    pub fn set_out(&mut self, thread: &Thread, context: &mut Context) -> u64 {
         let pc = context.rip;
-        if thread.halt.motion == motion::STEP && instruction_at(pc).is_some_and(is_repeated) {
+        if thread.halt.motion.get() == motion::STEP && instruction_at(pc).is_some_and(is_repeated) {
             // Natively it is stopped each time around.
             context.trap();
         }
-        (thread.general, thread.flags) = (context.general(), context.rflags);
+        thread.set_general(&context.general());
+        thread.flags.set(context.rflags);
         if thread.is_stepping() { self.step(thread, pc) } else { self.go(thread, pc) }
     }
 
     /// Has a thread execute one instruction, with all that is woven at it and told of it.
-    fn step(&mut self, thread: &mut Thread, pc: u64) -> u64 {
-        thread.pc = pc;
-        thread.touched = self.halts.watches.touched(thread);
+    fn step(&mut self, thread: &Thread, pc: u64) -> u64 {
+        thread.pc.set(pc);
+        thread.touched.set(self.halts.watches.touched(thread));
         let (code, counter) = match self.halts.steps.get(&pc) {
             Some(&step) => step,
             None => self.make_step(pc),
@@ -261,7 +263,7 @@ impl Engine {
         if counter != 0 {
             thread.count(counter);
         }
-        thread.target = code;
+        thread.target.set(code);
         thread.epoch.store(self.epoch, Relaxed);
         code
     }
@@ -286,13 +288,13 @@ impl Engine {
 impl Thread {
     /// Whether it is to stand still after an instruction.
     pub fn is_stepping(&self) -> bool {
-        self.halt.motion >= motion::STEP
+        self.halt.motion.get() >= motion::STEP
     }
 
     /// Whether it steps on from where it is, without standing still.
     fn goes_on(&self) -> bool {
-        let [start, end] = self.halt.range;
-        self.halt.motion == motion::STEP_WITHIN && (start..end).contains(&self.pc)
+        let [start, end] = self.halt.range.each_ref().map(Cell::get);
+        self.halt.motion.get() == motion::STEP_WITHIN && (start..end).contains(&self.pc.get())
     }
 }
 
@@ -304,9 +306,9 @@ impl World for Standing<'_> {
         /// Which register of the machine each of GDB's first is.
         const ORDER: [usize; 16] = [0, 3, 1, 2, 6, 7, 5, 4, 8, 9, 10, 11, 12, 13, 14, 15];
         match number {
-            0..16 => Some(self.0.general[ORDER[usize::from(number)]]),
-            16 => Some(self.0.pc),
-            17 => Some(self.0.flags),
+            0..16 => Some(self.0.general[ORDER[usize::from(number)]].get()),
+            16 => Some(self.0.pc.get()),
+            17 => Some(self.0.flags.get()),
             _ => None,
         }
     }
@@ -335,22 +337,22 @@ pub mod errand {
 impl Thread {
     /// Whether it executes one instruction, and comes back.
     pub fn is_single(&self) -> bool {
-        self.is_stepping() || self.errand == errand::STORE
+        self.is_stepping() || self.errand.get() == errand::STORE
     }
 }
 
 /// A thread has come to a breakpoint: it stands before the instruction.
-pub fn at_breakpoint(thread: &mut Thread, exit: &Exit) {
+pub fn at_breakpoint(thread: &Thread, exit: &Exit) {
     let mut engine = engine();
-    let pc = thread.pc;
+    let pc = thread.pc.get();
     if !is_debugged() {
         engine.forget_halts();
         engine.go(thread, pc);
-    } else if thread.is_vforked != 0 {
+    } else if thread.is_vforked.get() != 0 {
         // The debugger has its parent.
-        thread.target = engine.single(thread, pc);
+        thread.target.set(engine.single(thread, pc));
     } else if !thread.is_stepping() && !engine.is_met(thread) && exit.epoch == engine.epoch {
-        thread.target = thread.exit + 8;
+        thread.target.set(thread.exit.get() + 8);
         thread.epoch.store(engine.epoch, Relaxed);
     } else {
         engine.stop_at(thread, pc);
@@ -361,44 +363,45 @@ pub fn at_breakpoint(thread: &mut Thread, exit: &Exit) {
 }
 
 /// A thread has come to a store that may change memory that is watched: it stands before the instruction.
-pub fn at_store(thread: &mut Thread) {
+pub fn at_store(thread: &Thread) {
     let mut engine = engine();
-    let pc = thread.pc;
+    let pc = thread.pc.get();
     engine.stop_at(thread, pc);
-    thread.errand = errand::STORE;
+    thread.errand.set(errand::STORE);
     engine.step(thread, pc);
 }
 
 /// Puts the address that a thread returns to below its stack, if a return that did not find its way has left one of the
 /// engine's there.
 pub fn clean_below(thread: &Thread) {
-    let below = thread.general[RSP].wrapping_sub(8);
+    let below = thread.general[RSP].get().wrapping_sub(8);
     let mut engine = locked();
     let is_own = |left: u64| {
         left == switch::gate_missing as *const () as u64 || engine.half_of(left).is_some()
     };
     if program::read::<u64>(below).is_some_and(is_own) {
-        program::write(below, thread.next);
+        program::write(below, thread.next.get());
         // From now on, it finds its way.
-        engine.halts.returns.insert(thread.next);
+        engine.halts.returns.insert(thread.next.get());
     }
 }
 
 /// A thread is about to make a system call. Says whether it tells of it first, and comes again.
-pub fn at_call(thread: &mut Thread) -> bool {
-    if !is_debugged() || thread.is_vforked != 0 {
+pub fn at_call(thread: &Thread) -> bool {
+    if !is_debugged() || thread.is_vforked.get() != 0 {
         return false;
     }
-    let number = thread.general[RAX];
-    let has_told = thread.errand == errand::CALL;
-    thread.errand = errand::NONE;
-    (thread.number, thread.is_caught) = (number + 1, has_told);
+    let number = thread.general[RAX].get();
+    let has_told = thread.errand.get() == errand::CALL;
+    thread.errand.set(errand::NONE);
+    thread.number.set(number + 1);
+    thread.is_caught.set(has_told);
     // Natively, a call that is stepped over is not told of.
     if has_told || thread.is_stepping() || !is_caught(&engine().control.debug, number) {
         return false;
     }
-    thread.errand = errand::CALL;
-    thread.pc -= calls::LENGTH;
+    thread.errand.set(errand::CALL);
+    thread.pc.set(thread.pc.get() - calls::LENGTH);
     soon(thread, reason::CALL, number);
     true
 }
@@ -415,40 +418,40 @@ fn is_caught(debug: &CloneDebug, number: u64) -> bool {
 }
 
 /// A thread has executed an instruction by itself, or made a system call, behind which the program goes on at `next`.
-pub fn arrived(thread: &mut Thread, kind: u32, next: u64) {
-    if thread.is_pending.load(Relaxed) != 0 && thread.errand == errand::CALL {
+pub fn arrived(thread: &Thread, kind: u32, next: u64) {
+    if thread.has_pending() && thread.errand.get() == errand::CALL {
         // It stands before the call.
         return;
     }
     let is_call = kind == left::SYSTEM_CALL;
     // The kernel tells of a step that a call has ended before it tells of the signals that the call has brought; but
     // where one was told of in the call, the step is to the handler.
-    let has_called = is_call && thread.pc == next;
-    let is_news = thread.halt.told != u64::from(thread.pending_info[0] as u32);
+    let has_called = is_call && thread.pc.get() == next;
+    let is_news = || thread.halt.told.get() != u64::from(thread.pending_info.get()[0] as u32);
     let is_over = thread.is_stepping() && !thread.goes_on();
-    let is_step_first = has_called && is_over && is_news;
-    if thread.is_pending.load(Relaxed) != 0 && thread.is_single() && !is_step_first {
+    let is_step_first = || has_called && is_over && is_news();
+    if thread.has_pending() && thread.is_single() && !is_step_first() {
         // A signal comes first, and is delivered where the thread is now.
-        thread.errand = errand::NONE;
-        thread.target = thread.pc;
+        thread.errand.set(errand::NONE);
+        thread.target.set(thread.pc.get());
         return;
     }
-    if thread.halt.motion == motion::STEP {
-        thread.flags &= !signals::TRAP_FLAG;
+    if thread.halt.motion.get() == motion::STEP {
+        thread.flags.set(thread.flags.get() & !signals::TRAP_FLAG);
     }
-    let was_store = thread.errand == errand::STORE;
+    let was_store = thread.errand.get() == errand::STORE;
     if was_store {
-        thread.errand = errand::NONE;
+        thread.errand.set(errand::NONE);
     }
-    let is_caught = core::mem::take(&mut thread.is_caught);
-    let has_heard = core::mem::take(&mut thread.halt.heard) != 0;
+    let is_caught = thread.is_caught.take();
+    let has_heard = thread.halt.heard.take() != 0;
     // One that was given up for a signal is made again.
     let is_told = has_called && is_caught && !thread.is_stepping() && !has_heard;
-    if is_told && (thread.is_pending.load(Relaxed) == 0 || is_news) {
-        return soon(thread, reason::RETURN, thread.number - 1);
+    if is_told && (!thread.has_pending() || is_news()) {
+        return soon(thread, reason::RETURN, thread.number.get() - 1);
     }
     let mut engine = engine();
-    let touched = core::mem::take(&mut thread.touched);
+    let touched = thread.touched.take();
     if is_call || was_store || thread.is_stepping() {
         let changed = engine.halts.watches.changed();
         if let Some(address) = changed.or((touched != 0).then_some(touched)) {
@@ -458,33 +461,33 @@ pub fn arrived(thread: &mut Thread, kind: u32, next: u64) {
     }
     if !thread.is_stepping() {
         if was_store {
-            let pc = thread.pc;
+            let pc = thread.pc.get();
             engine.go(thread, pc);
         }
         return;
     }
-    let (pc, goes_on) = (thread.pc, thread.goes_on());
+    let (pc, goes_on) = (thread.pc.get(), thread.goes_on());
     let is_at_breakpoint = engine.halts.contains(pc);
-    if goes_on && !is_at_breakpoint && thread.is_pending.load(Relaxed) == 0 {
+    if goes_on && !is_at_breakpoint && !thread.has_pending() {
         engine.step(thread, pc);
         return;
     }
     drop(engine);
     match goes_on && is_at_breakpoint {
         true => soon(thread, reason::BREAKPOINT, 0),
-        false => soon(thread, reason::STEPPED, if is_call { thread.number } else { 0 }),
+        false => soon(thread, reason::STEPPED, if is_call { thread.number.get() } else { 0 }),
     }
 }
 
 /// Has a thread, which is in the agent, stand still before it goes back to the clone.
-pub fn soon(thread: &mut Thread, reason: u64, about: u64) {
-    thread.is_masked = true;
+pub fn soon(thread: &Thread, reason: u64, about: u64) {
+    thread.is_masked.store(true, Relaxed);
     let mask = signals::block();
     signals::keep_mask(thread, mask);
     // What it leaves is not the clone any more.
-    thread.target = thread.pc;
-    thread.pending_info = asking(reason, about);
-    thread.is_pending.store(1, Relaxed);
+    thread.target.set(thread.pc.get());
+    thread.pending_info.set(asking(reason, about));
+    thread.set_pending();
 }
 
 /// A signal that asks a thread to stand still.
@@ -506,18 +509,18 @@ pub fn asked(info: &[u64; 16]) -> Option<u64> {
 /// or another that it is now.
 pub fn consult(
     mut engine: Guard,
-    thread: &mut Thread,
+    thread: &Thread,
     info: &mut [u64; 16],
     context: &mut Context,
 ) -> (Guard, bool) {
     engine.follow_halts();
     let asked = asked(info);
-    if !is_debugged() || thread.is_vforked != 0 {
+    if !is_debugged() || thread.is_vforked.get() != 0 {
         return (engine, asked.is_none());
     }
     let signal = u64::from(info[0] as u32);
     let is_step = signal == SIGTRAP as u64 && info[1] as i32 == signals::TRAP_TRACE;
-    let asked = match is_step && thread.halt.motion == motion::STEP {
+    let asked = match is_step && thread.halt.motion.get() == motion::STEP {
         true => {
             context.rflags &= !signals::TRAP_FLAG;
             *info = asking(reason::STEPPED, 0);
@@ -528,19 +531,19 @@ pub fn consult(
     let passed = engine.control.debug.passed.load(Relaxed);
     let reason = match asked {
         Some(reason) => reason,
-        None if core::mem::take(&mut thread.halt.told) == signal => return (engine, true),
+        None if thread.halt.told.take() == signal => return (engine, true),
         None if passed >> (signal - 1) & 1 != 0 => return (engine, true),
         None => reason::SIGNAL,
     };
     drop(engine);
-    thread.halt.told = 0;
-    let early = if core::mem::take(&mut thread.is_pending_early) { EARLY } else { 0 };
+    thread.halt.told.set(0);
+    let early = if thread.is_pending_early.swap(false, Relaxed) { EARLY } else { 0 };
     let about = if asked.is_some() { info[5] } else { signal | early };
     if asked.is_some() {
         *info = [0; 16];
     }
     stand_still(thread, (reason, about), info, context);
-    let wanted = thread.halt.signal;
+    let wanted = thread.halt.signal.get();
     // The debugger may have said more of it.
     if u64::from(info[0] as u32) != wanted {
         *info = [0; 16];
@@ -551,7 +554,7 @@ pub fn consult(
     }
     // One that the debugger has thought of, and that is blocked, waits as any other.
     let is_given = asked.is_some() || wanted != signal;
-    let is_blocked = (context.mask | thread.hidden_mask) >> (wanted - 1) & 1 != 0;
+    let is_blocked = (context.mask | thread.hidden_mask.get()) >> (wanted - 1) & 1 != 0;
     if is_given && is_blocked {
         signals::send_again(info);
     }
@@ -560,26 +563,27 @@ pub fn consult(
 
 /// Stands still until the debugger says how to go on.
 fn stand_still(
-    thread: &mut Thread,
+    thread: &Thread,
     (reason, about): (u64, u64),
     info: &mut [u64; 16],
     context: &mut Context,
 ) {
     // It does as it was asked to.
-    thread.is_late = false;
-    let halt = &mut thread.halt;
-    halt.about = about;
-    halt.context = core::ptr::from_mut(context) as u64;
-    halt.info = core::ptr::from_mut(info) as u64;
-    halt.gs_base = thread.gs_base;
-    (halt.motion, halt.signal) = (motion::NONE, 0);
-    halt.reason = reason;
+    thread.is_late.store(false, Relaxed);
+    let halt = &thread.halt;
+    halt.about.set(about);
+    halt.context.set(core::ptr::from_mut(context) as u64);
+    halt.info.set(core::ptr::from_mut(info) as u64);
+    halt.gs_base.set(thread.gs_base.get());
+    halt.motion.set(motion::NONE);
+    halt.signal.set(0);
+    halt.reason.set(reason);
     // A trap that is blocked would be the last that the engine hears of.
     signals::let_traps_in();
-    switch::halt(&mut thread.halt);
-    thread.halt.reason = reason::NONE;
-    thread.gs_base = thread.halt.gs_base;
-    if thread.halt.motion == motion::NONE {
+    switch::halt(halt);
+    halt.reason.set(reason::NONE);
+    thread.gs_base.set(halt.gs_base.get());
+    if halt.motion.get() == motion::NONE {
         // The debugger is gone, and has not said so to anybody.
         let mut engine = engine();
         engine.control.debug.pid.store(0, Relaxed);

@@ -13,7 +13,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// Where a thread would be in the program.
 struct Place {
-    thread: &'static mut Thread,
+    thread: &'static Thread,
     state: State,
     /// Whether it has left the clone: what else the program has of registers is in its record.
     is_out: bool,
@@ -51,10 +51,10 @@ fn find_all(visit: &mut CloneVisit) {
 fn find(engine: &Engine, visitor: &CloneThread) -> Option<Place> {
     let thread = engine.threads().find(|thread| thread.this == visitor.gs_base)?;
     if thread.is_leaving.load(Acquire) != 0 {
-        let state = State { general: thread.general, pc: thread.pc, stacked: None };
+        let state = State { general: thread.general(), pc: thread.pc.get(), stacked: None };
         return Some(Place { thread, state, is_out: true });
     }
-    if thread.is_used.load(Relaxed) == 0 || thread.is_pending.load(Relaxed) != 0 {
+    if thread.is_used.load(Relaxed) == 0 || thread.has_pending() {
         return None;
     }
     let pc = visitor.registers.rip;
@@ -62,7 +62,7 @@ fn find(engine: &Engine, visitor: &CloneThread) -> Option<Place> {
         return about_to_call(pc, visitor.registers.general[RAX])
             .map(|number| in_call(thread, number));
     }
-    if engine.is_gate(pc) || thread.stepping != stepping::NO {
+    if engine.is_gate(pc) || thread.stepping.load(Relaxed) != stepping::NO {
         return None;
     }
     if state::progress(engine, pc) == state::Progress::Within {
@@ -92,12 +92,12 @@ pub fn is_in_call(pc: u64, rax: u64) -> bool {
     about_to_call(pc, rax).is_some()
 }
 
-fn in_call(thread: &'static mut Thread, number: Option<u64>) -> Place {
-    let mut general = thread.general;
+fn in_call(thread: &'static Thread, number: Option<u64>) -> Place {
+    let mut general = thread.general();
     if let Some(number) = number {
         general[RAX] = number;
     }
-    let state = State { general, pc: thread.pc - calls::LENGTH, stacked: None };
+    let state = State { general, pc: thread.pc.get() - calls::LENGTH, stacked: None };
     Place { thread, state, is_out: true }
 }
 
@@ -107,15 +107,16 @@ impl Place {
         visitor.registers.general = state.general;
         visitor.registers.rip = state.pc;
         if is_out {
-            visitor.registers.rflags = thread.flags;
-            visitor.vectors = thread.vectors.map(|value| [value as u64, (value >> 64) as u64]);
+            visitor.registers.rflags = thread.flags.get();
+            visitor.vectors =
+                thread.vectors.get().map(|value| [value as u64, (value >> 64) as u64]);
         }
         if thread.is_leaving.load(Acquire) != 0 {
-            visitor.mask = thread.pending_mask;
+            visitor.mask = thread.pending_mask.get();
         }
-        visitor.gs_base = thread.gs_base;
-        visitor.mask |= thread.hidden_mask;
-        visitor.altstack = thread.altstack;
+        visitor.gs_base = thread.gs_base.get();
+        visitor.mask |= thread.hidden_mask.get();
+        visitor.altstack = thread.altstack.get();
     }
 }
 

@@ -24,7 +24,7 @@ fn bit_of(descriptor: u64) -> Option<(&'static AtomicU64, u64)> {
 }
 
 /// `open`, `openat`, `openat2`: the path is where it is.
-pub fn open(thread: &mut Thread, path: u64) -> Option<isize> {
+pub fn open(thread: &Thread, path: u64) -> Option<isize> {
     let result = calls::pass(thread)?;
     if let Ok(descriptor) = u64::try_from(result)
         && names_memory(path)
@@ -37,8 +37,8 @@ pub fn open(thread: &mut Thread, path: u64) -> Option<isize> {
 }
 
 /// `close` of such a file.
-pub fn close(thread: &mut Thread) -> Option<isize> {
-    if let Some((word, bit)) = bit_of(thread.general[7]) {
+pub fn close(thread: &Thread) -> Option<isize> {
+    if let Some((word, bit)) = bit_of(thread.general[7].get()) {
         word.fetch_and(!bit, Relaxed);
     }
     calls::pass(thread)
@@ -50,7 +50,7 @@ pub fn is_memory(descriptor: u64) -> bool {
 }
 
 /// Reads from such a file.
-pub fn read(thread: &mut Thread) -> Option<isize> {
+pub fn read(thread: &Thread) -> Option<isize> {
     // With the engine: nobody is to guard anything meanwhile.
     let mut engine = engine();
     pages::release_all(&mut engine);

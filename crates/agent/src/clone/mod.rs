@@ -55,7 +55,6 @@ use tables::Tables;
 use thread::{Thread, left};
 use translate::{Cold, Extent, Inserts, Known, Link, Source, stub, translate};
 use weaving::Weaving;
-use weft_abi::halt::Halt;
 use weft_abi::{CloneControl, CloneStep, CloneThread, CloneVisit, option, turn};
 
 pub(crate) use give_up::fail;
@@ -185,7 +184,7 @@ pub fn engine() -> Guard {
 /// Waits for the engine.
 pub fn locked() -> Guard {
     let lock = &SHARED.lock;
-    let own = Thread::current().tid;
+    let own = Thread::current().tid.get();
     if lock.compare_exchange(0, own, Acquire, Relaxed).is_ok() {
         return held();
     }
@@ -206,14 +205,14 @@ pub fn locked() -> Guard {
 
 /// Whether a thread has the engine.
 fn is_held_by(thread: &Thread) -> bool {
-    thread.tid != 0 && SHARED.lock.load(Relaxed) & !WAITING == thread.tid
+    thread.tid.get() != 0 && SHARED.lock.load(Relaxed) & !WAITING == thread.tid.get()
 }
 
 /// Takes the engine over from a thread that was killed while it had it, if it was.
 fn inherit(dead: &Thread, heir: &Thread) -> bool {
     let is_left = is_held_by(dead);
     if is_left {
-        SHARED.lock.store(heir.tid | WAITING, Relaxed);
+        SHARED.lock.store(heir.tid.get() | WAITING, Relaxed);
     }
     is_left
 }
@@ -311,7 +310,7 @@ extern "C" fn start(visit: &mut CloneVisit) {
     let actions = signals::Actions::read();
     for visitor in visitors(visit) {
         let Some(thread) = engine.thread() else { return };
-        thread.actions = actions;
+        thread.actions.store(actions, Relaxed);
         thread.be(visitor);
         engine.sequences.add_signature(visitor.signature as u32);
         visitor.record = thread.this;
@@ -324,22 +323,22 @@ extern "C" fn start(visit: &mut CloneVisit) {
 }
 
 /// What a thread does that has left the clone: see [`left`].
-extern "C" fn dispatch(thread: &mut Thread) {
+extern "C" fn dispatch(thread: &Thread) {
     let began = cycles();
-    let kind = thread.left;
+    let kind = thread.left.get();
     let epoch = thread.epoch.load(Relaxed);
     // SAFETY: a way out, as `translate` writes it; it stays until this thread says that it is out.
     let exit = unsafe {
         match kind {
             left::EXIT => {
-                let stub = thread.exit - emit::LEAVE as u64;
+                let stub = thread.exit.get() - emit::LEAVE as u64;
                 let word = |offset: u64| *((stub + offset) as *const u64);
                 let (target, site, mark) = (word(stub::TARGET), word(stub::SITE), word(stub::FAR));
                 Exit { target, site, stub, epoch, mark }
             }
-            left::INDIRECT => Exit { target: thread.next, site: 0, stub: 0, epoch, mark: 0 },
+            left::INDIRECT => Exit { target: thread.next.get(), site: 0, stub: 0, epoch, mark: 0 },
             _ => {
-                let target = *(thread.exit as *const u64);
+                let target = *(thread.exit.get() as *const u64);
                 Exit { target, site: 0, stub: 0, epoch, mark: 0 }
             }
         }
@@ -348,14 +347,14 @@ extern "C" fn dispatch(thread: &mut Thread) {
     if kind == left::INDIRECT && halt::is_stack_seen() {
         halt::clean_below(thread);
     }
-    thread.way_out = give_up::way_out(kind, exit.target);
+    thread.way_out.set(give_up::way_out(kind, exit.target));
     let is_aborted;
     let step = {
         let mut engine = engine();
         engine.control.stats.agent_entries.fetch_add(1, Relaxed);
         match kind {
             left::EXIT | left::INDIRECT if thread.is_single() => {
-                thread.pc = translate::real(exit.target);
+                thread.pc.set(translate::real(exit.target));
             }
             left::EXIT => engine.exit(thread, &exit),
             left::INDIRECT => engine.indirect(thread, exit.target),
@@ -365,10 +364,10 @@ extern "C" fn dispatch(thread: &mut Thread) {
             left::SAVED => engine.saved(thread, &exit),
             left::SYSTEM_CALL => {
                 engine.control.stats.system_calls.fetch_add(1, Relaxed);
-                thread.pc = exit.target;
+                thread.pc.set(exit.target);
             }
-            left::HALT | left::WATCH => thread.pc = exit.target,
-            _ => thread.pc = exit.target,
+            left::HALT | left::WATCH => thread.pc.set(exit.target),
+            _ => thread.pc.set(exit.target),
         }
         is_aborted = engine.leave_sequence(thread);
         engine.control.stats.agent_cycles.fetch_add(cycles().saturating_sub(began), Relaxed);
@@ -380,7 +379,7 @@ extern "C" fn dispatch(thread: &mut Thread) {
     }
     if kind == left::SYSTEM_CALL && !is_aborted && !halt::at_call(thread) {
         calls::system_call(thread);
-        let pc = thread.pc;
+        let pc = thread.pc.get();
         engine().go(thread, pc);
     }
     match kind {
@@ -391,7 +390,7 @@ extern "C" fn dispatch(thread: &mut Thread) {
         }
         _ => {}
     }
-    thread.way_out = 0;
+    thread.way_out.set(0);
     if let Some(step) = step {
         wait_in_step(thread, step, exit.mark != 0);
     }
@@ -401,7 +400,7 @@ extern "C" fn dispatch(thread: &mut Thread) {
 fn wait_in_step(thread: &Thread, step: &CloneStep, is_onward: bool) {
     let registers = thread.general.iter().chain([&thread.pc, &thread.flags]);
     for (place, value) in step.registers.iter().zip(registers) {
-        place.store(*value, Relaxed);
+        place.store(value.get(), Relaxed);
     }
     step.is_onward.store(u32::from(is_onward), Relaxed);
     step.turn.store(turn::HOST, Release);
@@ -443,32 +442,30 @@ fn cycles() -> u64 {
 
 impl Engine {
     /// A thread's memory: that of one that has ended, or new.
-    pub fn thread(&mut self) -> Option<&'static mut Thread> {
+    pub fn thread(&mut self) -> Option<&'static Thread> {
         let is_free =
-            |thread: &&mut Thread| thread.is_used.compare_exchange(0, 1, Acquire, Relaxed).is_ok();
+            |thread: &&Thread| thread.is_used.compare_exchange(0, 1, Acquire, Relaxed).is_ok();
         if let Some(thread) = self.threads().find(is_free) {
-            thread.is_pending.store(0, Relaxed);
-            thread.way_out = 0;
-            thread.hidden_mask = 0;
-            thread.altstack = [0, signals::SS_DISABLE, 0];
+            thread.clear_pending();
+            thread.way_out.set(0);
+            thread.hidden_mask.set(0);
+            thread.altstack.set([0, signals::SS_DISABLE, 0]);
             thread.epoch.store(u64::MAX, Relaxed);
             thread.unregister();
-            (thread.halt, thread.errand) = (Halt::default(), halt::errand::NONE);
+            thread.forget_halt();
             self.give_stripe(thread);
             return Some(thread);
         }
-        let thread = Thread::map(self.recorder.is_some())?;
+        let thread = Thread::map(self.recorder.is_some(), self.tables.second(), self.threads)?;
         self.give_stripe(thread);
-        thread.second = self.tables.second();
         thread.is_used.store(1, Relaxed);
         thread.epoch.store(u64::MAX, Relaxed);
-        thread.next_thread = self.threads;
         self.threads = thread.this;
         Some(thread)
     }
 
     /// Learns that this is another process, of which this is the only thread.
-    pub fn be_process(&mut self, thread: &mut Thread) {
+    pub fn be_process(&mut self, thread: &Thread) {
         self.forget_halts();
         self.stop_stepping(thread);
         self.weaving.be_process();
@@ -480,21 +477,22 @@ impl Engine {
     }
 
     /// All threads that ever were.
-    pub fn threads(&self) -> impl Iterator<Item = &'static mut Thread> + use<> {
+    pub fn threads(&self) -> impl Iterator<Item = &'static Thread> + use<> {
         let mut next = self.threads;
         core::iter::from_fn(move || {
             // SAFETY: the list holds threads that were mapped and stay so; the engine is held.
-            let thread = unsafe { (next as *mut Thread).as_mut()? };
+            let thread = unsafe { (next as *const Thread).as_ref()? };
             next = thread.next_thread;
             Some(thread)
         })
     }
 
     /// Has a thread go on at an address of the program; returns where that is in the clone.
-    pub fn go(&mut self, thread: &mut Thread, pc: u64) -> u64 {
+    pub fn go(&mut self, thread: &Thread, pc: u64) -> u64 {
         if translate::is_inner(pc) {
             // There can be nothing.
-            (thread.pc, thread.target) = (pc, pc);
+            thread.pc.set(pc);
+            thread.target.set(pc);
             return pc;
         }
         let place = self.go_as(thread, pc);
@@ -503,11 +501,11 @@ impl Engine {
     }
 
     /// The same for an address that may be the start of a function as it is reached from within.
-    pub fn go_as(&mut self, thread: &mut Thread, key: u64) -> u64 {
-        thread.pc = translate::real(key);
-        thread.target = self.find(key).map_or(thread.pc, |place| place.body);
+    pub fn go_as(&mut self, thread: &Thread, key: u64) -> u64 {
+        thread.pc.set(translate::real(key));
+        thread.target.set(self.find(key).map_or(thread.pc.get(), |place| place.body));
         thread.epoch.store(self.epoch, Relaxed);
-        thread.target
+        thread.target.get()
     }
 
     /// The arena that holds a place in the clone.
@@ -520,7 +518,7 @@ impl Engine {
     }
 
     /// A direct branch that is not tied to its target: ties it.
-    fn exit(&mut self, thread: &mut Thread, exit: &Exit) {
+    fn exit(&mut self, thread: &Thread, exit: &Exit) {
         if self.has_passed(thread, exit) {
             return;
         }
@@ -569,7 +567,7 @@ impl Engine {
     }
 
     /// An indirect branch that the table does not know.
-    fn indirect(&mut self, thread: &mut Thread, target: u64) {
+    fn indirect(&mut self, thread: &Thread, target: u64) {
         self.go(thread, target);
         if self.is_in_step() {
             return;
@@ -585,7 +583,7 @@ impl Engine {
     }
 
     /// The start of a block whose original may have changed.
-    fn check(&mut self, thread: &mut Thread, exit: &Exit) {
+    fn check(&mut self, thread: &Thread, exit: &Exit) {
         let address = exit.target;
         let is_current = exit.epoch == self.epoch;
         let known = self.map.get(address).filter(|_| is_current).map(|place| place.block);
@@ -594,8 +592,8 @@ impl Engine {
             // SAFETY: the program's own code; it was there when it was translated.
             let now = unsafe { core::slice::from_raw_parts(address as *const u8, original.len()) };
             if !original.is_empty() && self.pages.is_readable(address) && now == &original[..] {
-                thread.pc = address;
-                thread.target = thread.exit + 8;
+                thread.pc.set(address);
+                thread.target.set(thread.exit.get() + 8);
                 thread.epoch.store(self.epoch, Relaxed);
                 return;
             }
@@ -628,8 +626,8 @@ impl Engine {
     }
 
     /// Makes code for one instruction that is not kept, and says where it is.
-    pub fn single(&mut self, thread: &mut Thread, pc: u64) -> u64 {
-        thread.pc = pc;
+    pub fn single(&mut self, thread: &Thread, pc: u64) -> u64 {
+        thread.pc.set(pc);
         let made = self.make_single(pc, Extent::Single);
         thread.epoch.store(self.epoch, Relaxed);
         made.unwrap_or(pc)

@@ -22,16 +22,16 @@ const PATIENCE: u64 = 5000;
 const SHORT: u64 = 10;
 
 /// Makes the thread that runs this one that the engine knows. Returns the alternate stack that it had.
-fn settle(thread: &mut Thread) -> [u64; 3] {
+fn settle(thread: &Thread) -> [u64; 3] {
     // SAFETY: `gs` is the engine's, and the thread's memory stays until the thread has ended.
     unsafe { system::call3(system::ARCH_PRCTL, system::ARCH_SET_GS, thread.this as usize, 0) };
-    thread.tid = system::tid() as u32;
+    thread.tid.set(system::tid() as u32);
     signals::use_own_stack(thread)
 }
 
 /// The first thing that a thread does that is taken over, with all its signals blocked.
-pub extern "C" fn join(thread: &mut Thread) {
-    thread.altstack = settle(thread);
+pub extern "C" fn join(thread: &Thread) {
+    thread.altstack.set(settle(thread));
     {
         let mut engine = engine();
         if !core::mem::replace(&mut engine.has_begun, true) {
@@ -47,8 +47,8 @@ pub extern "C" fn join(thread: &mut Thread) {
 }
 
 /// `clone`, `clone3`, `fork`, `vfork`
-pub fn clone(thread: &mut Thread, number: usize) -> Option<isize> {
-    let [_, _, rdx, _, rsp, _, rsi, rdi, r8, r9, r10, ..] = thread.general;
+pub fn clone(thread: &Thread, number: usize) -> Option<isize> {
+    let [_, _, rdx, _, rsp, _, rsi, rdi, r8, r9, r10, ..] = thread.general();
     let (flags, stack) = match number {
         system::FORK => (SIGCHLD, 0),
         system::VFORK => (CLONE_VM | CLONE_VFORK | SIGCHLD, 0),
@@ -62,50 +62,51 @@ pub fn clone(thread: &mut Thread, number: usize) -> Option<isize> {
     if !is_sharing && stack == 0 {
         return fork(thread, flags);
     }
-    let way_out = core::mem::take(&mut thread.way_out);
+    let way_out = thread.way_out.take();
     let mask = signals::block_all();
-    if thread.is_pending.load(Relaxed) != 0 {
-        thread.way_out = way_out;
+    if thread.has_pending() {
+        thread.way_out.set(way_out);
         signals::set_mask(mask);
         return None;
     }
     let child = {
         let mut engine = engine();
         let Some(child) = engine.thread() else {
-            thread.way_out = way_out;
+            thread.way_out.set(way_out);
             signals::set_mask(mask);
             fail("no memory for a thread")
         };
         child
     };
-    child.general = thread.general;
-    child.general[RAX] = 0;
-    child.general[RCX] = thread.pc;
-    child.general[11] = thread.flags;
-    child.general[RSP] = if stack == 0 { rsp } else { stack };
-    child.flags = thread.flags;
-    child.vectors = thread.vectors;
-    child.pc = thread.pc;
-    child.hidden_mask = thread.hidden_mask;
-    child.pending_mask = mask;
-    child.gs_base = thread.gs_base;
+    child.set_general(&thread.general());
+    child.general[RAX].set(0);
+    child.general[RCX].set(thread.pc.get());
+    child.general[11].set(thread.flags.get());
+    child.general[RSP].set(if stack == 0 { rsp } else { stack });
+    child.flags.set(thread.flags.get());
+    child.vectors.set(thread.vectors.get());
+    child.pc.set(thread.pc.get());
+    child.hidden_mask.set(thread.hidden_mask.get());
+    child.pending_mask.set(mask);
+    child.gs_base.set(thread.gs_base.get());
     if !is_sharing && thread.is_registered() {
-        child.register(thread.area);
+        child.register(thread.area.get());
     }
     let has_own_actions = is_sharing && flags & CLONE_SIGHAND == 0;
-    child.actions = if has_own_actions {
+    let actions = if has_own_actions {
         let _engine = engine();
         Actions::copy(thread)
     } else {
-        thread.actions
+        thread.actions.load(Relaxed)
     };
+    child.actions.store(actions, Relaxed);
     // Not that of whoever had the record before: see below.
-    child.tid = 0;
-    child.is_vforked = u32::from(flags & CLONE_VFORK != 0);
-    child.is_forked = u32::from(!is_sharing);
-    child.is_cleared = u32::from(flags & CLONE_CLEAR_SIGHAND != 0);
+    child.tid.set(0);
+    child.is_vforked.set(u32::from(flags & CLONE_VFORK != 0));
+    child.is_forked.set(u32::from(!is_sharing));
+    child.is_cleared.set(u32::from(flags & CLONE_CLEAR_SIGHAND != 0));
     if flags & CLONE_VFORK != 0 {
-        child.altstack = thread.altstack;
+        child.altstack.set(thread.altstack.get());
     }
     let args = match number {
         system::VFORK => [flags as usize, 0, 0, 0, 0, 0],
@@ -126,7 +127,7 @@ pub fn clone(thread: &mut Thread, number: usize) -> Option<isize> {
     if flags & CLONE_VFORK != 0 && super::inherit(child, thread) {
         // What the child was doing is half done, and nobody can tell what.
         signals::set_mask(mask);
-        let next = thread.pc;
+        let next = thread.pc.get();
         calls::answer(thread, next, result);
         fail("a child that had borrowed the memory was killed in the clone engine");
     }
@@ -135,7 +136,7 @@ pub fn clone(thread: &mut Thread, number: usize) -> Option<isize> {
     let is_over = result < 0 || flags & CLONE_VFORK != 0;
     if has_own_actions && is_over {
         let _engine = engine();
-        Actions::forget(child.actions);
+        Actions::forget(child.actions.load(Relaxed));
     }
     if is_over || !is_sharing {
         child.is_used.store(0, Release);
@@ -147,7 +148,7 @@ pub fn clone(thread: &mut Thread, number: usize) -> Option<isize> {
 }
 
 /// A process of its own, which goes on from here as the parent does.
-fn fork(thread: &mut Thread, flags: u64) -> Option<isize> {
+fn fork(thread: &Thread, flags: u64) -> Option<isize> {
     // Nobody else may be in the middle of something that the child then finds half done.
     let mut engine = engine();
     engine.arenas.iter_mut().for_each(Arena::copy_for_child);
@@ -166,27 +167,27 @@ fn fork(thread: &mut Thread, flags: u64) -> Option<isize> {
 }
 
 /// What a forked child has to do before anything else.
-fn become_process(thread: &mut Thread) {
-    thread.tid = system::tid() as u32;
+fn become_process(thread: &Thread) {
+    thread.tid.set(system::tid() as u32);
     let mut engine = engine();
     engine.control.processes.fetch_add(1, Relaxed);
     engine.arenas.iter_mut().for_each(Arena::part_from_parent);
     // Of all threads only this one is in the child.
     for other in engine.threads().filter(|other| other.this != thread.this) {
         other.is_used.store(0, Relaxed);
-        other.slabs = Thread::NO_SLABS;
-        other.has_stripe = stripe::NONE;
+        other.forget_slabs();
+        other.has_stripe.set(stripe::NONE);
     }
-    thread.slabs = Thread::NO_SLABS;
+    thread.forget_slabs();
     engine.be_process(thread);
     drop(engine);
     thread.trace_begin();
 }
 
 /// The first thing that a new thread does, on its own stack in the agent.
-pub extern "C" fn begin_thread(thread: &mut Thread) {
+pub extern "C" fn begin_thread(thread: &Thread) {
     settle(thread);
-    if thread.is_forked != 0 {
+    if thread.is_forked.get() != 0 {
         super::unlock();
         become_process(thread);
         thread.is_used.store(1, Relaxed);
@@ -194,25 +195,25 @@ pub extern "C" fn begin_thread(thread: &mut Thread) {
         engine().weaving.equip(thread);
         thread.trace_begin();
     }
-    if thread.is_cleared != 0 {
+    if thread.is_cleared.get() != 0 {
         let _engine = engine();
         Actions::clear(thread);
     }
     go_on(thread);
 }
 
-fn go_on(thread: &mut Thread) {
-    let pc = thread.pc;
+fn go_on(thread: &Thread) {
+    let pc = thread.pc.get();
     engine().go(thread, pc);
-    signals::set_mask(thread.pending_mask);
+    signals::set_mask(thread.pending_mask.get());
 }
 
 /// `exit`: the end of a thread.
-pub fn exit(thread: &mut Thread) -> ! {
-    let status = thread.general[7] as usize;
+pub fn exit(thread: &Thread) -> ! {
+    let status = thread.general[7].get() as usize;
     signals::block_all();
     thread.trace_end();
-    if thread.is_vforked != 0 {
+    if thread.is_vforked.get() != 0 {
         // Its parent gives the memory back.
         // SAFETY: ends the thread.
         unsafe { system::call3(system::EXIT, status, 0, 0) };
@@ -221,7 +222,7 @@ pub fn exit(thread: &mut Thread) -> ! {
 }
 
 /// `execve` and `execveat`: the host sees to it that the new program runs from a clone, too.
-pub fn execute(thread: &mut Thread) -> Option<isize> {
+pub fn execute(thread: &Thread) -> Option<isize> {
     let (control, options) = {
         let engine = engine();
         (engine.control, engine.options)
@@ -254,10 +255,10 @@ pub fn have_named() -> bool {
 }
 
 /// Makes the call, for a program that is told of signals what this one would have told it.
-fn become_other(thread: &mut Thread) -> Option<isize> {
-    let is_used = |other: &&'static mut Thread| other.is_used.load(Relaxed) != 0;
+fn become_other(thread: &Thread) -> Option<isize> {
+    let is_used = |other: &&'static Thread| other.is_used.load(Relaxed) != 0;
     // Others who share the engine's handlers would miss them.
-    let is_alone = thread.is_vforked != 0 || engine().threads().filter(is_used).count() == 1;
+    let is_alone = thread.is_vforked.get() != 0 || engine().threads().filter(is_used).count() == 1;
     if !is_alone {
         return calls::pass(thread);
     }

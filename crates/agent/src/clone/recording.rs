@@ -184,7 +184,7 @@ impl Recorder {
     }
 
     /// Gives a thread a stripe to count in. If there is none left, it counts where nobody looks.
-    pub fn equip(&self, thread: &mut Thread) {
+    pub fn equip(&self, thread: &Thread) {
         let taken = &self.head().stripes;
         let claim = |next: u64| (next < STRIPE_COUNT).then_some(next + 1);
         let stripe = taken.fetch_update(Relaxed, Relaxed, claim).ok();
@@ -200,7 +200,7 @@ impl Recorder {
                 fail("no memory for counters");
             }
         }
-        thread.has_stripe = if stripe.is_some() { stripe::SHARED } else { stripe::PRIVATE };
+        thread.has_stripe.set(if stripe.is_some() { stripe::SHARED } else { stripe::PRIVATE });
         if self.is_for_trace() {
             thread.prepare_trace();
         }
@@ -320,8 +320,8 @@ impl Engine {
     }
 
     /// Gives a thread counters of its own, if it has none and needs some.
-    pub fn give_stripe(&self, thread: &mut Thread) {
-        let is_shared = thread.has_stripe == stripe::SHARED;
+    pub fn give_stripe(&self, thread: &Thread) {
+        let is_shared = thread.has_stripe.get() == stripe::SHARED;
         if let Some(recorder) = self.recorder.as_ref().filter(|_| !is_shared) {
             recorder.equip(thread);
         }
@@ -329,7 +329,7 @@ impl Engine {
 
     /// A thread has left the clone by a way that counts once: counts it, and says whether the thread is past it
     /// and goes on.
-    pub fn has_passed(&mut self, thread: &mut Thread, exit: &Exit) -> bool {
+    pub fn has_passed(&mut self, thread: &Thread, exit: &Exit) -> bool {
         let Some(recorder) = &mut self.recorder else { return false };
         let mut counted = None;
         if let Some(choice) = Choice::of_mark(exit.mark) {
@@ -361,14 +361,14 @@ impl Engine {
                 self.write_distance(site, out.rx);
             }
         }
-        thread.pc = exit.target;
-        thread.target = site + 4;
+        thread.pc.set(exit.target);
+        thread.target.set(site + 4);
         thread.epoch.store(self.epoch, Relaxed);
         true
     }
 
     /// Has a branch counted when it is taken, which it has just been; its target need not be translated yet.
-    fn count_branch(&mut self, thread: &mut Thread, exit: &Exit, counter: u32) -> bool {
+    fn count_branch(&mut self, thread: &Thread, exit: &Exit, counter: u32) -> bool {
         self.go_as(thread, exit.target);
         let is_free = are_flags_free_at(translate::real(exit.target));
         let Some(arena) = self.arena_of_mut(exit.site) else { return false };

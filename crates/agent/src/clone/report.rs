@@ -206,7 +206,7 @@ fn describe(
 ) -> fmt::Result {
     let process = system::pid();
     writeln!(out, "process {process} {}: {}", trouble.fate, trouble.what)?;
-    writeln!(out, "weft {}, thread {}", env!("CARGO_PKG_VERSION"), thread.tid)?;
+    writeln!(out, "weft {}, thread {}", env!("CARGO_PKG_VERSION"), thread.tid.get())?;
     if let Some(Fault { signal, info, context }) = &trouble.fault {
         let (code, address) = (info[1] as i32, info[2]);
         writeln!(out, "signal {signal}, code {code}, address {address:#x}")?;
@@ -219,12 +219,12 @@ fn describe(
     }
     let doubt = if trouble.is_exact { "" } else { ", as far as they are known" };
     writeln!(out, "\nregisters of the program{doubt}")?;
-    registers(out, &thread.general, thread.pc, thread.flags)?;
-    for (number, value) in thread.vectors.iter().enumerate() {
+    registers(out, &thread.general(), thread.pc.get(), thread.flags.get())?;
+    for (number, value) in thread.vectors.get().iter().enumerate() {
         writeln!(out, "xmm{number:<3} {value:#034x}")?;
     }
-    writeln!(out, "gs base {:#x}", thread.gs_base)?;
-    code(out, engine, thread.pc, trouble.place)?;
+    writeln!(out, "gs base {:#x}", thread.gs_base.get())?;
+    code(out, engine, thread.pc.get(), trouble.place)?;
     writeln!(out, "\nwhat the engine has counted, in all processes that share it")?;
     let stats = &engine.control.stats;
     for (name, counter) in [

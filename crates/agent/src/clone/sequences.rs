@@ -169,7 +169,7 @@ impl Engine {
 
     /// A thread that is taken over may be on its way into a sequence, with what leads there in a register.
     pub fn learn_from(&mut self, thread: &Thread) {
-        for value in thread.general {
+        for value in thread.general() {
             self.learn(Lead::Address(value));
         }
     }
@@ -194,17 +194,17 @@ impl Engine {
 
     /// The start of a sequence that the kernel has not been told of, or has forgotten because it has
     /// interrupted the thread right before.
-    pub fn sequence(&mut self, thread: &mut Thread, exit: &Exit) {
-        thread.missed += 1;
+    pub fn sequence(&mut self, thread: &Thread, exit: &Exit) {
+        thread.missed.set(thread.missed.get() + 1);
         let abort = self.sequences.starting_at(exit.target).next().map(|one| one.abort);
         match abort {
-            Some(abort) if thread.missed <= MOST_MISSED => {
+            Some(abort) if thread.missed.get() <= MOST_MISSED => {
                 self.go(thread, abort);
             }
             _ if exit.epoch == self.epoch => {
-                thread.missed = 0;
-                thread.pc = exit.target;
-                thread.target = thread.exit + 8;
+                thread.missed.set(0);
+                thread.pc.set(exit.target);
+                thread.target.set(thread.exit.get() + 8);
                 thread.epoch.store(self.epoch, Relaxed);
             }
             _ => {
@@ -214,17 +214,17 @@ impl Engine {
     }
 
     /// A sequence that was interrupted.
-    pub fn abort(&mut self, thread: &mut Thread, abort: u64) {
-        let mut general = thread.general;
+    pub fn abort(&mut self, thread: &Thread, abort: u64) {
+        let mut general = thread.general();
         thread.give_kept(&mut general);
-        thread.general = general;
+        thread.set_general(&general);
         self.go(thread, abort);
     }
 
     /// Takes a thread out of the sequence that it has left the clone from. Says whether that was aborted.
-    pub fn leave_sequence(&mut self, thread: &mut Thread) -> bool {
-        let pc = self.out_of_sequence(thread, thread.pc);
-        let is_aborted = pc != thread.pc;
+    pub fn leave_sequence(&mut self, thread: &Thread) -> bool {
+        let pc = self.out_of_sequence(thread, thread.pc.get());
+        let is_aborted = pc != thread.pc.get();
         if is_aborted {
             self.go(thread, pc);
         }
@@ -243,8 +243,8 @@ pub enum Lead {
 }
 
 /// `rseq`
-pub fn register(thread: &mut Thread) -> Option<isize> {
-    let [_, _, flags, _, _, _, _, area, _, _, signature, ..] = thread.general;
+pub fn register(thread: &Thread) -> Option<isize> {
+    let [_, _, flags, _, _, _, _, area, _, _, signature, ..] = thread.general();
     let result = calls::pass(thread)?;
     if result == 0 && flags & UNREGISTER != 0 {
         thread.unregister();

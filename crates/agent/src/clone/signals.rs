@@ -230,7 +230,7 @@ impl Actions {
 
     fn of(thread: &Thread) -> &'static mut Self {
         // SAFETY: it lives as long as any thread that uses it; the engine's lock is held.
-        unsafe { &mut *(thread.actions as *mut Self) }
+        unsafe { &mut *(thread.actions.load(Relaxed) as *mut Self) }
     }
 
     fn get(thread: &Thread, signal: usize) -> Action {
@@ -283,12 +283,12 @@ fn set_action(signal: usize, action: &Action) {
 
 /// `rt_sigaction`; nothing if a signal came first, which is handled as it was to be until now.
 pub fn action(thread: &Thread) -> Option<isize> {
-    (thread.is_pending.load(Relaxed) == 0).then(|| set_program_action(thread))
+    (!thread.has_pending()).then(|| set_program_action(thread))
 }
 
 fn set_program_action(thread: &Thread) -> isize {
-    let [_, _, old, _, _, _, new, signal, ..] = thread.general;
-    let size = thread.general[10];
+    let [_, _, old, _, _, _, new, signal, ..] = thread.general();
+    let size = thread.general[10].get();
     let signal = signal as usize;
     if size != 8 || !(1..=64).contains(&signal) {
         return EINVAL;
@@ -320,9 +320,9 @@ fn set_program_action(thread: &Thread) -> isize {
 }
 
 /// `rt_sigprocmask`: keeps what the engine needs unblocked, and the program believing what it asked for.
-pub fn change_mask(thread: &mut Thread) -> Option<isize> {
-    let [_, _, old, _, _, _, new, how, ..] = thread.general;
-    let hidden = thread.hidden_mask;
+pub fn change_mask(thread: &Thread) -> Option<isize> {
+    let [_, _, old, _, _, _, new, how, ..] = thread.general();
+    let hidden = thread.hidden_mask.get();
     // Before the call, which may write the old one to the same place.
     let set = if new == 0 { None } else { program::read::<u64>(new).map(|set| set & NEEDED) };
     let result = calls::pass(thread)?;
@@ -330,11 +330,11 @@ pub fn change_mask(thread: &mut Thread) -> Option<isize> {
         return Some(result);
     }
     if let Some(set) = set {
-        thread.hidden_mask = match how as usize {
+        thread.hidden_mask.set(match how as usize {
             SIG_BLOCK => hidden | set,
             SIG_UNBLOCK => hidden & !set,
             _ => set,
-        };
+        });
         if set != 0 && how as usize != SIG_UNBLOCK {
             add_to_mask(SIG_UNBLOCK, NEEDED);
         }
@@ -347,10 +347,10 @@ pub fn change_mask(thread: &mut Thread) -> Option<isize> {
 }
 
 /// `sigaltstack`
-pub fn alternate_stack(thread: &mut Thread) -> isize {
-    let [_, _, _, _, rsp, _, old, new, ..] = thread.general;
-    let is_on = is_on_stack(&thread.altstack, rsp);
-    let mut before = thread.altstack;
+pub fn alternate_stack(thread: &Thread) -> isize {
+    let [_, _, _, _, rsp, _, old, new, ..] = thread.general();
+    let is_on = is_on_stack(&thread.altstack.get(), rsp);
+    let mut before = thread.altstack.get();
     before[1] = match (before[1] & SS_DISABLE != 0, is_on) {
         (true, _) => SS_DISABLE,
         (false, true) => before[1] | SS_ONSTACK,
@@ -367,11 +367,11 @@ pub fn alternate_stack(thread: &mut Thread) -> isize {
             return EINVAL;
         }
         if mode == SS_DISABLE {
-            thread.altstack = [0, SS_DISABLE, 0];
+            thread.altstack.set([0, SS_DISABLE, 0]);
         } else if wanted[2] < MINSIGSTKSZ {
             return ENOMEM;
         } else {
-            thread.altstack = [wanted[0], wanted[1] & SS_AUTODISARM, wanted[2]];
+            thread.altstack.set([wanted[0], wanted[1] & SS_AUTODISARM, wanted[2]]);
         }
     }
     if old != 0 && !program::write(old, before) {
@@ -423,7 +423,7 @@ pub fn show_needed(thread: &Thread) {
             set_action(signal, &action);
         }
     }
-    add_to_mask(SIG_BLOCK, thread.hidden_mask);
+    add_to_mask(SIG_BLOCK, thread.hidden_mask.get());
 }
 
 /// Has the kernel tell the engine of them again.
@@ -471,7 +471,7 @@ pub extern "C" fn handler(signal: usize, info: &mut [u64; 16], context: &mut Con
         return;
     }
     let is_step = signal == SIGTRAP && info[1] as i32 == TRAP_TRACE;
-    let (signal, is_step) = match thread.stepping {
+    let (signal, is_step) = match thread.stepping.load(Relaxed) {
         stepping::NO => (signal, is_step),
         _ if !is_step => (signal, false),
         _ => match snippets::step(thread, info, context) {
@@ -493,19 +493,19 @@ pub extern "C" fn handler(signal: usize, info: &mut [u64; 16], context: &mut Con
         }
         return;
     }
-    if is_step && thread.errand == halt::errand::WAY {
-        thread.errand = halt::errand::NONE;
+    if is_step && thread.errand.get() == halt::errand::WAY {
+        thread.errand.set(halt::errand::NONE);
         return;
     }
     // A program that steps through itself takes one step where the clone takes several: all but the last are
     // not its own. Who is at the same place again has gone round a repeated instruction, and a snippet before that
     // is long over.
-    let was_here = core::mem::replace(&mut thread.trapped, if is_step { pc } else { 0 }) == pc;
+    let was_here = thread.trapped.replace(if is_step { pc } else { 0 }) == pc;
     if is_step && context.rflags & TRAP_FLAG != 0 {
         if !was_here && !state::is_between(&engine, pc) {
             return;
         }
-        thread.trapped = 0;
+        thread.trapped.set(0);
     }
     if snippets::has_begun(&engine, thread, info, context) {
         snippets::lead_out(&mut engine, thread, info, context);
@@ -539,11 +539,12 @@ pub extern "C" fn handler(signal: usize, info: &mut [u64; 16], context: &mut Con
     engine.cut(pc, state.pc);
     engine.trace_cut(thread, pc, (state.pc, &state.general));
     if is_broken {
-        thread.general = state.general;
-        (thread.pc, thread.flags) = (state.pc, context.rflags);
+        thread.set_general(&state.general);
+        thread.pc.set(state.pc);
+        thread.flags.set(context.rflags);
         // SAFETY: the kernel has written the vector state there.
-        thread.vectors = unsafe { xmm(context.vectors) };
-        thread.way_out = if is_certain { state.pc } else { 0 };
+        thread.vectors.set(unsafe { xmm(context.vectors) });
+        thread.way_out.set(if is_certain { state.pc } else { 0 });
         engine = give_up::broken(engine, thread, Fault { signal, info, context });
     }
     let mut engine = out_of_clone(engine, thread);
@@ -568,13 +569,8 @@ pub extern "C" fn handler(signal: usize, info: &mut [u64; 16], context: &mut Con
 }
 
 /// Passes a signal on to a thread that has left the clone by it, and has the program's registers.
-fn pass_on_in_clone(
-    mut engine: Guard,
-    thread: &mut Thread,
-    info: &[u64; 16],
-    context: &mut Context,
-) {
-    thread.is_masked = true;
+fn pass_on_in_clone(mut engine: Guard, thread: &Thread, info: &[u64; 16], context: &mut Context) {
+    thread.is_masked.store(true, Relaxed);
     // SAFETY: the kernel has written the vector state there.
     match unsafe { tell(engine, thread, info, context) } {
         Ok((kept, _)) => engine = kept,
@@ -590,13 +586,13 @@ fn pass_on_in_clone(
         block_all();
     }
     compiler_fence(SeqCst);
-    thread.is_masked = false;
+    thread.is_masked.store(false, Relaxed);
     ask_late(thread);
 }
 
 /// A thread that was asked to stand still when it could not be is asked now.
-fn ask_late(thread: &mut Thread) {
-    if core::mem::take(&mut thread.is_late) {
+fn ask_late(thread: &Thread) {
+    if thread.is_late.swap(false, Relaxed) {
         send_again(&halt::asking(reason::ASKED, 0));
     }
 }
@@ -607,7 +603,7 @@ fn ask_late(thread: &mut Thread) {
 /// The context's vector state must be there.
 unsafe fn tell(
     mut engine: Guard,
-    thread: &mut Thread,
+    thread: &Thread,
     info: &[u64; 16],
     context: &mut Context,
 ) -> Result<(Guard, bool), Deadly> {
@@ -643,7 +639,7 @@ struct Deadly(usize);
 /// The context's vector state must be there.
 unsafe fn pass_on(
     engine: &mut Engine,
-    thread: &mut Thread,
+    thread: &Thread,
     info: &[u64; 16],
     context: &mut Context,
 ) -> Result<bool, Deadly> {
@@ -658,7 +654,7 @@ unsafe fn pass_on(
         SIG_IGN if !is_fault => {}
         SIG_IGN => return Err(Deadly(signal)),
         // What cannot wait ends a program that wants it to.
-        _ if is_fault && thread.hidden_mask & bit(signal) != 0 => return Err(Deadly(signal)),
+        _ if is_fault && thread.hidden_mask.get() & bit(signal) != 0 => return Err(Deadly(signal)),
         _ => {
             // SAFETY: the caller vouches for it.
             let has_entered = unsafe { enter_handler(engine, thread, signal, info, context) };
@@ -694,24 +690,24 @@ pub fn end_by(signal: usize) -> ! {
 
 /// Keeps the mask of a thread that leaves the clone, with all signals blocked. One that waits comes to the
 /// program when it is out.
-pub fn keep_mask(thread: &mut Thread, mask: u64) {
-    if thread.is_pending.load(Relaxed) == 0 {
-        thread.pending_mask = mask & !NEEDED;
+pub fn keep_mask(thread: &Thread, mask: u64) {
+    if !thread.has_pending() {
+        thread.pending_mask.set(mask & !NEEDED);
     } else {
         send_waiting_again(thread);
     }
 }
 
 /// Goes on natively with what the thread's record has of the program.
-pub fn go_natively(thread: &mut Thread) -> ! {
-    let mut vectors = VectorState::save(&thread.vectors);
+pub fn go_natively(thread: &Thread) -> ! {
+    let mut vectors = VectorState::save(&thread.vectors.get());
     let mut context = native_context(thread, vectors.at());
-    context.mask |= thread.hidden_mask;
-    context.stack = thread.altstack;
+    context.mask |= thread.hidden_mask.get();
+    context.stack = thread.altstack.get();
     let frame = Frame { context, ..Frame::default() };
     // SAFETY: the program's own `gs`; the engine's is not needed any more.
     unsafe {
-        system::call3(system::ARCH_PRCTL, system::ARCH_SET_GS, thread.gs_base as usize, 0);
+        system::call3(system::ARCH_PRCTL, system::ARCH_SET_GS, thread.gs_base.get() as usize, 0);
     }
     switch::go_natively(&raw const frame as u64 + 8)
 }
@@ -720,26 +716,20 @@ pub fn go_natively(thread: &mut Thread) -> ! {
 fn native_context(thread: &Thread, vectors: u64) -> Context {
     let mut context = Context {
         flags: UC_FP_XSTATE | UC_SIGCONTEXT_SS | UC_STRICT_RESTORE_SS,
-        rip: thread.pc,
-        rflags: thread.flags,
+        rip: thread.pc.get(),
+        rflags: thread.flags.get(),
         // What every 64-bit program has: cs 0x33, ss 0x2b.
         segments: 0x002b_0000_0000_0033,
         vectors,
-        mask: thread.pending_mask,
+        mask: thread.pending_mask.get(),
         ..Context::default()
     };
-    context.set_general(&thread.general);
+    context.set_general(&thread.general());
     context
 }
 
 /// A write to code that has been translated.
-fn written(
-    mut engine: Guard,
-    thread: &mut Thread,
-    context: &mut Context,
-    mut state: State,
-    page: u64,
-) {
+fn written(mut engine: Guard, thread: &Thread, context: &mut Context, mut state: State, page: u64) {
     engine.control.stats.protection_faults.fetch_add(1, Relaxed);
     let is_in_clone = state::restore(&mut engine, thread, &mut state);
     let ends = pages::release(&mut engine, page);
@@ -756,7 +746,7 @@ fn written(
 }
 
 /// A signal while the thread is in the agent: it has to wait.
-fn interrupted_agent(thread: &mut Thread, signal: usize, info: &[u64; 16], context: &mut Context) {
+fn interrupted_agent(thread: &Thread, signal: usize, info: &[u64; 16], context: &mut Context) {
     let at = |label: &u8| core::ptr::from_ref(label) as u64;
     if (info[1] as i32) > 0 && WATCHED & bit(signal) != 0 {
         // SAFETY: labels, whose addresses alone count.
@@ -768,23 +758,23 @@ fn interrupted_agent(thread: &mut Thread, signal: usize, info: &[u64; 16], conte
             if context.rip == at(&switch::weft_resume_jump) {
                 // To an address that is none. All registers are the program's by now.
                 thread.epoch.store(u64::MAX, Release);
-                context.rip = thread.target;
+                context.rip = thread.target.get();
                 pass_on_in_clone(engine(), thread, info, context);
                 return;
             }
         }
         give_up::faulted(thread, Fault { signal, info, context });
     }
-    let is_waiting = thread.is_masked || thread.is_pending.load(Relaxed) != 0;
+    let is_waiting = thread.is_masked.load(Relaxed) || thread.has_pending();
     if is_waiting && halt::asked(info).is_some() {
         // The mask is not the program's now. It comes again when that is back.
-        thread.is_late = true;
+        thread.is_late.store(true, Relaxed);
         return;
     }
-    thread.pending_info = *info;
-    thread.pending_mask = context.mask & !NEEDED;
-    thread.is_pending_early = thread.is_beginning;
-    thread.is_pending.store(1, Relaxed);
+    thread.pending_info.set(*info);
+    thread.pending_mask.set(context.mask & !NEEDED);
+    thread.is_pending_early.store(thread.is_beginning.load(Relaxed), Relaxed);
+    thread.set_pending();
     context.mask = ALL;
     let pc = context.rip;
     // SAFETY: labels, whose addresses alone count.
@@ -805,29 +795,29 @@ fn interrupted_agent(thread: &mut Thread, signal: usize, info: &[u64; 16], conte
             .contains(&pc)
         {
             // It must not find its way back to the clone without the agent.
-            thread.target = at(&switch::weft_missing_out);
+            thread.target.set(at(&switch::weft_missing_out));
         }
     }
 }
 
 /// Passes on the signal that waits. The thread is on its way back to the clone.
-pub extern "C" fn deliver_pending(thread: &mut Thread) {
+pub extern "C" fn deliver_pending(thread: &Thread) {
     if snippets::defer(thread) {
         return;
     }
     // It was about to enter the clone, but is not in it.
     thread.epoch.store(u64::MAX, Release);
-    let info = thread.pending_info;
-    let mut vectors = VectorState::save(&thread.vectors);
+    let info = thread.pending_info.get();
+    let mut vectors = VectorState::save(&thread.vectors.get());
     let mut context = native_context(thread, vectors.at());
-    thread.is_masked = true;
+    thread.is_masked.store(true, Relaxed);
     compiler_fence(SeqCst);
-    thread.is_pending.store(0, Relaxed);
+    thread.clear_pending();
     let has_begun;
     {
         let mut engine = engine();
-        engine.cut(thread.target, thread.pc);
-        engine.trace_cut(thread, thread.target, (thread.pc, &thread.general));
+        engine.cut(thread.target.get(), thread.pc.get());
+        engine.trace_cut(thread, thread.target.get(), (thread.pc.get(), &thread.general()));
         // SAFETY: the vector state was just saved.
         (engine, has_begun) = match unsafe { tell(engine, thread, &info, &mut context) } {
             Ok(told) => told,
@@ -839,17 +829,18 @@ pub extern "C" fn deliver_pending(thread: &mut Thread) {
         // A handler begins afresh, and a debugger may have changed them.
         if has_begun || halt::is_debugged() {
             vectors.load();
-            thread.vectors = if has_begun { [0; 16] } else { vectors.xmm() };
+            thread.vectors.set(if has_begun { [0; 16] } else { vectors.xmm() });
         }
         let was_trapping = context.rflags & TRAP_FLAG != 0;
         engine.set_out(thread, &mut context);
         if context.rflags & TRAP_FLAG != 0 && !was_trapping {
-            thread.errand = halt::errand::WAY;
+            thread.errand.set(halt::errand::WAY);
         }
     }
-    thread.is_beginning = has_begun;
+    thread.is_beginning.store(has_begun, Relaxed);
     set_mask(context.mask);
-    (thread.is_beginning, thread.is_masked) = (false, false);
+    thread.is_beginning.store(false, Relaxed);
+    thread.is_masked.store(false, Relaxed);
     // Who asks from here on is heard at once.
     compiler_fence(SeqCst);
     ask_late(thread);
@@ -862,7 +853,7 @@ pub extern "C" fn deliver_pending(thread: &mut Thread) {
 /// The context's vector state must be there.
 unsafe fn enter_handler(
     engine: &mut Engine,
-    thread: &mut Thread,
+    thread: &Thread,
     signal: usize,
     info: &[u64; 16],
     context: &mut Context,
@@ -870,7 +861,7 @@ unsafe fn enter_handler(
     let action = Actions::get(thread, signal);
     let mask = context.mask;
     let rsp = context.general()[RSP];
-    let alternate = thread.altstack;
+    let alternate = thread.altstack.get();
     let is_on = is_on_stack(&alternate, rsp);
     let uses = action.flags & SA_ONSTACK != 0 && alternate[1] & SS_DISABLE == 0 && !is_on;
     // Below the red zone, unless the stack is a fresh one.
@@ -888,7 +879,7 @@ unsafe fn enter_handler(
     // A native frame, but for what is the engine's.
     let mut shown = *context;
     shown.vectors = vectors;
-    shown.mask = mask & !NEEDED | thread.hidden_mask;
+    shown.mask = mask & !NEEDED | thread.hidden_mask.get();
     shown.old_mask = shown.mask;
     // As it was set, wherever the thread is: the kernel does not say so here.
     shown.stack = alternate;
@@ -908,7 +899,7 @@ unsafe fn enter_handler(
         return false;
     }
     if uses && alternate[1] & SS_AUTODISARM != 0 {
-        thread.altstack = [0, SS_DISABLE, 0];
+        thread.altstack.set([0, SS_DISABLE, 0]);
     }
     let mut general = context.general();
     general[RAX] = 0;
@@ -922,11 +913,11 @@ unsafe fn enter_handler(
     context.rflags &= !(0x100 | 0x400 | 0x1_0000);
     // SAFETY: the caller vouches for it: the state is the kernel's copy, or ours.
     unsafe { start_afresh(context.vectors) };
-    let mut blocked = mask | thread.hidden_mask | action.mask;
+    let mut blocked = mask | thread.hidden_mask.get() | action.mask;
     if action.flags & SA_NODEFER == 0 {
         blocked |= bit(signal);
     }
-    thread.hidden_mask = blocked & NEEDED;
+    thread.hidden_mask.set(blocked & NEEDED);
     context.mask = blocked & !NEEDED;
     if action.flags & SA_RESETHAND != 0 {
         Actions::of(thread).0[signal] = Action { handler: SIG_DFL, ..action };
@@ -938,21 +929,21 @@ unsafe fn enter_handler(
 }
 
 /// `rt_sigreturn`: the program's handler has ended. It returns to the caller where there is no frame.
-pub fn return_from_handler(thread: &mut Thread) -> isize {
-    let at = thread.general[RSP];
+pub fn return_from_handler(thread: &Thread) -> isize {
+    let at = thread.general[RSP].get();
     let mut frame = Frame::default();
     let context = &mut frame.context;
     // SAFETY: the program's stack, where that is one.
     if !unsafe { switch::copy(&raw mut *context as u64, at, size_of::<Context>()) } {
         return fault(thread);
     }
-    thread.hidden_mask = context.mask & NEEDED;
+    thread.hidden_mask.set(context.mask & NEEDED);
     context.mask &= !NEEDED;
     let [start, flags, size] = context.stack;
     if flags & SS_DISABLE != 0 {
-        thread.altstack = [0, SS_DISABLE, 0];
+        thread.altstack.set([0, SS_DISABLE, 0]);
     } else {
-        thread.altstack = [start, flags & SS_AUTODISARM, size];
+        thread.altstack.set([start, flags & SS_AUTODISARM, size]);
     }
     let (start, size) = thread.signal_stack();
     context.stack = [start as u64, 0, size as u64];
@@ -971,23 +962,23 @@ pub fn return_from_handler(thread: &mut Thread) -> isize {
 }
 
 /// Has a fault wait for the thread that the kernel would have said. Returns what the call does.
-fn fault(thread: &mut Thread) -> isize {
-    thread.is_masked = true;
+fn fault(thread: &Thread) -> isize {
+    thread.is_masked.store(true, Relaxed);
     let mask = set_mask(ALL);
-    if thread.is_pending.load(Relaxed) == 0 {
-        thread.pending_mask = mask;
+    if !thread.has_pending() {
+        thread.pending_mask.set(mask);
     } else {
         send_waiting_again(thread);
     }
-    thread.pending_info = FAULT_OF_THE_KERNEL;
-    thread.is_pending.store(1, Relaxed);
+    thread.pending_info.set(FAULT_OF_THE_KERNEL);
+    thread.set_pending();
     0
 }
 
 /// Has the kernel send the signal that waits once more.
-fn send_waiting_again(thread: &mut Thread) {
-    let info = thread.pending_info;
-    thread.is_pending.store(0, Relaxed);
+fn send_waiting_again(thread: &Thread) {
+    let info = thread.pending_info.get();
+    thread.clear_pending();
     send_again(&info);
 }
 

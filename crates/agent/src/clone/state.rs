@@ -238,7 +238,7 @@ fn hot(thread: &Thread, state: &mut State, block: &BlockInfo) {
             if offset >= SAVE {
                 // SAFETY: the first instruction of the piece, which names the register.
                 let register = unsafe { *((place - u64::from(offset) + 3) as *const u8) } >> 3 & 7;
-                state.general[register as usize] = thread.far;
+                state.general[register as usize] = thread.far.get();
                 if offset == copied - SAVE {
                     state.pc = original + u64::from(length);
                 }
@@ -250,10 +250,10 @@ fn hot(thread: &Thread, state: &mut State, block: &BlockInfo) {
                 *((place - u64::from(offset) + u64::from(at) + 3) as *const u8) >> 3 & 7
             };
             if offset >= SAVE && offset <= copied - 2 * SAVE {
-                state.general[named(0) as usize] = thread.far;
+                state.general[named(0) as usize] = thread.far.get();
             }
             if offset >= 2 * SAVE {
-                state.general[named(SAVE) as usize] = thread.far_too;
+                state.general[named(SAVE) as usize] = thread.far_too.get();
             }
             if offset >= copied - 2 * SAVE {
                 state.pc = original + u64::from(length);
@@ -261,10 +261,10 @@ fn hot(thread: &Thread, state: &mut State, block: &BlockInfo) {
         }
         Kind::Arm => {
             if offset >= SAVE {
-                state.general[RAX] = thread.kept[0];
+                state.general[RAX] = thread.kept[0].get();
             }
             if offset >= 2 * SAVE {
-                state.general[RCX] = thread.kept[1];
+                state.general[RCX] = thread.kept[1].get();
             }
         }
         Kind::Return => {
@@ -272,10 +272,10 @@ fn hot(thread: &Thread, state: &mut State, block: &BlockInfo) {
                 if offset >= 33 {
                     state.stacked = Some((state.general[RSP], state.general[RCX]));
                 }
-                state.general[RCX] = thread.rcx;
+                state.general[RCX] = thread.rcx.get();
             }
             if offset > 13 + SAVE {
-                state.general[RAX] = thread.rax;
+                state.general[RAX] = thread.rax.get();
             }
         }
         Kind::Jump => spilled(thread, state, offset, copied - 10),
@@ -284,7 +284,7 @@ fn hot(thread: &Thread, state: &mut State, block: &BlockInfo) {
         Kind::CallSegment => spilled_for_segment(thread, state, offset, copied - 5),
         Kind::SystemCall | Kind::Refused => {
             if offset > SAVE {
-                state.general[RCX] = thread.rcx;
+                state.general[RCX] = thread.rcx.get();
             }
         }
         Kind::Entry => entry(thread, state, offset, original),
@@ -294,10 +294,10 @@ fn hot(thread: &Thread, state: &mut State, block: &BlockInfo) {
 /// In a piece that saves `rcx`, loads it with a target, and saves `rax` right before `end`.
 fn spilled(thread: &Thread, state: &mut State, offset: u8, end: u8) {
     if offset > SAVE {
-        state.general[RCX] = thread.rcx;
+        state.general[RCX] = thread.rcx.get();
     }
     if offset > end {
-        state.general[RAX] = thread.rax;
+        state.general[RAX] = thread.rax.get();
     }
 }
 
@@ -307,7 +307,7 @@ fn spilled_for_segment(thread: &Thread, state: &mut State, offset: u8, end: u8) 
     let saved = end - SAVE;
     // Behind the load of it, up to where it is given back.
     if (saved - SAVE - 4..=saved - SAVE).contains(&offset) {
-        state.general[RAX] = thread.rax;
+        state.general[RAX] = thread.rax.get();
     }
 }
 
@@ -319,10 +319,10 @@ fn entry(thread: &Thread, state: &mut State, offset: u8, address: u64) {
         _ => address,
     };
     if offset <= 21 {
-        state.general[RAX] = thread.rax;
+        state.general[RAX] = thread.rax.get();
     }
     if (offset as usize) < ENTRY {
-        state.general[RCX] = thread.rcx;
+        state.general[RCX] = thread.rcx.get();
     }
 }
 
@@ -333,7 +333,7 @@ fn cold(thread: &Thread, state: &mut State, start: u64, kind: Cold) {
         match kind {
             Cold::Stub => {
                 if offset > SAVE {
-                    state.general[RCX] = thread.rcx;
+                    state.general[RCX] = thread.rcx.get();
                 }
                 state.pc = real(*((start + stub::TARGET) as *const u64));
             }
@@ -341,7 +341,7 @@ fn cold(thread: &Thread, state: &mut State, start: u64, kind: Cold) {
                 let address = ((start + thunk::ADDRESS) as *const u64).read_unaligned();
                 state.stacked = Some((state.general[RSP], address));
                 if (thunk::TAKEN..=thunk::GIVEN).contains(&(state.pc - start)) {
-                    state.general[RAX] = thread.far;
+                    state.general[RAX] = thread.far.get();
                 }
                 state.pc = ((start + thunk::TARGET) as *const u64).read_unaligned();
             }
@@ -349,12 +349,12 @@ fn cold(thread: &Thread, state: &mut State, start: u64, kind: Cold) {
                 let address = ((start + INDIRECT_ADDRESS) as *const u64).read_unaligned();
                 state.stacked = Some((state.general[RSP], address));
                 state.pc = state.general[RCX];
-                state.general[RCX] = thread.rcx;
-                state.general[RAX] = thread.rax;
+                state.general[RCX] = thread.rcx.get();
+                state.general[RAX] = thread.rax.get();
             }
             Cold::Abort => {
                 if offset > SAVE {
-                    state.general[RCX] = thread.rcx;
+                    state.general[RCX] = thread.rcx.get();
                 }
                 thread.give_kept(&mut state.general);
                 state.pc = ((start + LEAVE as u64) as *const u64).read_unaligned();

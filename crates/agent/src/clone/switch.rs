@@ -6,8 +6,9 @@
 use super::thread::{Thread, at, left};
 use crate::way_in::way_in;
 use core::arch::naked_asm;
+use core::cell::Cell;
 use core::mem::offset_of;
-use weft_abi::halt::Halt;
+use weft_abi::halt::HaltOf;
 
 const GENERAL: usize = offset_of!(Thread, general);
 const VECTORS: usize = offset_of!(Thread, vectors);
@@ -294,7 +295,7 @@ pub extern "C" fn resume() {
 /// Makes the program's system call with its own registers, unless a signal has come: then it returns
 /// [`ABANDONED`] in place of a result, and nothing has happened.
 #[unsafe(naked)]
-pub extern "C" fn call(thread: &mut Thread) -> isize {
+pub extern "C" fn call(thread: &Thread) -> isize {
     naked_asm!(
         ".globl weft_call_begin",
         ".hidden weft_call_begin",
@@ -332,7 +333,7 @@ pub const ABANDONED: isize = -0x10000;
 ///
 /// All signals must be blocked: the new thread has its parent's `gs` for a moment.
 #[unsafe(naked)]
-pub extern "C" fn start_thread(child: &mut Thread, number: usize, args: &[usize; 6]) -> isize {
+pub extern "C" fn start_thread(child: &Thread, number: usize, args: &[usize; 6]) -> isize {
     naked_asm!(
         "push r12",
         "mov r12, rdi",
@@ -364,7 +365,7 @@ pub extern "C" fn start_thread(child: &mut Thread, number: usize, args: &[usize;
 /// Ends a thread: says that nobody uses its memory any more, and then uses none. All signals must be
 /// blocked.
 #[unsafe(naked)]
-pub extern "C" fn end_thread(thread: &mut Thread, status: usize) -> ! {
+pub extern "C" fn end_thread(thread: &Thread, status: usize) -> ! {
     naked_asm!(
         "lea rdx, [rdi + {used}]",
         "mov rdi, rsi",
@@ -436,7 +437,7 @@ pub unsafe extern "C" fn copy(to: u64, from: u64, length: usize) -> bool {
 
 /// Stops the thread for the debugger that traces it, and that reads and writes what it is given.
 #[unsafe(naked)]
-pub extern "C" fn halt(halt: &mut Halt) {
+pub extern "C" fn halt(halt: &HaltOf<Cell<u64>>) {
     naked_asm!("int3", ".globl weft_halted", ".hidden weft_halted", "weft_halted:", "ret",)
 }
 

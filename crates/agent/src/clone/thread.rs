@@ -1,9 +1,12 @@
 //! What the engine keeps of a thread. The clone reaches it through `gs`.
 
+use super::halt::errand;
 use super::{call_points, sequences, signals, system};
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::cell::Cell;
+use core::sync::atomic::Ordering::{Acquire, Release};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use weft_abi::CloneThread;
-use weft_abi::halt::Halt;
+use weft_abi::halt::{Halt, HaltOf};
 use weft_abi::recording::STRIPE_SIZE;
 
 const STACK: usize = 128 << 10;
@@ -49,59 +52,72 @@ pub const fn kept_names(first: u8, second: u8) -> u32 {
     1 << 8 | (second as u32) << 4 | first as u32
 }
 
-/// Where registers are kept for a moment by code in the clone.
+/// What the engine keeps of a thread. The clone and its gates reach the fields by their offsets from `gs`.
+///
+/// A signal handler may interrupt the agent anywhere, on the same thread and with the same record. So nobody has that to
+/// itself: there are only shared references to it, and a field is one of these.
+///
+/// - A plain one is written before anybody else knows of the record, and never again.
+/// - An atomic one is for whoever reads it at any time: other threads, or a handler that has interrupted the agent.
+/// - A [`Cell`] is for the thread itself: the agent, its handlers, the clone. Others use it only while the thread has not
+///   begun, has ended, or is stopped by the host or a debugger.
+///
+/// A handler that has interrupted the agent and goes back to it reads no cell that the agent may be changing, and writes
+/// only `pending_info` and `pending_mask`: before it sets `is_pending`. The agent reads them after it has seen that (see
+/// [`Thread::has_pending`]), and writes them itself only with signals blocked. Where a handler has interrupted the clone,
+/// or the assembly in [`super::switch`], no other code is in the middle of using a cell.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Thread {
     /// Where this is.
     pub this: u64,
     /// `rax` while the clone uses it.
-    pub rax: u64,
+    pub rax: Cell<u64>,
     /// `rcx` while the clone uses it.
-    pub rcx: u64,
+    pub rcx: Cell<u64>,
     /// Any register, while the clone uses it for an address that is far away.
-    pub far: u64,
+    pub far: Cell<u64>,
     /// One more.
-    pub far_too: u64,
+    pub far_too: Cell<u64>,
     /// Where it is told the kernel which restartable sequence the thread is in: of the program's, or
     /// `no_area`.
-    pub area: u64,
+    pub area: Cell<u64>,
     /// Two registers, while a sequence uses them for something else.
-    pub kept: [u64; 2],
+    pub kept: [Cell<u64>; 2],
     /// Which they are: see [`kept_names`].
-    pub kept_names: u32,
+    pub kept_names: Cell<u32>,
     /// How often in a row a sequence has begun that the kernel was not told of.
-    pub missed: u32,
+    pub missed: Cell<u32>,
     /// Where the second table for indirect branches is.
     pub second: u64,
     /// Where in the clone to go on.
-    pub target: u64,
+    pub target: Cell<u64>,
     /// Where an indirect branch goes in the program.
-    pub next: u64,
+    pub next: Cell<u64>,
     /// What the stub says that a thread left by.
-    pub exit: u64,
+    pub exit: Cell<u64>,
     /// The end of the agent's stack.
     pub stack: u64,
     /// How many bytes of memory are its own.
     length: u64,
     /// One of [`stripe`].
-    pub has_stripe: u32,
+    pub has_stripe: Cell<u32>,
     /// Whether what it executes is written there.
-    pub is_traced: u32,
+    pub is_traced: Cell<u32>,
     /// One of [`left`].
-    pub left: u32,
+    pub left: Cell<u32>,
     /// Whether a signal waits to be passed on.
     pub is_pending: AtomicU32,
     /// The program's registers while the thread is in the agent, numbered as instructions do.
-    pub general: [u64; 16],
+    pub general: [Cell<u64>; 16],
     /// The program's instruction pointer.
-    pub pc: u64,
+    pub pc: Cell<u64>,
     /// The program's flags.
-    pub flags: u64,
+    pub flags: Cell<u64>,
     /// xmm0 to xmm15.
-    pub vectors: [u128; 16],
+    pub vectors: Cell<[u128; 16]>,
     /// What the kernel calls it.
-    pub tid: u32,
+    pub tid: Cell<u32>,
     /// Which clone it has last been seen in; [`u64::MAX`] while it is in the agent.
     pub epoch: AtomicU64,
     /// The next thread that is known.
@@ -109,60 +125,60 @@ pub struct Thread {
     /// Whether a thread uses this.
     pub is_used: AtomicU32,
     /// Signals that the program has blocked and the engine needs.
-    pub hidden_mask: u64,
+    pub hidden_mask: Cell<u64>,
     /// The program's own alternate stack: address, flags, size.
-    pub altstack: [u64; 3],
+    pub altstack: Cell<[u64; 3]>,
     /// The signal that waits, as the kernel described it.
-    pub pending_info: [u64; 16],
+    pub pending_info: Cell<[u64; 16]>,
     /// The mask that it interrupted.
-    pub pending_mask: u64,
+    pub pending_mask: Cell<u64>,
     /// The program's own `gs` base.
-    pub gs_base: u64,
+    pub gs_base: Cell<u64>,
     /// What the program wants done with signals: [`super::signals::Actions`], shared with the threads that
     /// share it natively.
-    pub actions: u64,
+    pub actions: AtomicU64,
     /// Whether it runs in its parent's place until it becomes another program.
-    pub is_vforked: u32,
+    pub is_vforked: Cell<u32>,
     /// Whether it begins a process of its own.
-    pub is_forked: u32,
+    pub is_forked: Cell<u32>,
     /// Whether it begins with no handlers.
-    pub is_cleared: u32,
+    pub is_cleared: Cell<u32>,
     /// Where the program stands with what is kept here of its registers; 0 while that is not certain.
-    pub way_out: u64,
+    pub way_out: Cell<u64>,
     /// Whether it waits to go on natively.
     pub is_leaving: AtomicU32,
     /// Whether it cannot go on.
-    pub is_failing: u32,
+    pub is_failing: Cell<u32>,
     /// In place of an area for a thread that has registered none.
-    no_area: [u64; 2],
+    no_area: Cell<[u64; 2]>,
     /// See [`stepping`].
-    pub stepping: u32,
+    pub stepping: AtomicU32,
     /// Whether the program steps through itself, and what leads it out of a snippet must not end that: the flag.
-    pub pending_trap: u64,
+    pub pending_trap: Cell<u64>,
     /// Where in the clone it has trapped last without the program's being told; 0 if it has gone elsewhere since.
-    pub trapped: u64,
+    pub trapped: Cell<u64>,
     /// A system call that is still to be made.
-    pub announced: call_points::Announced,
+    pub announced: Cell<call_points::Announced>,
     /// How it stands still for a debugger, and goes on.
-    pub halt: Halt,
+    pub halt: HaltOf<Cell<u64>>,
     /// What it does for the debugger that the program knows nothing of: see [`super::halt::errand`].
-    pub errand: u32,
+    pub errand: Cell<u32>,
     /// Watched memory that it is about to touch; 0 for none.
-    pub touched: u64,
+    pub touched: Cell<u64>,
     /// The system call that it makes: its number and one more. And whether the debugger is to know of its end.
-    pub number: u64,
-    pub is_caught: bool,
+    pub number: Cell<u64>,
+    pub is_caught: Cell<bool>,
     /// Whether a handler is about to begin that has not executed anything, and whether the signal that waits came then.
-    pub is_beginning: bool,
-    pub is_pending_early: bool,
+    pub is_beginning: AtomicBool,
+    pub is_pending_early: AtomicBool,
     /// Whether the engine has blocked signals, until the program's mask is back; and whether it was asked meanwhile to
     /// stand still.
-    pub is_masked: bool,
-    pub is_late: bool,
+    pub is_masked: AtomicBool,
+    pub is_late: AtomicBool,
     /// Where its probes measure, in each memory that there is for that.
-    pub slabs: [u64; MEMORIES],
+    pub slabs: [Cell<u64>; MEMORIES],
     /// The program's stack pointer while a snippet uses the agent's stack.
-    pub program_stack: u64,
+    pub program_stack: Cell<u64>,
 }
 
 /// How many pieces of memory probes can measure into.
@@ -196,19 +212,23 @@ macro_rules! at {
 pub(crate) use at;
 
 impl Thread {
-    /// It measures nothing yet.
-    pub const NO_SLABS: [u64; MEMORIES] = [0; MEMORIES];
-
-    /// Makes room for a thread, and keeps some behind it for counters if there are to be any.
-    pub fn map(is_counting: bool) -> Option<&'static mut Self> {
+    /// Makes room for a thread, and keeps some behind it for counters if there are to be any. `second` and `next_thread`
+    /// are for the fields of these names.
+    pub fn map(is_counting: bool, second: u64, next_thread: u64) -> Option<&'static Self> {
         let length = SIZE + if is_counting { STRIPE_SIZE as usize } else { 0 };
         let at = system::map_private(length)?;
-        // SAFETY: fresh memory, zeroed, large enough and aligned to a page.
-        let thread = unsafe { &mut *(at as *mut Self) };
-        thread.this = at as u64;
-        thread.length = length as u64;
-        thread.stack = (at + HEAD + STACK) as u64;
-        thread.altstack = [0, signals::SS_DISABLE, 0];
+        let record = at as *mut Self;
+        // SAFETY: fresh memory, zeroed, which is fine for every field, large enough and aligned to a page. What does not
+        // change any more is written before there is a reference.
+        let thread = unsafe {
+            (&raw mut (*record).this).write(at as u64);
+            (&raw mut (*record).length).write(length as u64);
+            (&raw mut (*record).stack).write((at + HEAD + STACK) as u64);
+            (&raw mut (*record).second).write(second);
+            (&raw mut (*record).next_thread).write(next_thread);
+            &*record
+        };
+        thread.altstack.set([0, signals::SS_DISABLE, 0]);
         thread.unregister();
         Some(thread)
     }
@@ -229,54 +249,93 @@ impl Thread {
         unsafe { *((self.counters() + 8 * u64::from(counter)) as *mut u64) += 1 };
     }
 
+    /// The program's registers.
+    pub fn general(&self) -> [u64; 16] {
+        self.general.each_ref().map(Cell::get)
+    }
+
+    /// Changes all of them.
+    pub fn set_general(&self, general: &[u64; 16]) {
+        for (place, &value) in self.general.iter().zip(general) {
+            place.set(value);
+        }
+    }
+
+    /// Whether a signal waits. If so, what is kept of it is all there.
+    pub fn has_pending(&self) -> bool {
+        self.is_pending.load(Acquire) != 0
+    }
+
+    /// Has the signal wait that is kept.
+    pub fn set_pending(&self) {
+        self.is_pending.store(1, Release);
+    }
+
+    /// Has none wait any more: a handler may keep another one from now on.
+    pub fn clear_pending(&self) {
+        self.is_pending.store(0, Release);
+    }
+
+    /// Does nothing for a debugger, as at first.
+    pub fn forget_halt(&self) {
+        self.halt.set(&Halt::default());
+        self.errand.set(errand::NONE);
+    }
+
+    /// Measures nothing, as at first.
+    pub fn forget_slabs(&self) {
+        self.slabs.iter().for_each(|slab| slab.set(0));
+    }
+
     /// Has what a thread has that is taken over.
-    pub fn be(&mut self, visitor: &CloneThread) {
-        self.general = visitor.registers.general;
-        self.flags = visitor.registers.rflags;
-        self.pc = visitor.registers.rip;
-        self.vectors = visitor.vectors.map(|[low, high]| u128::from(low) | u128::from(high) << 64);
-        self.gs_base = visitor.gs_base;
-        self.hidden_mask = visitor.mask & signals::NEEDED;
-        self.pending_mask = visitor.mask & !signals::NEEDED;
+    pub fn be(&self, visitor: &CloneThread) {
+        self.set_general(&visitor.registers.general);
+        self.flags.set(visitor.registers.rflags);
+        self.pc.set(visitor.registers.rip);
+        let vectors = visitor.vectors.map(|[low, high]| u128::from(low) | u128::from(high) << 64);
+        self.vectors.set(vectors);
+        self.gs_base.set(visitor.gs_base);
+        self.hidden_mask.set(visitor.mask & signals::NEEDED);
+        self.pending_mask.set(visitor.mask & !signals::NEEDED);
         if visitor.area != 0 {
             self.register(visitor.area);
         }
     }
 
     /// Has an area for restartable sequences.
-    pub fn register(&mut self, area: u64) {
-        self.area = area;
+    pub fn register(&self, area: u64) {
+        self.area.set(area);
     }
 
     /// Has none.
-    pub fn unregister(&mut self) {
+    pub fn unregister(&self) {
         // Neither nothing nor a descriptor.
-        self.no_area = [1; 2];
-        self.area = self.no_area.as_ptr() as u64;
+        self.no_area.set([1; 2]);
+        self.area.set(self.no_area.as_ptr() as u64);
     }
 
     /// Whether it has one.
     pub fn is_registered(&self) -> bool {
-        self.area != self.no_area.as_ptr() as u64
+        self.area.get() != self.no_area.as_ptr() as u64
     }
 
     /// The descriptor of the sequence that it is in, or has been; 0 if there is none.
     pub fn sequence(&self) -> u64 {
         // SAFETY: the kernel writes to it at any time, so it has to be there.
-        unsafe { ((self.area + sequences::CURRENT) as *const u64).read_volatile() }
+        unsafe { ((self.area.get() + sequences::CURRENT) as *const u64).read_volatile() }
     }
 
     /// Has the kernel forget of it.
     pub fn forget_sequence(&self) {
         // SAFETY: as above.
-        unsafe { ((self.area + sequences::CURRENT) as *mut u64).write_volatile(0) }
+        unsafe { ((self.area.get() + sequences::CURRENT) as *mut u64).write_volatile(0) }
     }
 
     /// Gives the registers back that a sequence has been using.
     pub fn give_kept(&self, general: &mut [u64; 16]) {
-        if self.kept_names != 0 {
-            general[self.kept_names as usize & 15] = self.kept[0];
-            general[self.kept_names as usize >> 4 & 15] = self.kept[1];
+        if self.kept_names.get() != 0 {
+            general[self.kept_names.get() as usize & 15] = self.kept[0].get();
+            general[self.kept_names.get() as usize >> 4 & 15] = self.kept[1].get();
         }
     }
 
@@ -286,12 +345,12 @@ impl Thread {
     }
 
     /// The thread that asks.
-    pub fn current() -> &'static mut Self {
+    pub fn current() -> &'static Self {
         let this: u64;
         // SAFETY: every thread that comes here has `gs` set to its own.
         unsafe {
             core::arch::asm!("mov {}, gs:[0]", out(reg) this, options(nostack, preserves_flags));
-            &mut *(this as *mut Self)
+            &*(this as *const Self)
         }
     }
 }

@@ -58,7 +58,7 @@ impl Thread {
     }
 
     /// Prepares a new stripe.
-    pub fn prepare_trace(&mut self) {
+    pub fn prepare_trace(&self) {
         let head = self.trace_head();
         head.base.store(self.counters(), Relaxed);
         head.cursor.store(self.buffer(0), Relaxed);
@@ -69,14 +69,14 @@ impl Thread {
                 system::call3(system::MPROTECT, guard as usize, TRACE_GUARD as usize, 0);
             }
         }
-        self.is_traced = 1;
+        self.is_traced.set(1);
     }
 
     /// Whether an address is in the page behind a buffer of this thread's.
     pub fn has_filled_buffer(&self, address: u64) -> bool {
         let offset = address.wrapping_sub(self.counters());
         let last = trace_buffer(TRACE_BUFFERS as u32 - 1) + TRACE_BUFFER_SIZE;
-        self.is_traced != 0
+        self.is_traced.get() != 0
             && (TRACE_BUFFER_SIZE..last).contains(&offset)
             && offset % TRACE_BUFFER_SIZE >= TRACE_BUFFER_SIZE - TRACE_GUARD
     }
@@ -85,7 +85,7 @@ impl Thread {
     /// buffer is lost, and it is used again.
     pub fn turn_buffer(&self) -> u64 {
         let head = self.trace_head();
-        if self.has_stripe != stripe::SHARED {
+        if self.has_stripe.get() != stripe::SHARED {
             return self.lose_buffer();
         }
         let number = head.filled.load(Relaxed);
@@ -145,7 +145,7 @@ impl Thread {
 
     /// Writes an event. Never while the thread is in the middle of a record.
     fn trace(&self, kind: u32, words: &[u64]) {
-        if self.is_traced == 0 {
+        if self.is_traced.get() == 0 {
             return;
         }
         let head = self.trace_head();
@@ -163,7 +163,7 @@ impl Thread {
     }
 
     fn bases(&self) -> [u64; 2] {
-        [system::fs_base(), self.gs_base]
+        [system::fs_base(), self.gs_base.get()]
     }
 
     /// Goes on behind an instruction that looks up what the program's one before has read or written, if it is at one.
@@ -175,7 +175,7 @@ impl Thread {
         let is_load = instruction.op1_kind() == OpKind::Memory
             && instruction.memory_segment() != Register::GS;
         let register = weft_code::number(instruction.op0_register());
-        let Some(register) = register.filter(|_| self.is_traced != 0 && is_load) else {
+        let Some(register) = register.filter(|_| self.is_traced.get() != 0 && is_load) else {
             return false;
         };
         let mut general = context.general();
@@ -187,32 +187,32 @@ impl Thread {
 
     /// The thread begins.
     pub fn trace_begin(&self) {
-        if self.is_traced != 0 {
+        if self.is_traced.get() != 0 {
             let [fs, gs] = self.bases();
-            self.trace(event::THREAD, &[self.tid.into(), fs, gs, clock::now()]);
+            self.trace(event::THREAD, &[self.tid.get().into(), fs, gs, clock::now()]);
         }
     }
 
     /// It ends.
     pub fn trace_end(&self) {
-        if self.is_traced != 0 {
+        if self.is_traced.get() != 0 {
             self.trace(event::END, &[clock::now()]);
         }
     }
 
     /// It makes a system call.
     pub fn trace_call(&self) {
-        if self.is_traced == 0 {
+        if self.is_traced.get() == 0 {
             return;
         }
-        let [number, _, rdx, _, _, _, rsi, rdi, r8, r9, r10, ..] = self.general;
+        let [number, _, rdx, _, _, _, rsi, rdi, r8, r9, r10, ..] = self.general();
         let words = [number, rdi, rsi, rdx, r10, r8, r9, clock::now()];
         self.trace(event::SYSTEM_CALL, &words);
     }
 
     /// It is back from one.
     pub fn trace_result(&self, number: usize, result: isize) {
-        if self.is_traced == 0 {
+        if self.is_traced.get() == 0 {
             return;
         }
         self.trace(event::RESULT, &[result as u64, clock::now()]);
@@ -223,7 +223,7 @@ impl Thread {
 
     /// It is about to handle a signal, or to end by it.
     pub fn trace_signal(&self, signal: usize, is_fault: bool) {
-        if self.is_traced != 0 {
+        if self.is_traced.get() != 0 {
             self.trace(event::SIGNAL, &[signal as u64, is_fault.into(), clock::now()]);
         }
     }

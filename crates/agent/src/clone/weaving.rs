@@ -107,18 +107,18 @@ impl Weaving {
     }
 
     /// Does what is to be done at a system call; gives what is to be its result if it is not to be made.
-    pub fn at_call(&self, thread: &mut Thread, number: u64, kind: PointKind) -> Option<i64> {
+    pub fn at_call(&self, thread: &Thread, number: u64, kind: PointKind) -> Option<i64> {
         for strand in self.calls.get(&(number, kind)).into_iter().flatten() {
             let Some(probe) = self.probes.get(&strand.probe) else { continue };
             let Memory { env, .. } = &self.memories[probe.memory];
-            let slab = (thread.slabs[probe.memory], env.region.stride());
+            let slab = (thread.slabs[probe.memory].get(), env.region.stride());
             let site = Site {
                 kind,
                 convention: Convention::Unknown,
                 dead: RegisterSet::NONE,
                 live_flags: FlagSet::ALL,
                 red_zone: true,
-                address: thread.pc - calls::LENGTH,
+                address: thread.pc.get() - calls::LENGTH,
                 stack_shift: 0,
                 access: None,
             };
@@ -176,10 +176,10 @@ impl Weaving {
     }
 
     /// Gives a thread a slab in each memory where it has none.
-    pub fn equip(&self, thread: &mut Thread) {
-        for (memory, slab) in self.memories.iter().zip(&mut thread.slabs) {
-            if *slab == 0 {
-                *slab = memory.claim(thread.this, self.pid, thread.tid);
+    pub fn equip(&self, thread: &Thread) {
+        for (memory, slab) in self.memories.iter().zip(&thread.slabs) {
+            if slab.get() == 0 {
+                slab.set(memory.claim(thread.this, self.pid, thread.tid.get()));
             }
         }
     }
@@ -472,7 +472,7 @@ fn weave_all(visit: &mut CloneVisit) {
         is_anyone_busy |= visitor.is_busy != 0;
     }
     if Weaving::is_leaving(words) && !is_anyone_busy {
-        engine.threads().for_each(|thread| thread.slabs = Thread::NO_SLABS);
+        engine.threads().for_each(Thread::forget_slabs);
         engine.weaving = Weaving::default();
     }
     visit.is_done = 1;
@@ -489,7 +489,7 @@ impl Engine {
         let Some(thread) = self.threads().find(|thread| thread.this == visitor.gs_base) else {
             return false;
         };
-        if thread.stepping != stepping::NO {
+        if thread.stepping.load(Relaxed) != stepping::NO {
             return true;
         }
         if image().contains(&pc) {
@@ -498,7 +498,8 @@ impl Engine {
             // Behind a system call of the program's, the engine looks where to go. A handler of signals goes
             // back to where it has come from, which only the kernel knows.
             let is_handling = rsp > start as u64 && rsp <= (start + size) as u64;
-            return !is_in_call(pc, rax) && (is_handling || self.leads_to_old_code(thread.target));
+            return !is_in_call(pc, rax)
+                && (is_handling || self.leads_to_old_code(thread.target.get()));
         }
         self.is_gate(pc) || self.leads_to_old_code(pc)
     }

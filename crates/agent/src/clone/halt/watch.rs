@@ -96,7 +96,7 @@ impl Watches {
         if !self.has_any() {
             return 0;
         }
-        let Some(instruction) = instruction_at(thread.pc) else { return 0 };
+        let Some(instruction) = instruction_at(thread.pc.get()) else { return 0 };
         let mut factory = InstructionInfoFactory::new();
         let info = factory.info(&instruction);
         let touched = info.used_memory().iter().filter(|memory| touches(memory.access()));
@@ -218,13 +218,13 @@ fn place(instruction: &Instruction, memory: &UsedMemory, thread: &Thread) -> Opt
     let value = |register: Register| match register {
         // Of one relative to `rip` the displacement is the address.
         Register::None | Register::RIP => Some(0),
-        _ if register.is_gpr64() => Some(thread.general[register.number()]),
-        _ if register.is_gpr32() => Some(thread.general[register.number()] & 0xffff_ffff),
+        _ if register.is_gpr64() => Some(thread.general[register.number()].get()),
+        _ if register.is_gpr32() => Some(thread.general[register.number()].get() & 0xffff_ffff),
         _ => None,
     };
     let segment = match memory.segment() {
         Register::FS => system::fs_base(),
-        Register::GS => thread.gs_base,
+        Register::GS => thread.gs_base.get(),
         _ => 0,
     };
     let start = value(memory.base())?
@@ -233,11 +233,11 @@ fn place(instruction: &Instruction, memory: &UsedMemory, thread: &Thread) -> Opt
         .wrapping_add(segment);
     let size = memory.memory_size().size() as u64;
     let count = match is_repeated(*instruction) {
-        true => thread.general[usize::from(RCX)],
+        true => thread.general[usize::from(RCX)].get(),
         false => 1,
     };
     let length = size.wrapping_mul(count);
-    Some(match count > 1 && thread.flags & BACKWARDS != 0 {
+    Some(match count > 1 && thread.flags.get() & BACKWARDS != 0 {
         true => (start.wrapping_sub(length - size), start + size),
         false => (start, start.wrapping_add(length)),
     })

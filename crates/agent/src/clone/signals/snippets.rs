@@ -59,15 +59,15 @@ fn is_at_inner(engine: &Engine, thread: &Thread, context: &Context) -> bool {
 
 /// Has a signal wait that has come before a thread goes on at the start of a function that it reaches from
 /// within. Says whether it has to.
-pub fn defer(thread: &mut Thread) -> bool {
+pub fn defer(thread: &Thread) -> bool {
     let mut engine = locked();
-    if !engine.is_inner(thread.target, thread.pc) || saves_flags(thread.pc) {
+    if !engine.is_inner(thread.target.get(), thread.pc.get()) || saves_flags(thread.pc.get()) {
         return false;
     }
-    thread.is_pending.store(0, Relaxed);
-    thread.stepping = stepping::FOR_SIGNAL;
-    thread.pending_trap = thread.flags & TRAP_FLAG;
-    thread.flags |= TRAP_FLAG;
+    thread.clear_pending();
+    thread.stepping.store(stepping::FOR_SIGNAL, Relaxed);
+    thread.pending_trap.set(thread.flags.get() & TRAP_FLAG);
+    thread.flags.set(thread.flags.get() | TRAP_FLAG);
     watch_traps(&mut engine);
     set_mask(ALL & !bit(SIGTRAP));
     true
@@ -79,12 +79,12 @@ fn watch_traps(engine: &mut Engine) {
 }
 
 /// Has a thread that was interrupted in a snippet come out of it.
-pub fn lead_out(engine: &mut Engine, thread: &mut Thread, info: &[u64; 16], context: &mut Context) {
-    let is_led_already = thread.stepping != stepping::NO;
+pub fn lead_out(engine: &mut Engine, thread: &Thread, info: &[u64; 16], context: &mut Context) {
+    let is_led_already = thread.stepping.load(Relaxed) != stepping::NO;
     if is_retired(engine, info, context) {
         // It was thrown away around it.
         engine.let_retired_run(true);
-        thread.stepping |= stepping::FOR_FLUSH;
+        thread.stepping.fetch_or(stepping::FOR_FLUSH, Relaxed);
     } else if is_fault(info) && thread.skip_lookup(context) {
         return;
     } else if is_fault(info) {
@@ -93,14 +93,14 @@ pub fn lead_out(engine: &mut Engine, thread: &mut Thread, info: &[u64; 16], cont
             info[0] as u32, info[2]
         ));
     } else {
-        thread.pending_info = *info;
-        thread.stepping |= stepping::FOR_SIGNAL;
+        thread.pending_info.set(*info);
+        thread.stepping.fetch_or(stepping::FOR_SIGNAL, Relaxed);
     }
     if is_led_already {
         return;
     }
-    thread.pending_mask = context.mask & !NEEDED;
-    thread.pending_trap = context.rflags & TRAP_FLAG;
+    thread.pending_mask.set(context.mask & !NEEDED);
+    thread.pending_trap.set(context.rflags & TRAP_FLAG);
     watch_traps(engine);
     context.mask = ALL & !bit(SIGTRAP);
     context.rflags |= TRAP_FLAG;
@@ -108,7 +108,7 @@ pub fn lead_out(engine: &mut Engine, thread: &mut Thread, info: &[u64; 16], cont
 
 /// A thread that is led out has executed one more instruction. When it is out, gives the signal that has
 /// waited, which is described anew.
-pub fn step(thread: &mut Thread, info: &mut [u64; 16], context: &mut Context) -> Option<usize> {
+pub fn step(thread: &Thread, info: &mut [u64; 16], context: &mut Context) -> Option<usize> {
     let pc = context.rip;
     // SAFETY: a label, whose address alone counts.
     let last = unsafe { core::ptr::from_ref(&switch::weft_resume_jump) as u64 };
@@ -120,24 +120,24 @@ pub fn step(thread: &mut Thread, info: &mut [u64; 16], context: &mut Context) ->
     if !is_in_agent && !is_out(thread, context) {
         return None;
     }
-    context.rflags = context.rflags & !TRAP_FLAG | thread.pending_trap;
-    let why = core::mem::replace(&mut thread.stepping, stepping::NO);
+    context.rflags = context.rflags & !TRAP_FLAG | thread.pending_trap.get();
+    let why = thread.stepping.swap(stepping::NO, Relaxed);
     if why & stepping::FOR_FLUSH != 0 {
         // If it is not in the agent, it will find out that it is where nothing can be executed.
         locked().let_retired_run(false);
     }
     if why & stepping::FOR_SIGNAL == 0 {
-        context.mask = thread.pending_mask;
+        context.mask = thread.pending_mask.get();
         return None;
     }
     if is_in_agent {
         // Which looks for what has come before it goes back.
         context.mask = ALL;
-        thread.is_pending.store(1, Relaxed);
+        thread.set_pending();
         return None;
     }
-    context.mask = thread.pending_mask;
-    *info = thread.pending_info;
+    context.mask = thread.pending_mask.get();
+    *info = thread.pending_info.get();
     Some(info[0] as u32 as usize)
 }
 
