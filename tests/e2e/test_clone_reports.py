@@ -316,3 +316,18 @@ def test_a_process_that_handles_faults_stays_as_it_is(build: Build) -> None:
             session.metrics.sample()
             assert calls.value == 1
         assert (status, output) == (alone.status, f"ready\n{alone.stdout}")
+
+
+@pytest.mark.parametrize(
+    ("case", "says"), [("dispatch", "user dispatch"), ("strict", "strict"), ("seccomp", "strict")]
+)
+def test_a_program_that_forbids_itself_system_calls_does_so_natively(
+    build: Build, case: str, says: str, tmp_path: Path
+) -> None:
+    command: list[str | Path] = [build("clone_forbidding"), case]
+    alone = outcome(command)
+    assert alone.status == 0 and alone.stdout
+    done = run(command, tmp_path)
+    assert (done.returncode, done.stdout) == (0, alone.stdout), done.stderr
+    [(fate, text)] = reports(done.stderr, tmp_path)
+    assert fate == "left its clone" and says in text.splitlines()[0]

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import weft
-from tests.e2e.harness import code
+from tests.e2e.harness import code, eventually, status
 from tests.lockstep import Lockstep, lockstep
 from tests.others import Other
 from tests.probing import COUNTER
@@ -159,6 +159,20 @@ def test_a_killed_weft_gives_its_functions_to_one_that_is_there(build: Build) ->
         # What is left of its agent is for the next that attaches.
         with weft.attach(program.pid):
             pass
+
+
+def test_a_killed_weft_that_nobody_waits_for_is_dead(build: Build) -> None:
+    """Its parent may not ask for its exit code for long, or never."""
+    with left_as_it_was(build) as program, Other.attached(program.pid) as other:
+        assert other.say("insert", NORMAL) == "inserted"
+        other.process.kill()
+        eventually(lambda: status(other.process.pid)["State"].startswith("Z"))
+        with weft.attach(program.pid) as session:
+            probe = session.insert(NORMAL, COUNTER)
+            assert program.batch(10)["normal"] == probe.value() != 0
+        assert "weft-" not in Path(f"/proc/{program.pid}/maps").read_text().replace(
+            str(build("counts")), ""
+        )
 
 
 def test_busy_threads_and_quick_wefts(build: Build) -> None:

@@ -7,12 +7,13 @@ use crate::stopped::{Caution, Stopped, before_breakpoint, settle_stop};
 use crate::weave::edit::{BREAKPOINT, CodeWriter};
 use crate::{Error, ErrorKind, Result, TargetAddr, checks, memory};
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 /// What to start.
@@ -62,6 +63,8 @@ pub fn launch(launch: Launch) -> Result<(Child, Stopped)> {
     }
 
     let (is_fixed, is_apart) = (launch.is_fixed, launch.is_apart);
+    let scheduling = Scheduling::of_weft();
+    let ignores_children = heed_children();
     let failed = |e: io::Error| launch_failed(&name, &e);
     let (mut announcements, announce) = pipe().map_err(failed)?;
     let (permission, mut permit) = pipe().map_err(failed)?;
@@ -72,6 +75,10 @@ pub fn launch(launch: Launch) -> Result<(Child, Stopped)> {
         command.pre_exec(move || {
             // What Python ignores is not what the program shall ignore; the library restores SIGPIPE only.
             libc::signal(libc::SIGXFSZ, libc::SIG_DFL);
+            if ignores_children {
+                libc::signal(libc::SIGCHLD, libc::SIG_IGN);
+            }
+            scheduling.take();
             if is_apart {
                 libc::setpgid(0, 0);
             }
@@ -122,6 +129,64 @@ pub fn launch(launch: Launch) -> Result<(Child, Stopped)> {
         None => Err(Error::new(ErrorKind::LaunchFailed, format!("{name} did not start"))
             .why("it was killed before its first instruction")),
     }
+}
+
+/// How the kernel schedules a thread.
+#[derive(Clone, Copy)]
+struct Scheduling {
+    policy: i32,
+    parameter: libc::sched_param,
+    niceness: i32,
+    /// By how many nanoseconds it may be woken late, if that is known.
+    slack: Option<u64>,
+}
+
+impl Scheduling {
+    /// That of weft's first thread, which a program inherits that weft starts. The thread that starts it is in a
+    /// hurry.
+    fn of_weft() -> Self {
+        let pid = std::process::id();
+        let mut parameter = libc::sched_param { sched_priority: 0 };
+        // SAFETY: plain questions; the kernel writes to the structure.
+        let (policy, niceness) = unsafe {
+            libc::sched_getparam(pid as i32, &raw mut parameter);
+            (libc::sched_getscheduler(pid as i32), libc::getpriority(libc::PRIO_PROCESS, pid))
+        };
+        let slack = fs::read_to_string(format!("/proc/{pid}/timerslack_ns")).ok();
+        Self { policy, parameter, niceness, slack: slack.and_then(|text| text.trim().parse().ok()) }
+    }
+
+    /// Has this thread be scheduled so, between fork and exec.
+    fn take(&self) {
+        // One that is not to be inherited is the usual one in a child.
+        if self.policy & libc::SCHED_RESET_ON_FORK == 0 {
+            // SAFETY: plain numbers, and a structure that outlives the call.
+            unsafe {
+                libc::sched_setscheduler(0, self.policy, &raw const self.parameter);
+                libc::setpriority(libc::PRIO_PROCESS, 0, self.niceness);
+            }
+        }
+        if let Some(slack) = self.slack.filter(|&slack| slack > 0) {
+            // SAFETY: plain numbers.
+            unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, slack, 0, 0, 0) };
+        }
+    }
+}
+
+/// Has the kernel keep how children end, even if whoever started weft has it forget that. Says whether that is
+/// so: a program that weft starts inherits it.
+fn heed_children() -> bool {
+    static WERE_IGNORED: AtomicBool = AtomicBool::new(false);
+    // SAFETY: the kernel writes to the structure; a handler that somebody has set is left alone.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(libc::SIGCHLD, std::ptr::null(), &raw mut action);
+        if action.sa_sigaction == libc::SIG_IGN {
+            libc::signal(libc::SIGCHLD, libc::SIG_DFL);
+            WERE_IGNORED.store(true, Relaxed);
+        }
+    }
+    WERE_IGNORED.load(Relaxed)
 }
 
 /// How a program that was started has ended, if it has. Stops that are for a tracer, who may be another

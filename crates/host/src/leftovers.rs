@@ -103,7 +103,13 @@ pub fn named(pid: Tid, owner: TargetAddr) -> Named {
     }
     let owner = field(offset_of!(Owner, pid)) as Tid;
     match proc::stat(owner) {
-        Ok(stat) if stat.start_time == field(offset_of!(Owner, start_time)) => Named::Alive(owner),
+        // One that was killed is there until its parent asks for its exit code, which may be never.
+        Ok(stat)
+            if stat.start_time == field(offset_of!(Owner, start_time))
+                && proc::has_living_threads(owner) =>
+        {
+            Named::Alive(owner)
+        }
         _ => Named::Dead,
     }
 }

@@ -304,6 +304,11 @@ pub fn is_alive(tid: Tid) -> bool {
     stat(tid).is_ok_and(|stat| !matches!(stat.state, 'Z' | 'X'))
 }
 
+/// Whether any thread of a process can still do something. The first one may have ended before the others.
+pub fn has_living_threads(pid: Tid) -> bool {
+    threads(pid).is_ok_and(|tids| tids.into_iter().any(is_alive))
+}
+
 /// The error for a file of `/proc` that could not be read.
 pub(crate) fn unreadable(pid: Tid, file: &str, error: &io::Error) -> Error {
     if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) {

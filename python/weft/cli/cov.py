@@ -442,6 +442,10 @@ def _asked_by_signal() -> Iterator[Callable[[], bool]]:
         answer, asked = asked, False
         return answer
 
+    if signal.getsignal(signal.SIGUSR1) is signal.SIG_IGN:
+        # So it is for the program that is started, which would not inherit it from a handler.
+        yield was_asked
+        return
     before = signal.signal(signal.SIGUSR1, ask)
     try:
         yield was_asked

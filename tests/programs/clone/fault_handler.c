@@ -14,7 +14,7 @@
 
 static const size_t page = 4096, pages = 64;
 static int descriptor;
-static int faults, unmapped;
+static int faults;
 
 static void *monitor(void *unused) {
     (void)unused;
@@ -26,8 +26,6 @@ static void *monitor(void *unused) {
             uint64_t at = message.arg.pagefault.address & ~(page - 1);
             struct uffdio_copy copy = {.dst = at, .src = (uintptr_t)data, .len = page};
             if (ioctl(descriptor, UFFDIO_COPY, &copy)) exit(3);
-        } else {
-            unmapped++;
         }
     }
     return NULL;
@@ -59,7 +57,7 @@ int main(int argc, char **argv) {
         madvise(at, page, MADV_DONTNEED);
         munmap(at, pages * page);
     }
-    printf("%ld %d %d\n", sum, faults, unmapped);
+    printf("%ld %d\n", sum, faults);
     fflush(stdout);
     _exit(0);
 }

@@ -34,6 +34,13 @@ const SECCOMP_SET_MODE_FILTER: u64 = 1;
 const PR_SET_TSC: u64 = 26;
 /// What makes a userfaultfd of `/dev/userfaultfd`.
 const USERFAULTFD_IOC_NEW: u64 = 0xaa00;
+const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
+const SECCOMP_MODE_STRICT: u64 = 1;
+const SECCOMP_SET_MODE_STRICT: u64 = 0;
+const IS_STRICT: &str =
+    "the program is about to allow itself four system calls only (strict seccomp)";
+const DISPATCHES: &str =
+    "the program is about to handle system calls itself, by where they are made (user dispatch)";
 const HANDLES_FAULTS: &str = "the program is about to handle page faults itself (userfaultfd)";
 /// The length of the instruction.
 pub const LENGTH: u64 = 2;
@@ -102,10 +109,19 @@ fn perform(thread: &Thread) -> Option<isize> {
             match thread.general[7].get() {
                 // It may be about to make reading it a fault, for the agent as well.
                 PR_SET_TSC => super::leave_counter_alone(),
+                PR_SET_SECCOMP if thread.general[6].get() == SECCOMP_MODE_STRICT => {
+                    super::fail(IS_STRICT)
+                }
                 PR_SET_SECCOMP => engine().seal(),
+                PR_SET_SYSCALL_USER_DISPATCH if thread.general[6].get() != 0 => {
+                    super::fail(DISPATCHES)
+                }
                 _ => {}
             }
             pass(thread)
+        }
+        system::SECCOMP if thread.general[7].get() == SECCOMP_SET_MODE_STRICT => {
+            super::fail(IS_STRICT)
         }
         system::SECCOMP => {
             if thread.general[7].get() <= SECCOMP_SET_MODE_FILTER {
