@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from weft import _native
 from weft.completeness import Missing
-from weft.errors import CodeGone, WeftError
+from weft.errors import CodeGone, Timeout, WeftError
 from weft.model import Module
 
 __all__ = [
@@ -34,6 +34,8 @@ _Result = TypeVar("_Result")
 
 _TRIES = 20
 """How often to try something with libraries that are unloaded while one looks at them."""
+_PATIENCE = 3
+"""How often to try something with threads that are too busy, which takes seconds each time."""
 
 _TOLD = "_dl_debug_state"
 """What the loader calls, for debuggers, before it changes what is loaded and when it has."""
@@ -97,12 +99,20 @@ def arrived(before: Iterable[Code], now: Iterable[Code], *, by_place: bool = Fal
 
 
 def steadily(attempt: Callable[[], _Result]) -> _Result:
-    """Look at the target's code and do something with it, again when it is unloaded meanwhile."""
+    """Look at the target's code and do something with it, again when it is unloaded meanwhile.
+
+    Also when the target's threads are too busy just then: it runs on in between.
+    """
+    patience = _PATIENCE
     for _ in range(_TRIES):
         try:
             return attempt()
         except CodeGone as error:
             last = error
+        except Timeout:
+            patience -= 1
+            if not patience:
+                raise
     raise CodeGone(
         "libraries of the program come and go faster than weft can look at them",
         last.what,

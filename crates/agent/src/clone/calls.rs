@@ -5,7 +5,9 @@ use super::regions::Region;
 use super::state::{RAX, RCX};
 use super::system::{self, EFAULT, ENOSYS, PAGE};
 use super::thread::Thread;
-use super::{call_points, engine, maps, pages, processes, program, sequences, signals, switch};
+use super::{
+    call_points, engine, maps, pages, processes, program, sequences, signals, switch, tables,
+};
 use core::ops::Range;
 
 const R11: usize = 11;
@@ -232,11 +234,7 @@ fn changed_by(thread: &Thread, number: usize) -> [Range<u64>; 2] {
 /// Calls that change what is mapped.
 fn memory(thread: &Thread, number: usize) -> Option<isize> {
     let changed = changed_by(thread, number);
-    let is_lent = {
-        let engine = engine();
-        changed.iter().any(|range| engine.tables.are_lent_from(range))
-    };
-    if is_lent {
+    if changed.iter().any(tables::are_lent_from) {
         super::fail(
             "the program changes memory that it had reserved, where the clone has its tables",
         );

@@ -6,6 +6,8 @@
 
 use super::{switch, system};
 use core::ops::Range;
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
 use weft_abi::TABLES_SIZE;
 
 /// One entry for each value of the lowest sixteen bits of an address.
@@ -16,6 +18,15 @@ const SIZE: usize = TABLES_SIZE as usize;
 const _: () = assert!(SIZE == FIRST * 8 + SECOND * 16);
 /// Spreads addresses over the second table.
 pub const FACTOR: i32 = 0x9e37_79b1_u32 as i32;
+
+/// Where they are in memory that the program has reserved; 0 if they are elsewhere.
+static LENT: AtomicU64 = AtomicU64::new(0);
+
+/// Whether they are in memory of the program's own, and it is about to change a part of that.
+pub fn are_lent_from(range: &Range<u64>) -> bool {
+    let at = LENT.load(Relaxed);
+    at != 0 && range.start < at + TABLES_SIZE && at < range.end
+}
 
 /// Both tables.
 #[derive(Debug)]
@@ -37,6 +48,7 @@ impl Tables {
         }
         let mut tables = Self { at, reserved };
         tables.clear();
+        LENT.store(if reserved == 0 { 0 } else { at as u64 }, Relaxed);
         Some(tables)
     }
 
@@ -48,12 +60,6 @@ impl Tables {
         let args = [self.at, SIZE, 0, self.reserved | system::MAP_FIXED, usize::MAX, 0];
         // SAFETY: only they are there. The kernel makes one mapping of it and what is around it.
         unsafe { system::call6(system::MMAP, args) };
-    }
-
-    /// Whether they are in memory of the program's own, and it is about to change a part of that.
-    pub fn are_lent_from(&self, range: &Range<u64>) -> bool {
-        let own = self.range();
-        self.reserved != 0 && range.start < own.end && own.start < range.end
     }
 
     /// Where they are.
