@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import weft.trace
-from tests.e2e.harness import Background, need
+from tests.e2e.harness import Background, eventually, need, status, threads
 from weft.errors import BadFile, InvalidArgument
 from weft.export import perfetto, trace_parquet
 from weft.tools.cachesim import Level, simulate
@@ -335,10 +335,12 @@ def test_a_running_process_is_traced_for_a_while(
     assert sum(total.accesses for total in trace.threads) > 10_000
 
 
-def _pause(pid: int, until: Callable[[], bool]) -> None:
-    """Stop a process for as long as a condition is not met."""
+def _pause(pid: int, sign: Path, until: Callable[[], bool]) -> None:
+    """Stop a process for as long as a condition is not met, and make a file when it stands still."""
     os.kill(pid, signal.SIGSTOP)
     try:
+        eventually(lambda: all(status(tid)["State"].startswith("T") for tid in threads(pid)))
+        sign.touch()
         deadline = time.monotonic() + 60
         while not until():
             assert time.monotonic() < deadline
@@ -357,7 +359,7 @@ def test_what_is_lost_while_weft_is_stopped_is_counted(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "weft", "trace", "-o", file, "--", built, tmp_path]
     with Background([str(word) for word in command]) as weft_itself:
         # It waits for weft for ten seconds, and then goes on without it.
-        _pause(weft_itself.pid, (tmp_path / "done").exists)
+        _pause(weft_itself.pid, tmp_path / "weft is stopped", (tmp_path / "done").exists)
         assert weft_itself.process.wait(60) == 0
     trace = weft.trace.open(file)
     events = [row for batch in trace.events() for row in batch.to_pylist()]
@@ -386,8 +388,7 @@ int main(int count, char **words) {
     if (count < 2 || chdir(words[1])) return 1;
     puts("ready");
     fflush(stdout);
-    /* Until weft is stopped. */
-    sleep(1);
+    while (access("weft is stopped", F_OK)) usleep(10000);
     work();
     close(creat("done", 0600));
     return 0;
