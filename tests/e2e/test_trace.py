@@ -336,7 +336,7 @@ def test_a_running_process_is_traced_for_a_while(
 
 
 def _pause(pid: int, sign: Path, until: Callable[[], bool]) -> None:
-    """Stop a process for as long as a condition is not met, and make a file when it stands still."""
+    """Stop a process while a condition is not met, and make a file when it stands still."""
     os.kill(pid, signal.SIGSTOP)
     try:
         eventually(lambda: all(status(tid)["State"].startswith("T") for tid in threads(pid)))
