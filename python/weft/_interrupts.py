@@ -48,11 +48,12 @@ class _State:
         if self.react is not None:
             self.react(number)
             return
-        if _is_holding() and self.pending is not None:
+        is_holding = _is_holding()
+        if is_holding and self.pending is not None:
             # Who asks twice wants to know why nothing happens.
             os.write(2, _LATER)
         self.pending = number
-        if not _is_holding():
+        if not is_holding:
             # This is lost in a finalizer or a weak reference's callback, as every import has one.
             # Then the signal stays pending, and takes effect at the next interruptible part.
             raise Interrupted(number)

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from weft import _native
+from weft._patience import patiently
 from weft.completeness import Missing
-from weft.errors import CodeGone, Timeout, WeftError
+from weft.errors import CodeGone, WeftError
 from weft.model import Module
 
 __all__ = [
@@ -34,8 +35,6 @@ _Result = TypeVar("_Result")
 
 _TRIES = 20
 """How often to try something with libraries that are unloaded while one looks at them."""
-_PATIENCE = 3
-"""How often to try something with threads that are too busy, which takes seconds each time."""
 
 _TOLD = "_dl_debug_state"
 """What the loader calls, for debuggers, before it changes what is loaded and when it has."""
@@ -103,16 +102,11 @@ def steadily(attempt: Callable[[], _Result]) -> _Result:
 
     Also when the target's threads are too busy just then: it runs on in between.
     """
-    patience = _PATIENCE
     for _ in range(_TRIES):
         try:
-            return attempt()
+            return patiently(attempt)
         except CodeGone as error:
             last = error
-        except Timeout:
-            patience -= 1
-            if not patience:
-                raise
     raise CodeGone(
         "libraries of the program come and go faster than weft can look at them",
         last.what,

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Literal
 
 from weft import _native
 from weft._files import Draft
+from weft._patience import patiently
 from weft._visits import Visits
-from weft.errors import Timeout, WeftError
+from weft.errors import WeftError
 from weft.flow import NO_FILE, Block, CodeModule, Edge, Flow
 from weft.losses import sentences
 
@@ -34,9 +35,6 @@ Records = Literal["nothing", "hits", "counts", "every block", "trace", "trace wi
 """What to record of what a program executes: nothing; which blocks and edges, each the first time;
 how often, exactly; the same by a counter in every block, to hold that against; all of it, in order:
 see :mod:`weft.trace`."""
-
-_RETRIES, _REST = 3, 0.1
-"""How often to try again to have a busy program leave its clone, and how many seconds later."""
 
 
 def launch(
@@ -206,15 +204,7 @@ class Cloned:
         self._target.check_here()
         self._close_visits()
         self._leave_session()
-        for is_last in (*[False] * _RETRIES, True):
-            try:
-                self._target.release()
-                break
-            except Timeout:
-                # It stood still for seconds, and may be less busy when it has run on.
-                if is_last:
-                    raise
-                time.sleep(_REST)
+        patiently(self._target.release)
         self._is_attached = False
 
     def _leave_session(self) -> None:
