@@ -173,6 +173,7 @@ RECIPES = {
     "clone_many": _compile("gcc", "clone/many.c"),
     "clone_leaving": _compile("gcc", "clone/leaving.c"),
     "clone_fault_handler": _compile("gcc", "clone/fault_handler.c"),
+    "counter_forbidden": _compile("gcc", "counter_forbidden.c"),
     "clone_forbidding": _compile("gcc", "clone/forbidding.c"),
     "clone_low_reserved": _compile("gcc", "clone/low_reserved.c"),
     "clone_threads": _compile("gcc", "clone/threads.c"),

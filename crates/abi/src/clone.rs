@@ -262,6 +262,10 @@ pub struct CloneControl {
     pub processes: AtomicU32,
     /// How many bytes the names of reports take.
     pub reports_length: AtomicU32,
+    /// Who may read the time stamp counter, as the kernel says it: [`COUNTER_FORBIDDEN`] if the program has
+    /// forbidden it itself.
+    pub counter_mode: AtomicU32,
+    reserved: AtomicU32,
     /// How many programs were executed without the host's following: it did not answer, or not in time.
     pub unfollowed: AtomicU64,
     /// What the engine counts.

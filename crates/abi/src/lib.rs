@@ -140,6 +140,9 @@ pub struct Slot {
     pub stack: [u8; SLOT_SIZE - 64],
 }
 
+/// What `prctl(PR_GET_TSC)` says of a thread that gets SIGSEGV when it reads the time stamp counter.
+pub const COUNTER_FORBIDDEN: u32 = 2;
+
 /// What the agent answers to a ping's question: something that it cannot have found lying there.
 pub const fn answer_to(question: u64) -> u64 {
     question.rotate_left(17) ^ MAGIC

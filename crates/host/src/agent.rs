@@ -15,11 +15,12 @@ use crate::{Error, ErrorKind, Result, TargetAddr, arch, place};
 use memmap2::MmapMut;
 use std::fs::File;
 use std::io;
+use std::mem::offset_of;
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use weft_abi::{
-    ControlBlock, MAGIC, MEMORY_NAME, SLOT_COUNT, SLOT_SIZE, Slot, VERSION, answer_to, request,
-    state,
+    COUNTER_FORBIDDEN, ControlBlock, MAGIC, MEMORY_NAME, SLOT_COUNT, SLOT_SIZE, Slot, VERSION,
+    answer_to, request, state,
 };
 
 /// The agent that was loaded into a target.
@@ -222,6 +223,19 @@ impl Agent {
         outcomes.first().map(|outcome| outcome.value).ok_or_else(|| {
             Error::new(ErrorKind::Internal, "a system call of the target left no result")
         })
+    }
+
+    /// Whether the program has forbidden itself to read the time stamp counter. One thread is asked: who
+    /// forbids it does so before it makes others. One that a seccomp filter does not let ask counts as not
+    /// having done so.
+    pub fn is_counter_forbidden(&mut self, stopped: &Stopped) -> Result<bool> {
+        let place = self.base + self.layout.slot(0) + offset_of!(Slot, answer) as u64;
+        self.slot(0).answer.store(0, Relaxed);
+        match self.call(stopped, libc::SYS_prctl, &counter_question(place)) {
+            Err(error) if error.kind == ErrorKind::SeccompForbids => return Ok(false),
+            outcome => outcome?,
+        };
+        Ok(self.slot(0).answer.load(Relaxed) == COUNTER_FORBIDDEN.into())
     }
 
     /// Has one of the stopped threads get memory that it shares with weft.
@@ -445,6 +459,11 @@ pub fn take_out(stopped: &Stopped, ranges: &[Range]) -> Result<()> {
         remove(stopped, &traveller, &room, start, length)?;
     }
     Ok(())
+}
+
+/// What a thread asks `prctl` to learn whether it may read the time stamp counter; the answer is written to a place.
+pub fn counter_question(place: TargetAddr) -> [u64; 2] {
+    [libc::PR_GET_TSC as u64, place.0]
 }
 
 /// What a thread does to give memory back.

@@ -42,6 +42,8 @@ pub struct Target {
     weaver: Arc<Mutex<Weaver>>,
     /// Whether its slabs are looked after.
     is_kept: bool,
+    /// Whether the program was asked, and has not forbidden it.
+    may_read_counter: bool,
     /// Where the program runs from a clone: the programs that have come of it.
     family: Option<Arc<Family>>,
     /// The thread that holds the target while it is to stay stopped.
@@ -79,6 +81,7 @@ impl Target {
             agent: None,
             weaver,
             is_kept: false,
+            may_read_counter: false,
             family: None,
             hold,
             turn: None,
@@ -215,6 +218,18 @@ impl Target {
     fn insert_in_code(&mut self, items: Vec<Item>, enabled: bool) -> Result<()> {
         self.clear_abandoned()?;
         let agent = self.agent.clone().ok_or_else(|| detached(self.pid))?;
+        if !self.may_read_counter && items.iter().any(|item| item.weave.reads_counter()) {
+            let agent = agent.clone();
+            let is_forbidden = self.held(Reach::Some, move |stopped| {
+                let mut agent = agent.lock().map_err(poisoned)?;
+                agent.check_in(stopped.pid())?;
+                agent.is_counter_forbidden(stopped)
+            })?;
+            if is_forbidden {
+                return Err(counter_forbidden(self.pid));
+            }
+            self.may_read_counter = true;
+        }
         let mut batch = self.weaver()?.draft(items)?;
         let ids = batch.ids();
         let missing = self.weaver()?.missing(&mut batch)?;
@@ -631,6 +646,14 @@ pub fn open_pidfd(pid: Tid) -> Result<OwnedFd> {
     }
     // SAFETY: the call just made it, and nobody else knows of it.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor as i32) })
+}
+
+/// What is said where times cannot be measured.
+fn counter_forbidden(pid: Tid) -> Error {
+    let what = format!("process {pid} may not read the time stamp counter");
+    Error::new(ErrorKind::UnsupportedTarget, what)
+        .why("it has forbidden it itself (PR_SET_TSC): a snippet that reads it would end it by SIGSEGV")
+        .advice("measure what needs no clock: calls, values, or times of the processor (cpu)")
 }
 
 fn poisoned<T>(_: PoisonError<T>) -> Error {

@@ -66,6 +66,20 @@ impl Weave {
         changes
     }
 
+    /// Whether anything in it reads the time stamp counter, which a program can forbid itself.
+    pub fn reads_counter(&self) -> bool {
+        let times = |datum: &Datum| {
+            matches!(datum.kind, DatumKind::Timer(TimerClock::Wall) | DatumKind::Mark)
+        };
+        let mut reads = self.data.iter().any(times);
+        for statement in self.sections.iter().flat_map(|section| &section.body) {
+            walk_expressions(statement, &mut |expr| {
+                reads |= matches!(expr, Expr::Now | Expr::Ticks);
+            });
+        }
+        reads
+    }
+
     /// Whether anything in it calls a function of the program.
     pub fn calls_program(&self) -> bool {
         let mut calls = false;

@@ -9,6 +9,7 @@ use super::{
     call_points, engine, maps, pages, processes, program, sequences, signals, switch, tables,
 };
 use core::ops::Range;
+use weft_abi::COUNTER_FORBIDDEN;
 
 const R11: usize = 11;
 const MAP_TYPE: usize = 0xf;
@@ -109,8 +110,10 @@ fn perform(thread: &Thread) -> Option<isize> {
         system::ARCH_PRCTL => gs_base(thread),
         system::PRCTL => {
             match thread.general[7].get() {
-                // It may be about to make reading it a fault, for the agent as well.
-                PR_SET_TSC => super::leave_counter_alone(),
+                // Reading it is about to be a fault, for snippets and the engine as well.
+                PR_SET_TSC if thread.general[6].get() == u64::from(COUNTER_FORBIDDEN) => {
+                    engine().leave_counter_alone()
+                }
                 PR_SET_SECCOMP if thread.general[6].get() == SECCOMP_MODE_STRICT => {
                     super::fail(IS_STRICT)
                 }

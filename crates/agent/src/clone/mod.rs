@@ -55,7 +55,7 @@ use tables::Tables;
 use thread::{Thread, left};
 use translate::{Cold, Extent, Inserts, Known, Link, Source, stub, translate};
 use weaving::Weaving;
-use weft_abi::{CloneControl, CloneStep, CloneThread, CloneVisit, option, turn};
+use weft_abi::{COUNTER_FORBIDDEN, CloneControl, CloneStep, CloneThread, CloneVisit, option, turn};
 
 pub(crate) use give_up::fail;
 #[cfg(weft_freestanding)]
@@ -315,6 +315,9 @@ extern "C" fn start(visit: &mut CloneVisit) {
         engine.sequences.add_signature(visitor.signature as u32);
         visitor.record = thread.this;
     }
+    if control.counter_mode.load(Relaxed) == COUNTER_FORBIDDEN {
+        engine.leave_counter_alone();
+    }
     // SAFETY: nobody else is here yet.
     unsafe { *SHARED.engine.get() = Some(engine) };
     report::write_to(control);
@@ -424,16 +427,18 @@ pub struct Exit {
     mark: u64,
 }
 
-/// Whether the program has something to say on who may read the processor's counter.
-static IS_COUNTER_TAKEN: AtomicU32 = AtomicU32::new(0);
+/// Whether the program has forbidden itself to read the time stamp counter.
+static IS_COUNTER_FORBIDDEN: AtomicU32 = AtomicU32::new(0);
 
-/// Measures no time from now on.
-pub fn leave_counter_alone() {
-    IS_COUNTER_TAKEN.store(1, Relaxed);
+/// Said where snippets read the counter that a program is about to forbid itself.
+const FORBIDS_COUNTER: &str = "the program is about to forbid itself to read the time stamp counter, which times are measured by";
+
+fn is_counter_forbidden() -> bool {
+    IS_COUNTER_FORBIDDEN.load(Relaxed) != 0
 }
 
 fn cycles() -> u64 {
-    if IS_COUNTER_TAKEN.load(Relaxed) != 0 {
+    if is_counter_forbidden() {
         return 0;
     }
     // SAFETY: reads a counter.
@@ -441,6 +446,15 @@ fn cycles() -> u64 {
 }
 
 impl Engine {
+    /// Reads the time stamp counter no more, neither here nor in snippets.
+    pub fn leave_counter_alone(&mut self) {
+        if self.weaving.reads_counter() {
+            fail(FORBIDS_COUNTER);
+        }
+        IS_COUNTER_FORBIDDEN.store(1, Relaxed);
+        self.control.counter_mode.store(COUNTER_FORBIDDEN, Relaxed);
+    }
+
     /// A thread's memory: that of one that has ended, or new.
     pub fn thread(&mut self) -> Option<&'static Thread> {
         let is_free =

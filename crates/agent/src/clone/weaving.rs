@@ -10,8 +10,8 @@ use super::state::{Progress, RAX, RSP};
 use super::thread::{MEMORIES, Thread, at, stepping};
 use super::translate::Cold;
 use super::{
-    CloneThread, CloneVisit, Engine, call_points, calls, emit, free, give_up, halt, image, message,
-    state, system, visitors,
+    CloneThread, CloneVisit, Engine, call_points, calls, emit, free, give_up, halt, image,
+    is_counter_forbidden, message, state, system, visitors,
 };
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -99,6 +99,11 @@ impl Weaving {
     fn woven(&self) -> impl Iterator<Item = Range<u64>> {
         let strands = self.strands.iter();
         strands.flat_map(|(&(at, _), all)| all.iter().map(move |strand| strand.concerns(at)))
+    }
+
+    /// Whether anything that is woven reads the time stamp counter.
+    pub fn reads_counter(&self) -> bool {
+        self.probes.values().any(|probe| probe.weave.reads_counter())
     }
 
     /// Whether anything is done at system calls.
@@ -240,6 +245,10 @@ impl Weaving {
         // SAFETY: as many bytes of words that were just taken.
         let text = unsafe { core::slice::from_raw_parts(text.as_ptr().cast(), length as usize) };
         let weave = Weave::parse(core::str::from_utf8(text).ok()?).ok()?;
+        // The host has looked, but the program may have forbidden it since.
+        if weave.reads_counter() && is_counter_forbidden() {
+            return None;
+        }
         for _ in 0..points {
             let &[at, address, how, start, end] = message.take(5)? else { return None };
             let [kind, convention, way, access, is_first, ..] = how.to_le_bytes();

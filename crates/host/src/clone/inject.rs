@@ -13,6 +13,7 @@ use crate::agent::{self, Sharing};
 use crate::agent_image::Freestanding;
 use crate::arch::{Step, Value};
 use crate::checks::limits::{self, Needs};
+use crate::checks::seccomp;
 use crate::leftovers::sign;
 use crate::proc::{self, Tid};
 use crate::room::{PAGE, Room};
@@ -22,6 +23,7 @@ use crate::{Error, ErrorKind, Result, TargetAddr, memory, place, ptrace};
 use memmap2::MmapMut;
 use std::ffi::OsStr;
 use std::fs;
+use std::mem::offset_of;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -30,8 +32,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use weft_abi::recording::{RECORDING_SIZE, STRIPE_SIZE};
 use weft_abi::{
-    CLONE_MAGIC, CLONE_NAME, CloneControl, CloneStart, CloneThread, EXEC_COUNT, ExecRequest,
-    FOLDER_SIZE, REPORTS_SIZE, option, region_words,
+    CLONE_MAGIC, CLONE_NAME, COUNTER_FORBIDDEN, CloneControl, CloneStart, CloneThread, EXEC_COUNT,
+    ExecRequest, FOLDER_SIZE, REPORTS_SIZE, option, region_words,
 };
 
 static FILE: &[u8] = include_bytes!(env!("WEFT_CLONE"));
@@ -185,6 +187,11 @@ impl Presence {
         let requests = std::mem::offset_of!(CloneControl, requests);
         let state = std::mem::offset_of!(ExecRequest, state);
         self.control + (requests + index * size_of::<ExecRequest>() + state) as u64
+    }
+
+    /// Whether the program has forbidden itself to read the time stamp counter.
+    pub fn is_counter_forbidden(&self) -> bool {
+        self.get().counter_mode.load(Relaxed) == COUNTER_FORBIDDEN
     }
 
     /// What is missing from what is known of the program.
@@ -385,7 +392,13 @@ fn begin(
     let executable = image.data_start.unwrap_or(image.bytes.len() as u64);
     let protection = (libc::PROT_READ | libc::PROT_EXEC) as u64;
     let protect = [presence.base.0, executable, protection].map(Value::Const).to_vec();
-    let before = vec![Step::Call(libc::SYS_mprotect, protect)];
+    let mut before = vec![Step::Call(libc::SYS_mprotect, protect)];
+    // A filter may not let it ask; such programs have filters instead of this.
+    if !seccomp::is_over_any_thread(stopped.pid()) {
+        let mode = presence.control + offset_of!(CloneControl, counter_mode) as u64;
+        let question = agent::counter_question(mode).map(Value::Const).to_vec();
+        before.push(Step::Call(libc::SYS_prctl, question));
+    }
     let message: Vec<u64> = proc::maps(stopped.pid())?.iter().flat_map(described).collect();
     if Desk::length(threads.len(), message.len()) > desk.length {
         return Err(failed("there is no room to say what is mapped", "there is too much of it"));

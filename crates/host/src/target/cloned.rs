@@ -1,6 +1,6 @@
 //! Probes in a program that runs from a clone.
 
-use super::{STRAGGLER_REST, STRAGGLER_TRIES, Target, poisoned};
+use super::{STRAGGLER_REST, STRAGGLER_TRIES, Target, counter_forbidden, poisoned};
 use crate::clone::{CloneOptions, Cloned, Family};
 use crate::proc::{self, Tid};
 use crate::stopped::Pause;
@@ -44,6 +44,11 @@ impl Target {
         }
         if !self.is_current() {
             return Err(not_there(self.pid));
+        }
+        if items.iter().any(|item| item.weave.reads_counter())
+            && family.presence(self.pid).is_some_and(|presence| presence.is_counter_forbidden())
+        {
+            return Err(counter_forbidden(self.pid));
         }
         let mut batch = self.weaver()?.draft(items)?;
         let ids = batch.ids();
