@@ -72,6 +72,7 @@ RECIPES = {
     "loops": _compile("gcc", "loops.c"),
     "broods": _compile("gcc", "broods.c"),
     "coroutines": _compile("gcc", "coroutines.c"),
+    "coroutine_schedule": _compile("gcc", "coroutine_schedule.c"),
     "churn": _compile("gcc", "churn.c"),
     **{
         f"ifuncs_{link}": _compile("gcc", "ifuncs.c", "-fno-builtin", *flags)

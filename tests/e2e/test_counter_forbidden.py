@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import weft
-from tests.clone import outcome
+from tests.clone import outcome, session_of
 from tests.e2e.harness import Background
 from weft.errors import UnsupportedTarget
 
@@ -25,9 +24,7 @@ BEFORE, AFTER = 5, 10
 def test_times_of_one_that_has_forbidden_it_are_refused(build: Build, weaver: str) -> None:
     with Background([str(build("counter_forbidden")), "waits"]) as background:
         background.wait_for_line(b"ready")
-        pid, in_clone = background.pid, weaver == "clone"
-        with weft.attach(pid, weaver="clone") if in_clone else weft.attach(pid) as attached:
-            session = attached if isinstance(attached, weft.Session) else attached.session
+        with session_of(background.pid, weaver) as session:
             for name in TIMES:
                 with pytest.raises(UnsupportedTarget, match="time stamp counter"):
                     session.metric(name, FOCUS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 from collections.abc import Callable, Iterator
@@ -138,3 +139,53 @@ def test_what_cannot_be_seen_is_counted(weaver: Weaver, build: Build) -> None:
         assert inclusive.left == latency.left == counted.left == ROUNDS
         assert isinstance(latency.value, weft.Histogram)
         assert latency.value.count == truth["returned"]
+
+
+# --- Coroutines ---------------------------------------------------------------------------------
+
+LONGEST_SCHEDULE = 4
+LATE = 25e-6
+"""How much longer a call may be by weft's clock than by the program's, in seconds: half a pause."""
+TRIES = 20
+"""How often a schedule is repeated in which the thread lost the processor between the two."""
+
+
+@pytest.mark.parametrize("weaver", ["patch", "clone"])
+def test_times_of_coroutines_are_right_or_marked(weaver: Weaver, build: Build) -> None:
+    """Of all short schedules: calls are suspended while others run, on stacks above and below."""
+    schedules = [
+        "".join(steps)
+        for length in range(1, LONGEST_SCHEDULE + 1)
+        for steps in itertools.product("012m", repeat=length)
+    ]
+    program = subprocess.Popen(
+        [build("coroutine_schedule")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with program, session_of(program.pid, weaver) as session:
+        assert program.stdin and program.stdout
+        assert program.stdout.readline() == "ready\n"
+        metric = session.metric("inclusive_time", "/Code/coroutine_schedule/work")
+
+        def follow(schedule: str) -> tuple[float, int]:
+            """Return how far off the time is, and how many calls are marked."""
+            assert program.stdin and program.stdout
+            value, left = metric.value, metric.left
+            program.stdin.write(schedule + "\n")
+            program.stdin.flush()
+            truth = int(program.stdout.readline()) * 1e-9
+            assert isinstance(value, float) and isinstance(metric.value, float)
+            return metric.value - value - truth, metric.left - left
+
+        exact = 0
+        for schedule in schedules:
+            off, left = follow(schedule)
+            for _ in range(TRIES):
+                if left or abs(off) < LATE:
+                    break
+                off, left = follow(schedule)
+            assert left or abs(off) < LATE, (schedule, off)
+            exact += not left
+        # What only one of them is suspended in is not marked.
+        assert len(schedules) // 4 < exact < len(schedules)
+        program.stdin.close()
+        assert program.wait(30) == 0

@@ -8,7 +8,7 @@ use crate::layout::{
     HISTOGRAM_BUCKETS, HISTOGRAM_SUM, MAP_ENTRIES, MAP_LOST, MAP_LOST_SUM, MAP_PROBES, MARK_HOMES,
     MARK_LEFT, MARK_PROBES, MARK_REACH, MARK_TICKS, MARK_UNKNOWN, Place, RING_HEAD, RING_LOST,
     RING_RECORDS, RING_STALLED, RING_TAIL, TIMER_COUNT, TIMER_DEPTH, TIMER_FRAME, TIMER_LEFT,
-    TIMER_START, TIMER_TOTAL, bucket, header, map_entry_size, map_hash, record_size,
+    TIMER_START, TIMER_TOP, TIMER_TOTAL, bucket, header, map_entry_size, map_hash, record_size,
 };
 use crate::site::{Clock, Site};
 use crate::verify;
@@ -192,6 +192,8 @@ impl Interpreter<'_> {
         }
         self.set(state + TIMER_DEPTH, 1);
         self.set(state + TIMER_FRAME, frame);
+        let top = self.get(state + TIMER_TOP).max(frame);
+        self.set(state + TIMER_TOP, top);
         let time = self.time_of(timer);
         self.set(state + TIMER_START, time);
     }
@@ -201,6 +203,9 @@ impl Interpreter<'_> {
         let outermost = self.get(place.state + TIMER_FRAME);
         if frame != outermost {
             if outermost == 0 {
+                if frame <= self.get(place.state + TIMER_TOP) {
+                    self.add(place.sums + TIMER_LEFT, 1);
+                }
                 return;
             }
             self.add(place.state + TIMER_DEPTH, -1);

@@ -151,12 +151,16 @@ pub const TIMER_FRAME: u32 = 0;
 pub const TIMER_START: u32 = 8;
 /// Of a timer's state: how many starts are not stopped; means nothing while it does not run.
 pub const TIMER_DEPTH: u32 = 16;
+/// Of a timer's state: the highest frame that it was ever started in. If a call returns from there or below while the
+/// timer does not run, more than one stack is in use: on one stack, nothing starts above a call that still runs.
+pub const TIMER_TOP: u32 = 24;
 /// Of a timer's sums: the time, in its clock's unit (wall: ticks, cpu: nanoseconds).
 pub const TIMER_TOTAL: u32 = 0;
 /// Of a timer's sums: how often it was stopped.
 pub const TIMER_COUNT: u32 = 8;
 /// Of a timer's sums: how often it was started again although it ran, in a call that was not inside the one which had
-/// started it: that one has not returned, and its time is lost.
+/// started it: that one has not returned, or is on another stack, and its time is lost. And how often a call
+/// returned that had been taken for ended.
 pub const TIMER_LEFT: u32 = 16;
 
 /// Of a histogram: the sum of all values.
@@ -234,7 +238,7 @@ impl Datum {
     /// How many bytes of state it has; a multiple of [`ALIGNMENT`].
     pub fn state_size(&self) -> u32 {
         match self.kind {
-            DatumKind::Timer(_) => 24,
+            DatumKind::Timer(_) => 32,
             DatumKind::Local => 8,
             DatumKind::Mark => (MARK_HOMES + MARK_PROBES - 1) * 16,
             _ => 0,

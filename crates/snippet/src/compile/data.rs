@@ -10,7 +10,8 @@ use crate::ir::{Buckets, DatumId, DatumKind, Expr, TimerClock};
 use crate::layout::{
     FINE_STEPS, HISTOGRAM_BUCKETS, HISTOGRAM_SUM, MAP_ENTRIES, MAP_LOST, MAP_LOST_SUM, MAP_MIX,
     MARK_HOMES, MARK_LEFT, MARK_TICKS, RING_HEAD, RING_LOST, RING_RECORDS, RING_TAIL, TIMER_COUNT,
-    TIMER_DEPTH, TIMER_FRAME, TIMER_LEFT, TIMER_START, TIMER_TOTAL, map_entry_size, record_size,
+    TIMER_DEPTH, TIMER_FRAME, TIMER_LEFT, TIMER_START, TIMER_TOP, TIMER_TOTAL, map_entry_size,
+    record_size,
 };
 use alloc::vec::Vec;
 use weft_code::Register;
@@ -41,6 +42,7 @@ impl Generator<'_> {
         let frame_at = at(self, TIMER_FRAME);
         let depth_at = at(self, TIMER_DEPTH);
         let start_at = at(self, TIMER_START);
+        let top_at = at(self, TIMER_TOP);
         let frame = self.frame();
         let (runs, begin, left, back) =
             (self.asm.label(), self.asm.label(), self.asm.label(), self.asm.label());
@@ -50,10 +52,18 @@ impl Generator<'_> {
         // A handler between these two times itself; after them, it nests.
         self.asm.store_imm(depth_at, 1);
         self.asm.store(frame_at, frame);
+        let (higher, known) = (self.asm.label(), self.asm.label());
+        self.asm.alu(Alu::Cmp, frame, top_at);
+        self.asm.jcc(Cond::Above, higher);
+        self.asm.bind(known);
         self.read_clock(clock);
         self.asm.store(start_at, Register::RAX);
         self.asm.bind(back);
         self.release(Value::Own(frame));
+        self.cold(higher, |this| {
+            this.asm.store(top_at, frame);
+            this.asm.jmp(known);
+        });
         let left_at = self.slab(self.places[timer.0 as usize].sums + TIMER_LEFT);
         self.cold(runs, |this| {
             this.asm.alu(Alu::Cmp, frame, frame_at);
@@ -137,12 +147,20 @@ impl Generator<'_> {
         self.asm.inc(count_at);
         self.asm.bind(back);
         self.release(Value::Own(frame));
+        let top_at = self.slab(place.state + TIMER_TOP);
+        let left_at = self.slab(place.sums + TIMER_LEFT);
+        let idle = self.asm.label();
         self.cold(other, |this| {
             this.asm.alu_imm(Alu::Cmp, frame_at, 0);
-            this.asm.jcc(Cond::Equal, back);
+            this.asm.jcc(Cond::Equal, idle);
             this.asm.dec(depth_at);
             this.asm.jcc(Cond::NotEqual, back);
             this.asm.jmp(account);
+            this.asm.bind(idle);
+            this.asm.alu(Alu::Cmp, frame, top_at);
+            this.asm.jcc(Cond::Above, back);
+            this.asm.inc(left_at);
+            this.asm.jmp(back);
         });
     }
 
