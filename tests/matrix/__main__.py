@@ -1,4 +1,4 @@
-"""Prints the matrix: ``python -m tests.matrix [--long] [--commands A,B] [--rows A,B]``."""
+"""Prints the matrix: ``python -m tests.matrix [--tries N] [--commands A,B] [--rows A,B]``."""
 
 from __future__ import annotations
 
