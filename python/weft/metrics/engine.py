@@ -643,8 +643,8 @@ class Engine:
                 if points:
                     fresh.append((node, replace(weaving, points=points)))
         numbers = self.target.reserve_probes(len(fresh))
-        # Those that are off first: if the others fail, they are woven again at the next look, and what was woven
-        # twice and is off counts nothing twice.
+        # Those that are off first: if the others fail, all are woven again at the next look, and
+        # what is off counts nothing twice.
         for is_on in (False, True):
             items = [
                 _item(
