@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
-__all__ = ["Interrupted", "hand_over", "heed", "interruptible", "orderly"]
+__all__ = ["Interrupted", "hand_over", "heed", "interruptible", "orderly", "raise_again"]
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """The signals that ask a command to end."""
@@ -43,6 +43,8 @@ class _State:
     def __init__(self) -> None:
         self.react: Callable[[int], None] | None = None
         self.pending: int | None = None
+        self.raised: int | None = None
+        """One that ends the interruptible part that the command is in."""
 
     def handle(self, number: int, _frame: FrameType | None) -> None:
         if self.react is not None:
@@ -61,6 +63,8 @@ class _State:
     def stop(self, number: int) -> NoReturn:
         """End what can be interrupted; what follows gives the target back, and cannot be."""
         self.react = None
+        # This can be lost as well: whoever waits in an interruptible part asks for it again.
+        self.raised = number
         raise Interrupted(number)
 
 
@@ -85,13 +89,25 @@ def interruptible(react: Callable[[int], None] | None = None) -> Iterator[None]:
         _deliver()
         yield
     finally:
-        _state.react = before
+        _state.react, _state.raised = before, None
 
 
 def hand_over(react: Callable[[int], None]) -> None:
     """Have signals do something else from now on: for a program that answers them itself."""
     _state.react = react
     _deliver()
+
+
+def raise_again() -> None:
+    """Raise :class:`Interrupted` once more if a signal has and it was lost.
+
+    An exception is lost in finalizers and callbacks, and an import may make another one of it. To
+    be called again and again where time passes in an interruptible part, and before an exception
+    is taken for a fault of weft's.
+    """
+    number = _state.raised if _state.raised is not None else _state.pending
+    if number is not None and (_state.raised is not None or not _is_holding()):
+        raise Interrupted(number)
 
 
 def heed(*numbers: signal.Signals) -> None:

@@ -29,7 +29,7 @@
 #include <unistd.h>
 
 static volatile unsigned long total;
-static atomic_int over;
+static atomic_int over, begun;
 static sigset_t mask_at_start;
 
 __attribute__((noreturn, format(printf, 1, 2))) static void harmed(const char *format, ...) {
@@ -73,6 +73,7 @@ static void check_mask(void) {
 }
 
 static void *check_often(void *unused) {
+    begun++;
     while (!over) {
         check_arithmetic();
         check_mask();
@@ -83,6 +84,7 @@ static void *check_often(void *unused) {
 }
 
 static void *compute(void *unused) {
+    begun++;
     while (!over) {
         for (int i = 0; i < 50; i++) check_arithmetic();
         usleep(1000);
@@ -92,6 +94,7 @@ static void *compute(void *unused) {
 
 static void *wait_for_end(void *pipe_end) {
     char byte;
+    begun++;
     if (read(*(int *)pipe_end, &byte, 1) != 0) harmed("read: %s", strerror(errno));
     return NULL;
 }
@@ -212,6 +215,8 @@ int main(int count, char **arguments) {
     pthread_create(&threads[0], NULL, check_often, NULL);
     pthread_create(&threads[1], NULL, compute, NULL);
     pthread_create(&threads[2], NULL, wait_for_end, &ends[0]);
+    /* Threads have all signals blocked until they have their turn for the first time. */
+    while (begun < 3) usleep(100);
     /* The stream's buffer, before memory is short. */
     if (!fgets(line, sizeof line, stdin)) return 0;
     for (int i = 1; i < count; i++) {

@@ -18,7 +18,7 @@ import click
 
 from weft import debug
 from weft._files import Draft, check
-from weft._interrupts import interruptible
+from weft._interrupts import interruptible, raise_again
 from weft.cli.inputs import process_id
 from weft.clone import Records
 from weft.debug import Address, Debugged, Ending, Visited
@@ -272,6 +272,7 @@ def _accept(
 ) -> socket.socket | None:
     """Wait for a debugger; give up when the process has ended that was to be it."""
     while True:
+        raise_again()
         ready, _, _ = select.select([listener], [], [], _ROUND)
         if ready:
             return listener.accept()[0]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from weft._files import check
-from weft._interrupts import Interrupted, heed, interruptible
+from weft._interrupts import Interrupted, heed, interruptible, raise_again
 from weft.cli.exports import Exports
 from weft.cli.inputs import Seconds
 from weft.cli.output import all_of, console, deliver, file_option, format_option_of
@@ -435,6 +435,7 @@ def waiting_for(pid: int) -> Iterator[Callable[[float | None], int | None]]:
     def wait(seconds: float | None) -> int | None:
         deadline = math.inf if seconds is None else time.monotonic() + seconds
         while True:
+            raise_again()
             left = max(0.0, deadline - time.monotonic())
             if select.select([descriptor], [], [], min(left, _ROUND))[0]:
                 return UNKNOWN_CODE

@@ -190,6 +190,7 @@ def failures(ctx: click.Context) -> Iterator[None]:
     except OSError as error:
         _fail(ctx, _refused(error) if error.errno in FULL else _internal(error))
     except BaseException as error:  # a panic of the native core is no Exception
+        _interrupts.raise_again()
         _fail(ctx, _internal(error))
 
 

@@ -160,6 +160,5 @@ def _location(diagnostic: Diagnostic) -> str:
 def _printable(text: str) -> str:
     """Keep what would move the cursor, or cannot be encoded, away from terminals."""
     return "".join(
-        " " if letter == "\t" else letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}"
-        for letter in text
+        " " if letter == "\t" else letter if letter.isprintable() else "\ufffd" for letter in text
     )
