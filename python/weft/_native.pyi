@@ -533,8 +533,14 @@ class ModuleSymbols:
         return; targets are those of 1, 2 and 3. Pieces that are not in the file are left out.
         """
 
+    def jump_tables(self, functions: Sequence[tuple[int, int]]) -> list[tuple[int, list[int]]]:
+        """The indirect jumps of functions, each an offset and a size, and where their tables lead.
+
+        Jumps whose table is not found, or that have none, are left out.
+        """
+
     def disassemble(self, pieces: Sequence[tuple[int, int]]) -> list[list[tuple[int, str]]]:
-        """The same for people: of each piece, the offsets and the texts of its instructions."""
+        """Instructions for people: of each piece, the offsets and the texts of its instructions."""
 
     def json(self, indexes: Sequence[int], *, lines: bool = False) -> bytes:
         """Functions as JSON objects separated by commas; ``lines`` fills in their ``source``."""
