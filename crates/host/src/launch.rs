@@ -1,7 +1,7 @@
 //! Starting a program and holding it before its first instruction.
 
 use crate::arch::Registers;
-use crate::proc::Tid;
+use crate::proc::{self, Tid};
 use crate::ptrace::{self, Event};
 use crate::stopped::{Caution, Stopped, before_breakpoint, settle_stop};
 use crate::weave::edit::{BREAKPOINT, CodeWriter};
@@ -248,6 +248,11 @@ pub fn run_to(stopped: &mut Stopped, at: TargetAddr) -> Result<bool> {
     let pid = stopped.pid();
     let failed = |e: std::io::Error| ptrace::failed("run", pid, &e);
     let code = CodeWriter::open(pid)?;
+    // The signal of a breakpoint is forced: the kernel would unblock it, or no longer ignore it, and the program
+    // that has inherited that would not find it so.
+    if proc::is_refused(pid, libc::SIGTRAP) {
+        return run_into_loop(stopped, at, &code);
+    }
     let first = memory::read(pid, at, 1)?;
     code.write(at, &[BREAKPOINT])?;
     ptrace::resume(pid, 0).map_err(failed)?;
@@ -266,6 +271,38 @@ pub fn run_to(stopped: &mut Stopped, at: TargetAddr) -> Result<bool> {
             }
             _ => ptrace::resume(pid, 0).map_err(failed)?,
         }
+    }
+}
+
+/// Does what [`run_to`] does, and sends no signal: the program comes to a jump to itself, and is looked after until it
+/// is there.
+fn run_into_loop(stopped: &mut Stopped, at: TargetAddr, code: &CodeWriter) -> Result<bool> {
+    const JUMP_TO_ITSELF: [u8; 2] = [0xeb, 0xfe];
+    const MEANWHILE: Duration = Duration::from_millis(1);
+    let pid = stopped.pid();
+    let failed = |e: std::io::Error| ptrace::failed("run", pid, &e);
+    let first = memory::read(pid, at, JUMP_TO_ITSELF.len())?;
+    code.write(at, &JUMP_TO_ITSELF)?;
+    ptrace::resume(pid, 0).map_err(failed)?;
+    loop {
+        std::thread::sleep(MEANWHILE);
+        ptrace::interrupt(pid).map_err(failed)?;
+        loop {
+            match ptrace::wait(pid).map_err(failed)? {
+                Event::Gone => return Ok(false),
+                Event::Stop(_) => break,
+                Event::Signal(signal) => ptrace::resume(pid, signal).map_err(failed)?,
+                _ => ptrace::resume(pid, 0).map_err(failed)?,
+            }
+        }
+        let registers = ptrace::registers(pid).map_err(failed)?;
+        if registers.instruction() == at {
+            code.write(at, &first)?;
+            stopped.redirect(pid, registers)?;
+            stopped.stop_others(Caution::SpareSleepers)?;
+            return Ok(true);
+        }
+        ptrace::resume(pid, 0).map_err(failed)?;
     }
 }
 
