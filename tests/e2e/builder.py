@@ -174,6 +174,7 @@ RECIPES = {
     "clone_leaving": _compile("gcc", "clone/leaving.c"),
     "clone_fault_handler": _compile("gcc", "clone/fault_handler.c"),
     "clone_forbidding": _compile("gcc", "clone/forbidding.c"),
+    "clone_limited": _compile("gcc", "clone/limited.c"),
     "clone_low_reserved": _compile("gcc", "clone/low_reserved.c"),
     "clone_threads": _compile("gcc", "clone/threads.c"),
     "clone_processes": _compile("gcc", "clone/processes.c"),

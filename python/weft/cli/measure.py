@@ -304,6 +304,9 @@ class _Watch:
     def __init__(self, session: Session, wait: Callable[[float], int | None]) -> None:
         self.became = ""
         self._session = session
+        self._program = ""
+        with contextlib.suppress(TargetGone):
+            self._program = session.program()
         self._wait = wait
         self._rest = 0.005
         self._waiting = [metric for metric in session.metrics.metrics if metric.is_waiting]
@@ -317,7 +320,7 @@ class _Watch:
                 return code
             if not self._session.is_current():
                 with contextlib.suppress(TargetGone):
-                    self.became = self._session.program()
+                    self._see_program()
             if time.monotonic() >= end:
                 return None
             began = time.monotonic()
@@ -329,6 +332,12 @@ class _Watch:
             share = 0 if self._session.metrics.is_told else _SHARE
             longest = min(max(_REST, share * (time.monotonic() - began)), _LONGEST)
             self._rest = min(2 * self._rest, longest)
+
+    def _see_program(self) -> None:
+        now = self._session.program()
+        # One that has left its clone is what it was; a report says what has happened.
+        if not self._session.left_clones or now != self._program:
+            self.became = now
 
 
 def _ticks(
