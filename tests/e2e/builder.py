@@ -53,6 +53,7 @@ RECIPES = {
     "exec_fork": _compile("gcc", "exec_fork.c"),
     "seccomp": _compile("gcc", "seccomp.c"),
     "limited": _compile("gcc", "limited.c"),
+    "restricted": _compile("gcc", "restricted.c"),
     "counts": _compile("gcc", "counts.c"),
     "incomplete": _compile("gcc", "incomplete.c"),
     "counts_static": _compile("gcc", "counts.c", "-fno-pie", "-static"),

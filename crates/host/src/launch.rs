@@ -329,9 +329,14 @@ fn may_not_trace(name: &str, pid: Tid, error: &io::Error) -> Error {
 }
 
 fn launch_failed(name: &str, error: &io::Error) -> Error {
-    let advice = match error.kind() {
-        io::ErrorKind::NotFound => "check the name, and PATH",
-        io::ErrorKind::PermissionDenied => "is it executable?",
+    let advice = match (error.kind(), error.raw_os_error()) {
+        (io::ErrorKind::NotFound, _) => "check the name, and PATH",
+        (io::ErrorKind::PermissionDenied, _) => "is it executable?",
+        (_, Some(libc::EMFILE)) => "weft itself has too few descriptors: run ulimit -n 256 before",
+        (_, Some(libc::ENFILE)) => "the machine has no descriptors left: sysctl fs.file-nr",
+        (_, Some(libc::EAGAIN)) => {
+            "there may be no more processes (ulimit -u, or the cgroup's pids.max): allow more"
+        }
         _ => "does it start without weft?",
     };
     Error::new(ErrorKind::LaunchFailed, format!("{name} cannot be started"))
