@@ -59,6 +59,11 @@ class Target:
         """Whether the target is stopped until resumed."""
     def wait(self, timeout: float | None) -> int | None:
         """The exit code of a program that was started, when it has ended."""
+    def last_words(self, file: str) -> str | None:
+        """What ``/proc/PID/FILE`` said when a program had ended that was started and waited for.
+
+        That is known of ``io``, ``stat`` and ``status``; nothing of others, or before the end.
+        """
     def detach(self) -> None:
         """Take everything out that weft brought."""
     def pauses(self, first: int = 0) -> list[tuple[float, int, float]]:
@@ -207,6 +212,11 @@ class Cloned:
         """The process."""
     def wait(self, timeout: float | None) -> int | None:
         """Wait for its end; its exit code, or nothing when the time is over."""
+    def last_words(self, file: str) -> str | None:
+        """What ``/proc/PID/FILE`` said when a program had ended that was started and waited for.
+
+        That is known of ``io``, ``stat`` and ``status``; nothing of others, or before the end.
+        """
     def flow(
         self,
     ) -> tuple[

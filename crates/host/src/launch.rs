@@ -192,7 +192,9 @@ fn heed_children() -> bool {
 /// How a program that was started has ended, if it has. Stops that are for a tracer, who may be another
 /// thread of weft's, are left to it: any thread that waits for the child would be given them. So is the end, while
 /// there is one: it stays to be heard, and to be asked for once more.
-pub fn ended(child: &mut Child) -> io::Result<Option<ExitStatus>> {
+///
+/// `before` is called when it has ended and is about to be forgotten: until then the kernel tells what it has counted.
+pub fn ended(child: &mut Child, before: impl FnOnce(Tid)) -> io::Result<Option<ExitStatus>> {
     // SAFETY: plain numbers; the kernel fills them in.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
@@ -204,6 +206,9 @@ pub fn ended(child: &mut Child) -> io::Result<Option<ExitStatus>> {
         let status = unsafe { info.si_status() };
         let is_exit = info.si_code == libc::CLD_EXITED;
         return Ok(Some(ExitStatus::from_raw(if is_exit { status << 8 } else { status })));
+    }
+    if has_ended {
+        before(child.id() as Tid);
     }
     // Whatever is wrong, the library says it best.
     if result != 0 || has_ended { child.try_wait() } else { Ok(None) }
