@@ -62,7 +62,7 @@ class Target:
     def last_words(self, file: str) -> str | None:
         """What ``/proc/PID/FILE`` said when a program had ended that was started and waited for.
 
-        That is known of ``io``, ``stat`` and ``status``; nothing of others, or before the end.
+        That is known of ``io``, ``limits``, ``stat`` and ``status``; nothing before the end.
         """
     def detach(self) -> None:
         """Take everything out that weft brought."""
@@ -215,7 +215,7 @@ class Cloned:
     def last_words(self, file: str) -> str | None:
         """What ``/proc/PID/FILE`` said when a program had ended that was started and waited for.
 
-        That is known of ``io``, ``stat`` and ``status``; nothing of others, or before the end.
+        That is known of ``io``, ``limits``, ``stat`` and ``status``; nothing before the end.
         """
     def flow(
         self,

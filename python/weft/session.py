@@ -354,8 +354,8 @@ class Session:
     def proc_file(self, name: str) -> str:
         """Return what a file of the target's below ``/proc/PID`` says.
 
-        Of a program that weft has started and waited for, those in which the kernel counts (``io``,
-        ``stat`` and ``status``) are kept as they were at its end.
+        Of a program that weft has started and waited for, ``io``, ``limits``, ``stat`` and
+        ``status`` are kept as they were at its end.
         """
         started = self._target if self._clone is None else self._clone
         last = started.last_words(name)

@@ -364,6 +364,15 @@ def test_a_program_stays_in_its_clone_where_there_is_room(
     assert "left its clone" not in done.stderr
 
 
+def test_a_limit_that_weft_counts_towards_is_said(build: Build, tmp_path: Path) -> None:
+    """Without a clone nothing stops the program before; it may fail for weft's sake."""
+    weft_run = [sys.executable, "-m", "weft", "run", "-m", "calls@/Code/libc.so.6/malloc", "--"]
+    for case, is_said in [("space", True), ("roomy", False)]:
+        command = [*weft_run, str(build("clone_limited")), case]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+        assert ("has limited its address space to 200 MiB" in done.stderr) == is_said, done.stderr
+
+
 def test_what_is_measured_is_incomplete_once_memory_is_limited(
     build: Build, tmp_path: Path
 ) -> None:
@@ -373,6 +382,6 @@ def test_what_is_measured_is_incomplete_once_memory_is_limited(
     weft_run = [sys.executable, "-m", "weft", "run", "--weaver", "clone", *options, "--", *command]
     done = subprocess.run(weft_run, cwd=tmp_path, capture_output=True, text=True, timeout=100)
     assert (done.returncode, done.stdout) == (0, "used 50 MiB\n"), done.stderr
-    assert "limit its memory" in done.stderr and "has become" not in done.stderr
+    assert "limit its memory" in done.stderr and "note: " not in done.stderr
     [metric] = json.loads(out.read_text())["totals"]
     assert metric["status"] == "incomplete"

@@ -18,8 +18,8 @@ pub struct Waited {
     last_words: Mutex<HashMap<&'static str, String>>,
 }
 
-/// The files in which the kernel says what it has counted for a process, below `/proc/PID`.
-const COUNTS: [&str; 3] = ["io", "stat", "status"];
+/// The files below `/proc/PID` in which the kernel says what it has counted for a process, and what its limits are.
+const COUNTS: [&str; 4] = ["io", "limits", "stat", "status"];
 
 impl Drop for Waited {
     fn drop(&mut self) {
