@@ -59,6 +59,11 @@ class Target:
         """Whether the target is stopped until resumed."""
     def wait(self, timeout: float | None) -> int | None:
         """The exit code of a program that was started, when it has ended."""
+    def last_words(self, file: str) -> str | None:
+        """What ``/proc/PID/FILE`` said when a program had ended that was started and waited for.
+
+        That is known of ``io``, ``limits``, ``stat`` and ``status``; nothing before the end.
+        """
     def detach(self) -> None:
         """Take everything out that weft brought."""
     def pauses(self, first: int = 0) -> list[tuple[float, int, float]]:
@@ -207,6 +212,11 @@ class Cloned:
         """The process."""
     def wait(self, timeout: float | None) -> int | None:
         """Wait for its end; its exit code, or nothing when the time is over."""
+    def last_words(self, file: str) -> str | None:
+        """What ``/proc/PID/FILE`` said when a program had ended that was started and waited for.
+
+        That is known of ``io``, ``limits``, ``stat`` and ``status``; nothing before the end.
+        """
     def flow(
         self,
     ) -> tuple[
@@ -533,8 +543,14 @@ class ModuleSymbols:
         return; targets are those of 1, 2 and 3. Pieces that are not in the file are left out.
         """
 
+    def jump_tables(self, functions: Sequence[tuple[int, int]]) -> list[tuple[int, list[int]]]:
+        """The indirect jumps of functions, each an offset and a size, and where their tables lead.
+
+        Jumps whose table is not found, or that have none, are left out.
+        """
+
     def disassemble(self, pieces: Sequence[tuple[int, int]]) -> list[list[tuple[int, str]]]:
-        """The same for people: of each piece, the offsets and the texts of its instructions."""
+        """Instructions for people: of each piece, the offsets and the texts of its instructions."""
 
     def json(self, indexes: Sequence[int], *, lines: bool = False) -> bytes:
         """Functions as JSON objects separated by commas; ``lines`` fills in their ``source``."""

@@ -43,6 +43,8 @@ class ModuleEdges:
         self.inward: list[Edge] = []
         self.inflow: Counter[int] = Counter()
         """How often known edges lead to an instruction."""
+        self.fallen: Counter[int] = Counter()
+        """How often they do so from right before it."""
         self.taken: Counter[int] = Counter()
         self.passed: Counter[int] = Counter()
         self._module = module
@@ -63,6 +65,7 @@ def edges_of(flow: Flow) -> list[ModuleEdges]:
             source.taken[edge.source] += edge.count
         elif edge.kind == "fall":
             source.passed[edge.source] += edge.count
+            target.fallen[edge.target] += edge.count
     return found
 
 
@@ -110,7 +113,7 @@ def line_rows(
     paths = [os.path.normpath(name) for name in names]
     numbers = {path: number for number, path in enumerate(paths)}
     numbers_of = [numbers[path] for path in paths]
-    leaving = _leaving(symbols, starts, sizes, returns)
+    leaving, closing = _leaving(symbols, starts, sizes, returns)
     functions = {offset for offset, _ in extents}
     stated = {
         (numbers_of[file], line)
@@ -133,7 +136,7 @@ def line_rows(
         found.ends.append(start + size)
         found.places.append(place)
         # A line of which the compiler has kept no statement begins with any of its instructions.
-        found.statements.append(bool(statements[row]) or place not in stated)
+        found.statements.append(bool(statements[row]) or start in closing or place not in stated)
     return found
 
 
@@ -142,19 +145,26 @@ def _leaving(
     starts: Sequence[int],
     sizes: Sequence[int],
     returns: Collection[int],
-) -> set[int]:
-    """The rows that only leave a function: to compilers these are no statements."""
+) -> tuple[set[int], set[int]]:
+    """The rows that only leave a function, and those that do so after a no-op.
+
+    To compilers the former are no statements. The latter are the closing brace of a function that
+    returns nothing: where a branch before it ends with a no-op of that line, too, the line table
+    calls only the first of them a statement, and the other ways come to the second.
+    """
     pieces = []
     for offset in returns:
         at = bisect_right(starts, offset) - 1
         if at >= 0 and sizes[at] <= _LONGEST_EPILOGUE and offset < starts[at] + sizes[at]:
             pieces.append((starts[at], sizes[at]))
     texts = symbols.disassemble(pieces)
-    return {
-        piece[0]
-        for piece, instructions in zip(pieces, texts, strict=True)
-        if all(text.startswith(_EPILOGUE) for _, text in instructions)
-    }
+    leaving: set[int] = set()
+    closing: set[int] = set()
+    for (start, _), instructions in zip(pieces, texts, strict=True):
+        is_closing = bool(instructions) and instructions[0][1] == "nop"
+        if all(text.startswith(_EPILOGUE) for _, text in instructions[is_closing:]):
+            (closing if is_closing else leaving).add(start)
+    return leaving, closing
 
 
 def line_counts(
@@ -163,10 +173,12 @@ def line_counts(
     rows: LineRows,
     onward: Collection[int],
     functions: Sequence[int],
+    jumps: Mapping[int, Collection[int]],
 ) -> dict[Place, int]:
     """How often each line was executed, as gcov would say.
 
-    ``onward`` is where instructions end that go on with the next one, now or when they return.
+    ``onward`` is where instructions end that go on with the next one, now or when they return;
+    ``jumps`` is where jumps through a table end, and where each of them may lead.
 
     A line that ends no block has been executed as often as the blocks that it is in. One that does
     is executed when control comes to the blocks that it ends from others, or goes round in a loop
@@ -208,13 +220,20 @@ def line_counts(
             at = bisect_right(block_ends, edge.source)
             source = ends[block_ends[at]] if at < len(block_ends) else None
         come(edge.target, edge.count, source)
+    unknown: Counter[int] = Counter()
+    """How often control comes to a block by a way that is not kept."""
     for block in blocks:
         # Where no edge is from, control comes from before, or by a way that is not kept.
-        unknown = block.count - edges.inflow[block.offset]
+        others = block.count - edges.inflow[block.offset]
         before = ends.get(block.offset) if block.offset in onward else None
-        known = min(unknown, before.count) if before else 0
+        known = min(others, before.count - edges.fallen[block.offset]) if before else 0
         come(block.offset, known, before)
-        come(block.offset, unknown - known, None)
+        unknown[block.offset] = others - known
+    for jump, target, count in _jumped(ends, unknown, jumps):
+        come(target, count, jump)
+        unknown[target] -= count
+    for target, count in unknown.items():
+        come(target, count, None)
 
     ended = {last[offset] for offset in stated if offset in last}
     counts: Counter[Place] = Counter()
@@ -224,6 +243,36 @@ def line_counts(
         # What was executed has a count, whatever became of the ways to it.
         counts[local[1]] += max(count, 1)
     return counts
+
+
+def _jumped(
+    ends: Mapping[int, Block],
+    unknown: Mapping[int, int],
+    jumps: Mapping[int, Collection[int]],
+) -> list[tuple[Block, int, int]]:
+    """How often jumps through a table have led where: their blocks, targets and counts.
+
+    The ways are not kept, but both ends are counted: what comes to a target by no other way comes
+    from the jumps that may lead there. A target of one jump only has its count from that one; what
+    is left of jumps then goes to targets that they share.
+    """
+    left = {end: ends[end].count for end in jumps.keys() & ends.keys()}
+    sources: dict[int, list[int]] = defaultdict(list)
+    """The jumps that may lead to a target, by where they end."""
+    for end in sorted(left):
+        for target in set(jumps[end]):
+            if unknown.get(target, 0) > 0:
+                sources[target].append(end)
+    found = []
+    for target, from_ends in sorted(sources.items(), key=lambda item: (len(item[1]), item[0])):
+        rest = unknown[target]
+        for end in from_ends:
+            count = min(rest, left[end])
+            if count > 0:
+                found.append((ends[end], target, count))
+                left[end] -= count
+                rest -= count
+    return found
 
 
 def _places(block: Block, rows: LineRows) -> tuple[list[Place], bool]:

@@ -351,6 +351,16 @@ class Session:
             text = Path(f"/proc/{self.pid}/cmdline").read_bytes()
         return tuple(os.fsdecode(word) for word in text.rstrip(b"\0").split(b"\0") if word)
 
+    def proc_file(self, name: str) -> str:
+        """Return what a file of the target's below ``/proc/PID`` says.
+
+        Of a program that weft has started and waited for, ``io``, ``limits``, ``stat`` and
+        ``status`` are kept as they were at its end.
+        """
+        started = self._target if self._clone is None else self._clone
+        last = started.last_words(name)
+        return Path(f"/proc/{self.pid}/{name}").read_text() if last is None else last
+
     @contextmanager
     def _looking(self) -> Iterator[None]:
         """Look at what only a process that has not ended has."""

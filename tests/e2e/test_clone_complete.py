@@ -95,7 +95,9 @@ def test_more_threads_than_can_be_recorded_are_said(build: Build) -> None:
 
 def test_a_program_that_cannot_be_cloned_is_said(tmp_path: Path) -> None:
     file = tmp_path / "coverage.json"
-    command = ["sh", "-c", "ulimit -v 300000; exec seq 3"]
+    need("prlimit")
+    # By another process: a program that limits itself leaves its clone.
+    command = ["sh", "-c", "prlimit --pid $$ --as=300000000; exec seq 3"]
     words = [sys.executable, "-m", "weft", "cov", "--format", "json", "-o", str(file), "--"]
     done = subprocess.run([*words, *command], capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode, done.stdout) == (0, "1\n2\n3\n"), done.stderr

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -331,3 +333,55 @@ def test_a_program_that_forbids_itself_system_calls_does_so_natively(
     assert (done.returncode, done.stdout) == (0, alone.stdout), done.stderr
     [(fate, text)] = reports(done.stderr, tmp_path)
     assert fate == "left its clone" and says in text.splitlines()[0]
+
+
+# --- Programs that limit their memory ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", ["space", "data", "prlimit", "fork"])
+def test_a_program_that_limits_its_memory_has_all_of_it(
+    build: Build, case: str, tmp_path: Path
+) -> None:
+    """What weft has mapped counts as well, and is more than such a program has."""
+    command: list[str | Path] = [build("clone_limited"), case]
+    alone = outcome(command)
+    assert alone.status == 0 and "used 50 MiB" in alone.stdout
+    done = run(command, tmp_path)
+    assert (done.returncode, done.stdout) == (0, alone.stdout), done.stderr
+    fate, text = reports(done.stderr, tmp_path)[0]
+    assert fate == "left its clone" and "limit its memory" in text.splitlines()[0]
+
+
+@pytest.mark.parametrize("case", ["roomy", "vfork"])
+def test_a_program_stays_in_its_clone_where_there_is_room(
+    build: Build, case: str, tmp_path: Path
+) -> None:
+    command: list[str | Path] = [build("clone_limited"), case]
+    alone = outcome(command)
+    assert alone.status == 0
+    done = run(command, tmp_path)
+    assert (done.returncode, done.stdout) == (0, alone.stdout)
+    assert "left its clone" not in done.stderr
+
+
+def test_a_limit_that_weft_counts_towards_is_said(build: Build, tmp_path: Path) -> None:
+    """Without a clone nothing stops the program before; it may fail for weft's sake."""
+    weft_run = [sys.executable, "-m", "weft", "run", "-m", "calls@/Code/libc.so.6/malloc", "--"]
+    for case, is_said in [("space", True), ("roomy", False)]:
+        command = [*weft_run, str(build("clone_limited")), case]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+        assert ("has limited its address space to 200 MiB" in done.stderr) == is_said, done.stderr
+
+
+def test_what_is_measured_is_incomplete_once_memory_is_limited(
+    build: Build, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.json"
+    options = ["-m", "calls@/Code/libc.so.6/malloc", "--format", "json", "-o", str(out)]
+    command = [str(build("clone_limited")), "space"]
+    weft_run = [sys.executable, "-m", "weft", "run", "--weaver", "clone", *options, "--", *command]
+    done = subprocess.run(weft_run, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stdout) == (0, "used 50 MiB\n"), done.stderr
+    assert "limit its memory" in done.stderr and "note: " not in done.stderr
+    [metric] = json.loads(out.read_text())["totals"]
+    assert metric["status"] == "incomplete"

@@ -88,6 +88,26 @@ def test_lines_and_counts_are_those_of_gcov(
     assert [line for line in found.keys() - both if not ENDS.match(text[line - 1])] == []
 
 
+@pytest.mark.parametrize("option", ["-fjump-tables", "-fno-jump-tables", "-no-pie"])
+def test_counts_of_what_is_written_on_one_line_are_those_of_gcov(
+    option: str, tmp_path: Path
+) -> None:
+    """The ways through a table are within the line; those of a computed goto come from no line."""
+    source = PROGRAMS / "one_line.c"
+    found = lines_of(by_clone(build(source, tmp_path, "-O0", option)), source)
+    truth = gcov.lines(source, ["-O0", option])
+    both = found.keys() & truth.keys()
+    assert len(both) > 60
+    text = source.read_text().splitlines()
+    differing = {
+        text[line - 1].strip(): (found[line], truth[line])
+        for line in both
+        if found[line] != truth[line]
+    }
+    # gcov gives the loop that a function begins with to the line of the function as well.
+    assert differing == {"static void go_to(int n)": (20, 210)}
+
+
 def test_no_count_of_threads_is_lost(tmp_path: Path) -> None:
     """Unless it is told to be careful, gcov loses counts that threads add at the same time."""
     source = PROGRAMS / "counted_threads.c"

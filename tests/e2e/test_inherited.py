@@ -13,6 +13,7 @@ from tests.e2e.harness import need
 WEFT = f"{sys.executable} -m weft"
 COMMANDS = {
     "run": f"{WEFT} run --",
+    "measured": f"{WEFT} run -m calls -o measured --",
     "clone": f"{WEFT} run --weaver clone --",
     "cov": f"{WEFT} cov -o covered --",
 }
@@ -28,12 +29,23 @@ INHERITED = {
         "trap '' CHLD; {weft} sed -n 's/SigIgn.*\\(.\\)....$/\\1/p' /proc/self/status; echo $?"
     ),
     "HUP ignored": "trap '' HUP; {weft} sh -c 'kill -HUP $$; echo alive'",
+    "TRAP ignored": "trap '' TRAP; {weft} grep SigIgn /proc/self/status",
+    "TRAP blocked": "{blocking} {weft} grep SigBlk /proc/self/status",
     "exit code": "{weft} sh -c 'exit 3'; echo $?",
 }
 
 
-def result(text: str, folder: Path) -> str:
+BLOCKING = """import os, signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTRAP, signal.SIGUSR1])
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+
+
+def result(text: str, folder: Path, weft: str) -> str:
     """What a shell prints."""
+    blocking = folder / "blocking.py"
+    blocking.write_text(BLOCKING)
+    text = text.format(weft=weft, blocking=f"{sys.executable} {blocking}")
     done = subprocess.run(
         ["bash", "-c", text], cwd=folder, stdout=subprocess.PIPE, text=True, timeout=100
     )
@@ -45,6 +57,6 @@ def result(text: str, folder: Path) -> str:
 def test_a_program_inherits_what_it_would(command: str, what: str, tmp_path: Path) -> None:
     need("bash", "chrt", "taskset")
     text = INHERITED[what]
-    alone = result(text.format(weft=""), tmp_path)
+    alone = result(text, tmp_path, "")
     assert alone
-    assert result(text.format(weft=COMMANDS[command]), tmp_path) == alone
+    assert result(text, tmp_path, COMMANDS[command]) == alone

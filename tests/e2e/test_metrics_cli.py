@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.harness import need
+import weft as weft_library
+from tests.e2e.harness import Background, need
 from tests.lockstep import Lockstep, lockstep, parse_counts
 from weft.errors import BadFile, InvalidArgument
 
@@ -185,11 +186,28 @@ def test_what_go_reads_and_writes_is_seen(build: Build) -> None:
     assert total(json.loads(done.stderr), "io_bytes") == moved
 
 
+@pytest.mark.parametrize("weaver", ["patch", "clone"])
+def test_the_kernel_is_asked_at_the_end_of_a_program(weaver: str) -> None:
+    """It ends within an interval; what was counted is there until it is waited for."""
+    size = 5_000_000
+    options = ["--weaver", weaver, "-m", "process_io_bytes", "-m", "page_faults"]
+    command = ["head", "-c", str(size), "/dev/zero"]
+    done = weft("run", *options, "--format", "json", "--", *command)
+    read, faults = json.loads(done.stderr)["totals"]
+    # The loader reads its libraries before.
+    assert 2 * size <= read["value"] < 2 * size + 100_000
+    assert faults["value"] > 0
+    assert (read["status"], faults["status"]) == ("exact", "exact")
+
+
 def test_what_has_ended_unasked_is_said() -> None:
-    """The kernel counts until the end, and nobody can ask it then."""
-    done = weft("run", "-m", "process_io_bytes", "--format", "json", "--", "true")
-    (document,) = json.loads(done.stderr)["totals"]
-    assert document["status"] == "incomplete"
+    """The kernel counts until the end; of a process that is not weft's nobody can ask it then."""
+    command = ["sh", "-c", "echo ready; read line; head -c 100000 /dev/zero"]
+    with Background(command) as program, weft_library.attach(program.pid) as session:
+        metric = session.metric("process_io_bytes")
+        program.finish()
+        session.metrics.sample()
+        assert metric.completeness.status == "incomplete"
 
 
 def test_run_measures_for_a_while(tmp_path: Path) -> None:

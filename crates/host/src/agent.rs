@@ -496,7 +496,13 @@ pub fn check_outcomes(pid: Tid, outcomes: &[Outcome]) -> Result<()> {
         format!("process {pid} cannot get the memory that weft needs"),
     )
     .why(format!("its {name} failed: {error}"))
-    .advice(format!("`weft doctor {pid}` shows limits and filters that forbid it")))
+    .advice(match error.raw_os_error() {
+        Some(libc::EMFILE) => {
+            format!("let it have more descriptors: prlimit --pid {pid} --nofile=1024")
+        }
+        Some(libc::ENFILE) => "the machine has no descriptors left: sysctl fs.file-nr".into(),
+        _ => format!("`weft doctor {pid}` shows limits and filters that forbid it"),
+    }))
 }
 
 /// A thread that may make the trip: any will do, unless a seccomp filter is over it. The last born is

@@ -7,7 +7,8 @@ use crate::arch::{Registers, Step, Trip, assemble_trip};
 use crate::proc::Tid;
 use crate::ptrace::{self, CallSide, Event};
 use crate::stopped::Stopped;
-use crate::{Error, ErrorKind, Result, TargetAddr};
+use crate::{Error, ErrorKind, Result, TargetAddr, memory};
+use std::path::Path;
 
 const ALL_SIGNALS: u64 = u64::MAX;
 
@@ -110,7 +111,9 @@ impl Traveller {
                     }
                     self.step("send", ptrace::resume_to_call(self.tid, 0))?;
                 }
-                Event::Signal(signal) if is_fault(signal) => return Err(self.rescue(signal)),
+                Event::Signal(signal) if is_fault(signal) => {
+                    return Err(self.rescue(signal, &outcomes));
+                }
                 Event::Signal(signal) => {
                     self.step("send", ptrace::resume_to_call(self.tid, signal))?;
                 }
@@ -143,17 +146,48 @@ impl Traveller {
         self.step("bring home", ptrace::set_registers(self.tid, &self.home))
     }
 
-    /// Takes a thread home that fell on its way. It must not happen; if it does, the target must not
-    /// suffer for it.
-    fn rescue(&self, signal: i32) -> Error {
-        let place = ptrace::registers(self.tid).map(|r| r.instruction());
+    /// Takes a thread home that fell on its way. It must not happen where weft can know beforehand; if it does, the
+    /// target must not suffer for it.
+    fn rescue(&self, signal: i32, outcomes: &[Outcome]) -> Error {
+        let place = ptrace::registers(self.tid).map(|r| r.instruction()).unwrap_or_default();
+        let cause = (signal == libc::SIGSEGV).then(|| self.cause(place, outcomes)).flatten();
         let saved = ptrace::set_registers(self.tid, &self.home)
             .and_then(|()| ptrace::set_signal_mask(self.tid, self.mask));
         let rescued = if saved.is_ok() { "was put back unharmed" } else { "could not be put back" };
-        Error::new(ErrorKind::Internal, format!("thread {} fell on a trip", self.tid)).why(format!(
-            "signal {signal} at {:?}; the thread {rescued}",
-            place.unwrap_or_default()
-        ))
+        match cause {
+            Some(cause) if saved.is_ok() => cause,
+            _ => Error::new(ErrorKind::Internal, format!("thread {} fell on a trip", self.tid))
+                .why(format!("signal {signal} at {place:?}; the thread {rescued}")),
+        }
+    }
+
+    /// What the program has forbidden itself, as far as that is why a thread fell. Nobody can ask the kernel for
+    /// either in another process.
+    fn cause(&self, place: TargetAddr, outcomes: &[Outcome]) -> Option<Error> {
+        const CPUID: [u8; 2] = [0x0f, 0xa2];
+        let refused = |outcome: &&Outcome| {
+            outcome.number == libc::SYS_mprotect && outcome.value == -i64::from(libc::EACCES)
+        };
+        if outcomes.iter().any(|outcome| refused(&outcome)) {
+            let is_selinux = Path::new("/sys/fs/selinux/enforce").exists();
+            let or_selinux = if is_selinux { ", or SELinux forbids it (execmem)" } else { "" };
+            let what = format!("thread {} may not make memory executable", self.tid);
+            return Some(
+                Error::new(ErrorKind::UnsupportedTarget, what)
+                    .why(format!(
+                        "its program has given that up (prctl PR_SET_MDWE, in systemd MemoryDenyWriteExecute=yes)\
+                         {or_selinux}"
+                    ))
+                    .advice("measure it without the clone: --weaver patch; or start it without that"),
+            );
+        }
+        let instruction = memory::read(self.tid, place, CPUID.len()).ok()?;
+        (instruction == CPUID).then(|| {
+            let what = format!("thread {} may not ask what its processor can", self.tid);
+            Error::new(ErrorKind::UnsupportedTarget, what)
+                .why("its program has made cpuid a fault (arch_prctl ARCH_SET_CPUID), as rr does")
+                .advice("measure it in the clone, which does not ask: --weaver clone")
+        })
     }
 
     /// A thread on a trip is on its way to its next stop, and nothing on that way takes long.

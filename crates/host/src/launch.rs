@@ -1,7 +1,7 @@
 //! Starting a program and holding it before its first instruction.
 
 use crate::arch::Registers;
-use crate::proc::Tid;
+use crate::proc::{self, Tid};
 use crate::ptrace::{self, Event};
 use crate::stopped::{Caution, Stopped, before_breakpoint, settle_stop};
 use crate::weave::edit::{BREAKPOINT, CodeWriter};
@@ -192,7 +192,9 @@ fn heed_children() -> bool {
 /// How a program that was started has ended, if it has. Stops that are for a tracer, who may be another
 /// thread of weft's, are left to it: any thread that waits for the child would be given them. So is the end, while
 /// there is one: it stays to be heard, and to be asked for once more.
-pub fn ended(child: &mut Child) -> io::Result<Option<ExitStatus>> {
+///
+/// `before` is called when it has ended and is about to be forgotten: until then the kernel tells what it has counted.
+pub fn ended(child: &mut Child, before: impl FnOnce(Tid)) -> io::Result<Option<ExitStatus>> {
     // SAFETY: plain numbers; the kernel fills them in.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
@@ -204,6 +206,9 @@ pub fn ended(child: &mut Child) -> io::Result<Option<ExitStatus>> {
         let status = unsafe { info.si_status() };
         let is_exit = info.si_code == libc::CLD_EXITED;
         return Ok(Some(ExitStatus::from_raw(if is_exit { status << 8 } else { status })));
+    }
+    if has_ended {
+        before(child.id() as Tid);
     }
     // Whatever is wrong, the library says it best.
     if result != 0 || has_ended { child.try_wait() } else { Ok(None) }
@@ -248,6 +253,11 @@ pub fn run_to(stopped: &mut Stopped, at: TargetAddr) -> Result<bool> {
     let pid = stopped.pid();
     let failed = |e: std::io::Error| ptrace::failed("run", pid, &e);
     let code = CodeWriter::open(pid)?;
+    // The signal of a breakpoint is forced: the kernel would unblock it, or no longer ignore it, and the program
+    // that has inherited that would not find it so.
+    if proc::is_refused(pid, libc::SIGTRAP) {
+        return run_into_loop(stopped, at, &code);
+    }
     let first = memory::read(pid, at, 1)?;
     code.write(at, &[BREAKPOINT])?;
     ptrace::resume(pid, 0).map_err(failed)?;
@@ -266,6 +276,38 @@ pub fn run_to(stopped: &mut Stopped, at: TargetAddr) -> Result<bool> {
             }
             _ => ptrace::resume(pid, 0).map_err(failed)?,
         }
+    }
+}
+
+/// Does what [`run_to`] does, and sends no signal: the program comes to a jump to itself, and is looked after until it
+/// is there.
+fn run_into_loop(stopped: &mut Stopped, at: TargetAddr, code: &CodeWriter) -> Result<bool> {
+    const JUMP_TO_ITSELF: [u8; 2] = [0xeb, 0xfe];
+    const MEANWHILE: Duration = Duration::from_millis(1);
+    let pid = stopped.pid();
+    let failed = |e: std::io::Error| ptrace::failed("run", pid, &e);
+    let first = memory::read(pid, at, JUMP_TO_ITSELF.len())?;
+    code.write(at, &JUMP_TO_ITSELF)?;
+    ptrace::resume(pid, 0).map_err(failed)?;
+    loop {
+        std::thread::sleep(MEANWHILE);
+        ptrace::interrupt(pid).map_err(failed)?;
+        loop {
+            match ptrace::wait(pid).map_err(failed)? {
+                Event::Gone => return Ok(false),
+                Event::Stop(_) => break,
+                Event::Signal(signal) => ptrace::resume(pid, signal).map_err(failed)?,
+                _ => ptrace::resume(pid, 0).map_err(failed)?,
+            }
+        }
+        let registers = ptrace::registers(pid).map_err(failed)?;
+        if registers.instruction() == at {
+            code.write(at, &first)?;
+            stopped.redirect(pid, registers)?;
+            stopped.stop_others(Caution::SpareSleepers)?;
+            return Ok(true);
+        }
+        ptrace::resume(pid, 0).map_err(failed)?;
     }
 }
 
@@ -292,9 +334,14 @@ fn may_not_trace(name: &str, pid: Tid, error: &io::Error) -> Error {
 }
 
 fn launch_failed(name: &str, error: &io::Error) -> Error {
-    let advice = match error.kind() {
-        io::ErrorKind::NotFound => "check the name, and PATH",
-        io::ErrorKind::PermissionDenied => "is it executable?",
+    let advice = match (error.kind(), error.raw_os_error()) {
+        (io::ErrorKind::NotFound, _) => "check the name, and PATH",
+        (io::ErrorKind::PermissionDenied, _) => "is it executable?",
+        (_, Some(libc::EMFILE)) => "weft itself has too few descriptors: run ulimit -n 256 before",
+        (_, Some(libc::ENFILE)) => "the machine has no descriptors left: sysctl fs.file-nr",
+        (_, Some(libc::EAGAIN)) => {
+            "there may be no more processes (ulimit -u, or the cgroup's pids.max): allow more"
+        }
         _ => "does it start without weft?",
     };
     Error::new(ErrorKind::LaunchFailed, format!("{name} cannot be started"))

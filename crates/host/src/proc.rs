@@ -230,6 +230,12 @@ pub fn is_caught(tid: Tid, signal: i32) -> bool {
     caught >> (signal - 1) & 1 == 1
 }
 
+/// Whether a thread blocks a signal, or its process ignores it.
+pub fn is_refused(tid: Tid, signal: i32) -> bool {
+    let [blocked, ignored] = signal_sets(tid, ["SigBlk:", "SigIgn:"]);
+    (blocked | ignored) >> (signal - 1) & 1 == 1
+}
+
 /// Sets of signals, by what the kernel calls them; empty ones if the thread is gone.
 fn signal_sets<const N: usize>(tid: Tid, names: [&str; N]) -> [u64; N] {
     let status = fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();

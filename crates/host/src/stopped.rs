@@ -398,10 +398,11 @@ impl Stopped {
     pub fn step_while(&mut self, tid: Tid, go_on: impl Fn(TargetAddr) -> bool) -> Result<()> {
         /// A snippet with all that it calls has far fewer.
         const MOST: usize = 20_000;
-        const NO_SIGNAL: u64 = u64::MAX;
+        // A step ends with a signal that is forced: if it were blocked, the kernel would forget the program's handler.
+        const NO_OTHER_SIGNAL: u64 = !(1 << (libc::SIGTRAP - 1));
         let failed = |e: std::io::Error| ptrace::failed("step", tid, &e);
         let mask = ptrace::signal_mask(tid).map_err(failed)?;
-        ptrace::set_signal_mask(tid, NO_SIGNAL).map_err(failed)?;
+        ptrace::set_signal_mask(tid, NO_OTHER_SIGNAL).map_err(failed)?;
         let mut steps = 0;
         let registers = loop {
             let registers = ptrace::registers(tid).map_err(failed)?;

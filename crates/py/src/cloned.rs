@@ -120,6 +120,10 @@ impl Cloned {
         self.host.pid()
     }
 
+    fn last_words(&self, file: &str) -> Option<String> {
+        self.child.as_ref()?.last_words(file)
+    }
+
     #[pyo3(signature = (timeout))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<i32>> {
         self.check_here()?;

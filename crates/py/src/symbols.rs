@@ -219,6 +219,14 @@ impl ModuleSymbols {
         ))
     }
 
+    fn jump_tables(
+        &self,
+        py: Python<'_>,
+        functions: Vec<(u64, u64)>,
+    ) -> PyResult<Vec<(u64, Vec<u64>)>> {
+        py.detach(|| self.0.jump_tables(&functions)).map_err(to_python)
+    }
+
     fn disassemble(
         &self,
         py: Python<'_>,

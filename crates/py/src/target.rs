@@ -204,6 +204,10 @@ impl Target {
         child.wait(py, timeout)
     }
 
+    fn last_words(&self, file: &str) -> Option<String> {
+        self.child.as_ref()?.last_words(file)
+    }
+
     fn detach(&self, py: Python<'_>) -> PyResult<()> {
         let outcome = self.with(py, weft_host::Target::detach);
         self.be_given_back();

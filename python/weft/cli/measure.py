@@ -47,6 +47,8 @@ _EARLY = 0.005
 """By how much a sample may come too early, in seconds, and the table still be drawn."""
 _REST, _LONGEST = 0.02, 0.5
 """How long to rest between two looks at what the target has loaded, in seconds."""
+_ROOM = 1 << 30
+"""How much a program can do with beside what weft has mapped, in bytes."""
 _SHARE = 100
 """How much longer to rest than a look takes."""
 UNKNOWN_CODE = -1
@@ -289,7 +291,16 @@ def measure(
     else:
         _write(wanted, facts, metrics, seconds, to_stderr)
     # Standard error has the result, unless something else is said.
-    if watch.became and (is_shown or wanted.output is not None or not to_stderr):
+    may_say = is_shown or wanted.output is not None or not to_stderr
+    if may_say and (limit := watch.new_limit()):
+        taken = watch.mapped >> 20
+        click.echo(
+            f"note: {facts.name} has limited its address space to {limit >> 20} MiB, of which weft "
+            f"takes {taken} MiB: it may have got less memory than without weft",
+            err=True,
+        )
+        click.echo("  try: --weaver clone, which such a program leaves before", err=True)
+    if watch.became and may_say:
         click.echo(f"note: {facts.name} has become {watch.became}, which is not measured", err=True)
         click.echo("  try: measure that one: name it instead, or attach to it", err=True)
     return facts
@@ -304,6 +315,11 @@ class _Watch:
     def __init__(self, session: Session, wait: Callable[[float], int | None]) -> None:
         self.became = ""
         self._session = session
+        self._program = ""
+        with contextlib.suppress(TargetGone):
+            self._program = session.program()
+        self.mapped = _mapped_by_weft(session)
+        self._limit = _address_space(session)
         self._wait = wait
         self._rest = 0.005
         self._waiting = [metric for metric in session.metrics.metrics if metric.is_waiting]
@@ -317,7 +333,7 @@ class _Watch:
                 return code
             if not self._session.is_current():
                 with contextlib.suppress(TargetGone):
-                    self.became = self._session.program()
+                    self._see_program()
             if time.monotonic() >= end:
                 return None
             began = time.monotonic()
@@ -329,6 +345,43 @@ class _Watch:
             share = 0 if self._session.metrics.is_told else _SHARE
             longest = min(max(_REST, share * (time.monotonic() - began)), _LONGEST)
             self._rest = min(2 * self._rest, longest)
+
+    def new_limit(self) -> int | None:
+        """Return how much the target may map, if it has come to less, and weft's part matters."""
+        # One that has left its clone for it has a report that says so.
+        if self._session.left_clones:
+            return None
+        limit = _address_space(self._session)
+        if self.became or limit is None or (self._limit is not None and limit >= self._limit):
+            return None
+        return limit if limit < self.mapped + _ROOM else None
+
+    def _see_program(self) -> None:
+        now = self._session.program()
+        # One that has left its clone is what it was; a report says what has happened.
+        if not self._session.left_clones or now != self._program:
+            self.became = now
+
+
+def _address_space(session: Session) -> int | None:
+    """How much the target may map, in bytes; nothing if that has no limit, or is not known."""
+    with contextlib.suppress(OSError):
+        for line in session.proc_file("limits").splitlines():
+            if line.startswith("Max address space"):
+                soft = line.split()[3]
+                return int(soft) if soft.isdigit() else None
+    return None
+
+
+def _mapped_by_weft(session: Session) -> int:
+    """How much weft has mapped in the target, in bytes."""
+    total = 0
+    with contextlib.suppress(OSError):
+        for line in session.proc_file("maps").splitlines():
+            if "/memfd:weft-" in line:
+                start, end = line.split()[0].split("-")
+                total += int(end, 16) - int(start, 16)
+    return total
 
 
 def _ticks(

@@ -28,6 +28,10 @@ def command(ctx: click.Context, /, program: tuple[str, ...], **options: Any) -> 
     plus the signal's number. What is measured is written to standard error, or with -o to a file.
     Children that the program forks are measured with it, other programs that it starts are not.
 
+    The program inherits what weft does (priorities, limits, signals that are ignored or blocked),
+    but for SIGPIPE and SIGXFSZ: Python ignores both before weft can know what they were, so the
+    program gets the default.
+
     \b
     Examples:
       weft run -m calls@/Code/libc.so.6/malloc -- ls -l

@@ -472,7 +472,7 @@ class Metric:
         if self._last is not None:
             return self._last
         if self._plan is None:
-            count = kernel.count(self._definition.base.process, self._engine.session.pid)
+            count = kernel.count(self._definition.base.process, self._engine.session.proc_file)
             if count is None:
                 self._is_cut = True
                 return _first_number(self._first) + round(self._newest())

@@ -36,7 +36,7 @@ __all__ = [
     "merge",
 ]
 
-_CONDITIONAL, _RETURN = 1, 6
+_CONDITIONAL, _INDIRECT_JUMP, _RETURN = 1, 4, 6
 """Transfers of :meth:`weft._native.ModuleSymbols.instructions`."""
 _GOING_ON = {0, 3, 5}
 """What goes on with the next instruction: all that is no transfer, and calls."""
@@ -428,7 +428,13 @@ def _files(
         for at, size, transfer in zip(offsets, sizes, transfers, strict=True)
         if transfer in _GOING_ON
     }
-    counts = line_counts(module.blocks, edges, rows, onward, starts)
+    jumps = {
+        at: at + size
+        for at, size, transfer in zip(offsets, sizes, transfers, strict=True)
+        if transfer == _INDIRECT_JUMP
+    }
+    leads = _leads(symbols, module, extents, jumps)
+    counts = line_counts(module.blocks, edges, rows, onward, starts, leads)
     lines: dict[int, dict[int, int]] = defaultdict(dict)
     for place in sorted(set(rows.places)):
         count = counts.get(place, 0)
@@ -446,6 +452,24 @@ def _files(
         )
         for number in sorted(lines, key=lambda number: rows.files[number])
     )
+
+
+def _leads(
+    symbols: _native.ModuleSymbols,
+    module: CodeModule,
+    extents: Sequence[tuple[int, int]],
+    jumps: Mapping[int, int],
+) -> dict[int, list[int]]:
+    """Where jumps through a table that were executed may lead, by where they end.
+
+    ``jumps`` has the ends of all indirect jumps. A computed ``goto`` is not among what is found: to
+    gcov its targets are reached from no line, as those of whatever is not known.
+    """
+    executed = {block.offset + block.size for block in module.blocks}
+    starts = [offset for offset, _ in extents]
+    functions = {bisect_right(starts, at) - 1 for at, end in jumps.items() if end in executed}
+    tables = symbols.jump_tables([extents[function] for function in sorted(functions)])
+    return {jumps[jump]: targets for jump, targets in tables if jump in jumps}
 
 
 # --- Several coverages -------------------------------------------------------------------------

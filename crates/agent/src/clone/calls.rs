@@ -6,7 +6,8 @@ use super::state::{RAX, RCX};
 use super::system::{self, EFAULT, ENOSYS, PAGE};
 use super::thread::Thread;
 use super::{
-    call_points, engine, maps, pages, processes, program, sequences, signals, switch, tables,
+    call_points, engine, limits, maps, pages, processes, program, sequences, signals, switch,
+    tables,
 };
 use core::ops::Range;
 use weft_abi::COUNTER_FORBIDDEN;
@@ -139,6 +140,17 @@ fn perform(thread: &Thread) -> Option<isize> {
         system::USERFAULTFD => super::fail(HANDLES_FAULTS),
         system::IOCTL if thread.general[6].get() == USERFAULTFD_IOC_NEW => {
             super::fail(HANDLES_FAULTS)
+        }
+        system::SETRLIMIT => {
+            limits::look_at(thread, thread.general[7].get(), thread.general[6].get());
+            pass(thread)
+        }
+        system::PRLIMIT => {
+            // That of another process is not the engine's business.
+            if matches!(thread.general[7].get() as usize, pid if pid == 0 || pid == system::pid()) {
+                limits::look_at(thread, thread.general[6].get(), thread.general[2].get());
+            }
+            pass(thread)
         }
         // What the kernel writes at any time cannot be compared after each block.
         system::RSEQ if engine().is_in_step() => Some(ENOSYS),

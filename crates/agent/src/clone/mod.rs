@@ -16,6 +16,7 @@ mod halt;
 #[cfg(weft_freestanding)]
 mod heap;
 mod leave;
+mod limits;
 mod map;
 mod maps;
 mod pages;

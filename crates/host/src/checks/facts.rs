@@ -136,6 +136,10 @@ pub(super) struct Own {
     pub in_initial_user_namespace: bool,
     /// `None` where the kernel has no yama.
     pub yama_scope: Option<u32>,
+    /// The kernel's security modules, if it says which: `lockdown,yama,apparmor`.
+    pub security_modules: Option<String>,
+    /// Whether SELinux lets nobody trace.
+    pub selinux_denies: bool,
 }
 
 impl Own {
@@ -147,8 +151,22 @@ impl Own {
             user_namespace: proc::namespace(pid, "user"),
             in_initial_user_namespace: is_initial_user_namespace(),
             yama_scope: read_number("/proc/sys/kernel/yama/ptrace_scope"),
+            security_modules: security_modules(),
+            selinux_denies: selinux_denies(),
         })
     }
+}
+
+/// The kernel's security modules, if it says which. In most containers it does not.
+pub(super) fn security_modules() -> Option<String> {
+    let modules = fs::read_to_string("/sys/kernel/security/lsm").ok()?.trim().to_owned();
+    (!modules.is_empty()).then_some(modules)
+}
+
+/// Whether SELinux lets nobody trace.
+pub(super) fn selinux_denies() -> bool {
+    let deny_ptrace = fs::read_to_string("/sys/fs/selinux/booleans/deny_ptrace");
+    deny_ptrace.is_ok_and(|value| value.starts_with('1'))
 }
 
 pub(super) fn dir(pid: i32) -> PathBuf {

@@ -7,6 +7,9 @@ use crate::{Error, ErrorKind};
 /// What gives weft the right to trace, whatever stands in the way.
 const GAIN_THE_CAPABILITY: &str = "run weft with CAP_SYS_PTRACE: sudo weft ..., or in a container: docker run --cap-add=SYS_PTRACE ...";
 
+/// The security modules that may refuse to let one process trace another; yama says so in a file.
+const MAY_FORBID: [&str; 6] = ["apparmor", "bpf", "landlock", "selinux", "smack", "tomoyo"];
+
 /// The reason why the kernel lets `own` not attach to `target`, and the way around it.
 pub(super) fn explain(target: &Target, own: &Own) -> Error {
     let (why, advice) = reason(target, own);
@@ -88,10 +91,36 @@ fn elsewhere(own: &Own) -> (String, String) {
                 .into(),
         );
     }
-    (
-        "a security module (SELinux, AppArmor, Smack, Landlock) seems to forbid it".into(),
-        "see what each says: weft doctor; for SELinux run: sudo setsebool deny_ptrace off".into(),
-    )
+    if own.selinux_denies {
+        return (
+            "SELinux denies ptrace to everyone (deny_ptrace)".into(),
+            "run: sudo setsebool deny_ptrace off".into(),
+        );
+    }
+    let Some(modules) = &own.security_modules else {
+        return (
+            "by all that weft can see it may; the kernel's security modules, which may forbid it, are not visible here"
+                .into(),
+            "run weft as root outside of all containers; `cat /sys/kernel/security/lsm` names the modules there"
+                .into(),
+        );
+    };
+    let may_forbid: Vec<&str> =
+        modules.split(',').filter(|module| MAY_FORBID.contains(module)).collect();
+    if may_forbid.is_empty() {
+        return (
+            format!(
+                "the kernel gives no reason, and none of its modules is known for it: {modules}"
+            ),
+            "run weft as root outside of all containers".into(),
+        );
+    }
+    let advice = if may_forbid.contains(&"apparmor") {
+        "see which profile confines it: weft doctor PID; in a container: docker run --security-opt apparmor=unconfined ..."
+    } else {
+        "see what the kernel has logged: sudo dmesg, or for SELinux: sudo ausearch -m avc"
+    };
+    (format!("a security module seems to forbid it: {}", may_forbid.join(" or ")), advice.into())
 }
 
 /// The kernel compares weft's real ids with all three of the target's.
@@ -151,6 +180,17 @@ mod tests {
         }
         let own = Own { yama_scope: Some(0), ..ordinary() };
         assert!(why(&refused(), &own).contains("security module"));
+    }
+
+    #[test]
+    fn only_modules_that_are_there_are_suspected() {
+        let with = |modules: &str| Own { security_modules: Some(modules.into()), ..ordinary() };
+        assert!(why(&refused(), &ordinary()).contains("not visible"));
+        assert!(why(&refused(), &with("lockdown,capability,yama")).contains("no reason"));
+        let two = why(&refused(), &with("lockdown,yama,apparmor,bpf"));
+        assert!(two.ends_with(": apparmor or bpf"), "{two}");
+        let own = Own { selinux_denies: true, ..with("selinux") };
+        assert!(why(&refused(), &own).contains("deny_ptrace"));
     }
 
     #[test]

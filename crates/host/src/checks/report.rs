@@ -188,14 +188,11 @@ fn own_seccomp(mode: u32) -> Check {
 
 fn security_modules() -> Check {
     let name = "security modules";
-    let deny_ptrace =
-        fs::read_to_string("/sys/fs/selinux/booleans/deny_ptrace").unwrap_or_default();
-    if deny_ptrace.starts_with('1') {
+    if facts::selinux_denies() {
         let detail = "SELinux denies ptrace to everyone (deny_ptrace)";
         return Check::fail(name, detail, "sudo setsebool deny_ptrace off");
     }
-    let modules = fs::read_to_string("/sys/kernel/security/lsm").unwrap_or_default();
-    Check::ok(name, if modules.trim().is_empty() { "none visible" } else { modules.trim() })
+    Check::ok(name, facts::security_modules().unwrap_or_else(|| "none visible".into()))
 }
 
 /// What AppArmor says of a process; a profile may forbid to trace or to be traced.

@@ -1,7 +1,7 @@
 //! What is known about the code of a module: its functions, and where in the source they are.
 //!
 //! [`ModuleSymbols`] is the way in. The readers (`elf`, `symtab`, `frames`, `plt`, `gopclntab`,
-//! `dwarf`, `plausible`, `sources`, `line_table`, `results`, `instructions`) turn bytes into facts; `collect` merges
+//! `dwarf`, `plausible`, `sources`, `line_table`, `results`, `instructions`, `jumps`) turn bytes into facts; `collect` merges
 //! the facts into one `table`; where files are found and kept is the matter of `debug_file` and `cache`.
 
 mod backing;
@@ -18,6 +18,7 @@ mod glob;
 mod gopclntab;
 mod instructions;
 mod json;
+mod jumps;
 mod line_table;
 mod module;
 mod names;
@@ -40,6 +41,7 @@ pub use elf::Layout;
 pub(crate) use elf::build_id_note;
 pub use glob::Glob;
 pub use instructions::{Instructions, Transfer};
+pub use jumps::Jump;
 pub use line_table::LineTable;
 pub use module::{ModuleFile, ModuleImage, ModuleSymbols};
 pub use raw::{Binding, FunctionKind, Origin, Visibility};

@@ -16,6 +16,7 @@ use super::dwarf::{DebugInfo, Frame, Lines};
 use super::elf::{Elf, Layout};
 use super::glob::Glob;
 use super::instructions::{self, Instructions};
+use super::jumps::{self, Jump};
 use super::line_table::{self, LineTable};
 use super::names::Names;
 use super::raw::FunctionKind;
@@ -346,7 +347,13 @@ impl ModuleSymbols {
         Ok(instructions::read(&self.reopen()?.elf, pieces))
     }
 
-    /// The same for people: of each piece, the offsets and the texts of its instructions.
+    /// The indirect jumps of functions, each an offset and a size, and where their tables lead. Those whose table is
+    /// not found, or that have none, are left out.
+    pub fn jump_tables(&self, functions: &[(u64, u64)]) -> Result<Vec<Jump>> {
+        Ok(jumps::read(&self.reopen()?.elf, functions))
+    }
+
+    /// Instructions for people: of each piece, the offsets and the texts of its instructions.
     pub fn disassemble(&self, pieces: &[(u64, u64)]) -> Result<Vec<Vec<(u64, String)>>> {
         Ok(instructions::disassemble(&self.reopen()?.elf, pieces))
     }

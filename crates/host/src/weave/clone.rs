@@ -189,6 +189,6 @@ pub fn refusal(weave: &Weave) -> Option<Error> {
     weave.calls_program().then(|| {
         Error::new(ErrorKind::BadSnippet, "the snippet calls a function of the program")
             .why("in a program that runs from a clone, that is not possible yet")
-            .advice("leave out the call, or `--weaver clone`")
+            .advice("leave out the call, or leave the clone: --weaver patch")
     })
 }
