@@ -223,6 +223,9 @@ unsafe extern "C" {
     /// The one instruction of [`copy`] that may fault, and where it goes then.
     pub static weft_copy_instruction: u8;
     pub static weft_copy_failed: u8;
+    /// From where on [`handle`] looks for nothing any more, and its `syscall`.
+    pub static weft_handled: u8;
+    pub static weft_handled_instruction: u8;
     /// Behind the one instruction of [`halt`].
     pub static weft_halted: u8;
 }
@@ -441,13 +444,41 @@ pub extern "C" fn halt(halt: &HaltOf<Cell<u64>>) {
     naked_asm!("int3", ".globl weft_halted", ".hidden weft_halted", "weft_halted:", "ret",)
 }
 
-/// What the kernel calls for a signal: our handler, with flags that it can work with.
+/// What the kernel calls for a signal: our handler, with flags that it can work with. At its end it looks whether
+/// others have come that wait; one that comes after that look finds out by where it has come.
 #[unsafe(naked)]
 pub extern "C" fn handle() {
-    naked_asm!("push 2", "popfq", "jmp {handler}", handler = sym super::signals::handler)
+    naked_asm!(
+        "push 2",
+        "popfq",
+        "sub rsp, 8",
+        "call {handler}",
+        // Behind the address of the restorer there is what the kernel wants `rsp` to point to.
+        "add rsp, 16",
+        ".globl weft_handled",
+        ".hidden weft_handled",
+        "weft_handled:",
+        "cmp dword ptr gs:[{later}], 0",
+        "jne 3f",
+        "2:",
+        "mov eax, {sigreturn}",
+        ".globl weft_handled_instruction",
+        ".hidden weft_handled_instruction",
+        "weft_handled_instruction:",
+        "syscall",
+        "ud2",
+        "3:",
+        "mov rdi, rsp",
+        "call {send}",
+        "jmp 2b",
+        handler = sym super::signals::handler,
+        send = sym super::signals::later::send_after,
+        later = const at!(later),
+        sigreturn = const super::system::RT_SIGRETURN,
+    )
 }
 
-/// What the kernel calls a handler's end by: our own handlers return here.
+/// What the kernel calls a handler's end by. Ours do not come here, but whoever goes on by a frame.
 #[unsafe(naked)]
 pub extern "C" fn restorer() {
     naked_asm!("mov eax, {sigreturn}", "syscall", "ud2", sigreturn = const super::system::RT_SIGRETURN)
