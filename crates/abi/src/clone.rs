@@ -264,6 +264,18 @@ pub struct CloneControl {
     pub reports_length: AtomicU32,
     /// How many programs were executed without the host's following: it did not answer, or not in time.
     pub unfollowed: AtomicU64,
+    /// Whether all threads have been sent to join it: the host writes it last of all before it lets them go. A thread
+    /// that comes and does not find it knows that the host was killed, and goes on natively.
+    pub is_joined: AtomicU64,
+    /// How much memory there is right behind this in which threads are described to begin with.
+    pub desk_length: AtomicU64,
+    /// A signal mask that blocks all.
+    pub every_signal: AtomicU64,
+    /// Not zero once the engine's image and the desk are mapped. The thread that maps them writes it by a system call
+    /// on the same trip, so that it is true whenever the host is killed.
+    pub is_mapped: AtomicU64,
+    /// The same once the desk is not mapped any more.
+    pub is_cleared: AtomicU64,
     /// What the engine counts.
     pub stats: CloneStats,
     /// Where the program is, if it waits after each block.

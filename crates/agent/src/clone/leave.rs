@@ -128,7 +128,9 @@ pub extern "C" fn forget(visit: &mut CloneVisit) {
 
 fn forget_all(visit: &mut CloneVisit) {
     let Some(mut engine) = free() else { return };
-    if let Some(thread) = engine.threads().find(|thread| thread.is_used.load(Relaxed) != 0) {
+    // Where nobody has joined it, they are the program's own, and may have changed since.
+    let mut threads = engine.threads().filter(|thread| thread.is_used.load(Relaxed) != 0);
+    if let Some(thread) = threads.next().filter(|_| engine.has_begun) {
         Actions::give_back(thread);
     }
     pages::release_all(&mut engine);

@@ -702,6 +702,13 @@ pub fn go_natively(thread: &Thread) -> ! {
     switch::go_natively(&raw const frame as u64 + 8)
 }
 
+/// Goes on natively where a thread was that has not joined the engine. Its signals need not be blocked here: they are
+/// still the program's own.
+pub fn stay_native(thread: &Thread) -> ! {
+    set_mask(thread.pending_mask.get() | thread.hidden_mask.get());
+    switch::stay_native(thread)
+}
+
 /// What a thread's record has of the program, as the kernel would describe it.
 fn native_context(thread: &Thread, vectors: u64) -> Context {
     let mut context = Context {

@@ -414,6 +414,58 @@ pub extern "C" fn go_natively(frame: u64) -> ! {
     naked_asm!("mov rsp, rdi", "jmp {restorer}", restorer = sym restorer)
 }
 
+/// Goes on with what the thread's record has of the program, without `gs`. Not by a frame: the kernel would have a
+/// system call that was interrupted fail, instead of going on with it.
+#[unsafe(naked)]
+pub extern "C" fn stay_native(thread: &Thread) -> ! {
+    naked_asm!(
+        "mov eax, ss",
+        "push rax",
+        "push qword ptr [rdi + {g} + 0x20]",
+        "push qword ptr [rdi + {flags}]",
+        "mov eax, cs",
+        "push rax",
+        "push qword ptr [rdi + {pc}]",
+        "movups xmm0, [rdi + {v} + 0x00]",
+        "movups xmm1, [rdi + {v} + 0x10]",
+        "movups xmm2, [rdi + {v} + 0x20]",
+        "movups xmm3, [rdi + {v} + 0x30]",
+        "movups xmm4, [rdi + {v} + 0x40]",
+        "movups xmm5, [rdi + {v} + 0x50]",
+        "movups xmm6, [rdi + {v} + 0x60]",
+        "movups xmm7, [rdi + {v} + 0x70]",
+        "movups xmm8, [rdi + {v} + 0x80]",
+        "movups xmm9, [rdi + {v} + 0x90]",
+        "movups xmm10, [rdi + {v} + 0xa0]",
+        "movups xmm11, [rdi + {v} + 0xb0]",
+        "movups xmm12, [rdi + {v} + 0xc0]",
+        "movups xmm13, [rdi + {v} + 0xd0]",
+        "movups xmm14, [rdi + {v} + 0xe0]",
+        "movups xmm15, [rdi + {v} + 0xf0]",
+        "mov rax, [rdi + {g} + 0x00]",
+        "mov rcx, [rdi + {g} + 0x08]",
+        "mov rdx, [rdi + {g} + 0x10]",
+        "mov rbx, [rdi + {g} + 0x18]",
+        "mov rbp, [rdi + {g} + 0x28]",
+        "mov rsi, [rdi + {g} + 0x30]",
+        "mov r8, [rdi + {g} + 0x40]",
+        "mov r9, [rdi + {g} + 0x48]",
+        "mov r10, [rdi + {g} + 0x50]",
+        "mov r11, [rdi + {g} + 0x58]",
+        "mov r12, [rdi + {g} + 0x60]",
+        "mov r13, [rdi + {g} + 0x68]",
+        "mov r14, [rdi + {g} + 0x70]",
+        "mov r15, [rdi + {g} + 0x78]",
+        "mov rdi, [rdi + {g} + 0x38]",
+        // The one instruction that gets stack, flags and place from memory that no register points to.
+        "iretq",
+        g = const GENERAL,
+        v = const VECTORS,
+        flags = const at!(flags),
+        pc = const at!(pc),
+    )
+}
+
 /// Copies to or from the program's memory; says whether all of that is there.
 ///
 /// Unlike a transfer by the kernel, this makes stacks grow.

@@ -5,6 +5,7 @@ use super::visit::{Desk, Errand, describe};
 use crate::agent::{self, away_trip, check_outcomes, permitted_traveller, removing};
 use crate::arch::{Step, Value, VectorState};
 use crate::journey::Traveller;
+use crate::leftovers::{Range, someone_is_away};
 use crate::proc::{self, Tid};
 use crate::room::Room;
 use crate::stopped::{Caution, Stopped};
@@ -35,6 +36,35 @@ pub fn stop(pid: Tid) -> Result<Stopped> {
                 format!("thread {tid} of process {pid} cannot be stopped without harm"),
             )
             .why(format!("it sleeps in {call}"))
+            .advice("try again"));
+        }
+        std::thread::sleep(REST);
+    }
+}
+
+/// The same, and when none of them is away for a weft that was killed: `ranges` are where it may be, besides the room for
+/// trips. Such a thread comes back by itself; until then that room is in use.
+pub fn stop_at_home(
+    pid: Tid,
+    ranges: impl Fn(&[proc::Mapping]) -> Result<Vec<Range>>,
+) -> Result<Stopped> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let mut stopped = stop(pid)?;
+        let maps = proc::maps(pid)?;
+        let ranges = ranges(&maps)?;
+        let is_home =
+            Room::find(pid, &maps).map_or(true, |room| !someone_is_away(&stopped, &room, &ranges));
+        if is_home {
+            return Ok(stopped);
+        }
+        stopped.release();
+        if Instant::now() > deadline {
+            return Err(Error::new(
+                ErrorKind::Timeout,
+                format!("a thread of process {pid} is on its way for a weft that was killed"),
+            )
+            .why("it has not had its turn since; the program is unharmed")
             .advice("try again"));
         }
         std::thread::sleep(REST);
