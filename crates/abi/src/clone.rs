@@ -54,8 +54,16 @@ pub struct CloneThread {
     pub record: u64,
     /// The program's alternate stack as `sigaltstack` takes it: set by the engine when the thread leaves.
     pub altstack: [u64; 3],
-    /// Whether the thread cannot leave where it is: set by the engine.
+    /// Whether the thread cannot leave where it is: set by the engine; see [`busy`].
     pub is_busy: u64,
+}
+
+/// Why a thread cannot leave the engine where it is; 0 if it can.
+pub mod busy {
+    /// It is in the middle of something.
+    pub const RUNNING: u64 = 1;
+    /// It is not in the engine: a weft that was killed has given it back, and others not.
+    pub const NATIVE: u64 = 2;
 }
 
 /// What the host hands to the engine with a visit: in front of a [`CloneThread`] for each thread.

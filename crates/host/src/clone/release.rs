@@ -11,7 +11,7 @@ use crate::room::Room;
 use crate::stopped::{Caution, Stopped};
 use crate::{Error, ErrorKind, Result, place, ptrace};
 use std::time::{Duration, Instant};
-use weft_abi::CloneThread;
+use weft_abi::{CloneThread, busy};
 
 /// How long threads may take to come to where they can leave.
 pub const PATIENCE: Duration = Duration::from_secs(5);
@@ -123,6 +123,10 @@ fn leave(
         if fits && desk.visit(stopped, room, Errand::to(presence.leave), &mut threads)? {
             return Ok(threads);
         }
+        let native = threads.iter().filter(|(_, thread)| thread.is_busy == busy::NATIVE).count();
+        if native > 0 {
+            return Err(half_given_back(stopped.pid(), threads.len() - native, native));
+        }
         if !fits || Instant::now() > deadline {
             return Err(Error::new(
                 ErrorKind::Timeout,
@@ -133,6 +137,16 @@ fn leave(
         }
         let_busy_run(stopped, &threads)?;
     }
+}
+
+/// There is no way to know what else a thread has lost that was given back in part.
+fn half_given_back(pid: Tid, cloned: usize, native: usize) -> Error {
+    let what = format!("process {pid} runs from a clone with some of its threads only");
+    Error::new(ErrorKind::AlreadyTraced, what)
+        .why(format!(
+            "a weft was killed while it gave the process back: {cloned} of its threads are in the clone, {native} are not"
+        ))
+        .advice("restart the program: it runs on, but cannot be measured, and a signal that it handles may end it")
 }
 
 /// Lets threads run a little that the engine says are busy.
