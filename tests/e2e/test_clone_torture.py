@@ -50,6 +50,7 @@ LONG = {
     ("clone_contexts", "timer_storm"): 200_000,
     ("clone_contexts", "nested"): 20_000,
     ("clone_contexts", "busy"): 5_000,
+    ("clone_contexts", "sent_together"): 100_000,
     ("clone_threads", "joined"): 10_000,
     ("clone_threads", "joined_together"): 10_000,
     ("clone_processes", "forks"): 2_000,

@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest
 
 import weft
 from tests.e2e.harness import code, eventually, status
+from tests.invariants import invariants
 from tests.lockstep import Lockstep, lockstep
 from tests.others import Other
 from tests.probing import COUNTER
@@ -284,6 +286,130 @@ def test_a_killed_clone_is_shown(build: Build) -> None:
             (seen,) = (one for one in _native.processes() if one["pid"] == program.pid)
             assert "another session of this process" in seen["wefts"]
         program.batch(1)
+
+
+# --- A weft that is killed while it takes a process over ------------------------------------------
+
+TAKING_OVER = """
+import os, signal, sys, weft
+for line in sys.stdin:
+    victim = os.fork()
+    if victim == 0:
+        kept = weft.attach(int(line), weaver="clone")
+        print("taken", flush=True)
+        signal.pause()
+    print(victim, flush=True)
+    os.waitpid(victim, 0)
+    print("dead", flush=True)
+"""
+
+
+class Takeovers:
+    """Wefts that take a process over, one after the other; each is killed."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._orders, self._answers = process.stdin, process.stdout
+
+    def kill_one(self, pid: int, after: float | None) -> float:
+        """Have one take a process over, and kill it after a time, or when it is done.
+
+        Returns how long it had.
+        """
+        self._orders.write(f"{pid}\n")
+        self._orders.flush()
+        victim = int(self._answers.readline())
+        begin = time.perf_counter()
+        if after is None:
+            assert self._answers.readline() == "taken\n"
+        while after is not None and time.perf_counter() < begin + after:
+            pass
+        duration = time.perf_counter() - begin
+        os.kill(victim, signal.SIGKILL)
+        while self._answers.readline() != "dead\n":
+            pass
+        return duration
+
+
+@contextmanager
+def takeovers() -> Iterator[Takeovers]:
+    """Have such wefts for as long as the block takes."""
+    with subprocess.Popen(
+        [sys.executable, "-c", TAKING_OVER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield Takeovers(process)
+        finally:
+            process.kill()
+
+
+def typical(pid: int, wefts: Takeovers) -> float:
+    """Return how long it takes to take a process over that no weft has left anything in."""
+    durations = []
+    for _ in range(3):
+        durations.append(wefts.kill_one(pid, None))
+        with weft.attach(pid, weaver="clone"):
+            pass
+    return sorted(durations)[1]
+
+
+def mapped(pid: int) -> int:
+    """How much memory a process has mapped that is not its heap; fail if some of it is weft's."""
+    lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    assert not [line for line in lines if "/memfd:weft" in line]
+    ranges = (line.split()[0].split("-") for line in lines if "[" not in line)
+    return sum(int(end, 16) - int(start, 16) for start, end in ranges)
+
+
+@pytest.mark.watchdog(300)
+@pytest.mark.parametrize("next_one", ["clone", "patch"])
+def test_a_takeover_can_be_killed_at_any_moment(build: Build, next_one: str) -> None:
+    """With all its threads in the clone or none, the program works on, and can be attached to."""
+    moments = int(os.environ.get("WEFT_MOMENTS", "20"))
+    with left_as_it_was(build, 3) as program, takeovers() as wefts:
+        with weft.attach(program.pid, weaver="clone"):
+            program.batch(1)
+        before = mapped(program.pid)
+        duration = typical(program.pid, wefts)
+        for moment in range(moments):
+            program.go()
+            wefts.kill_one(program.pid, duration * moment / moments)
+            (check,) = (c for c in _native.doctor(program.pid) if "other wefts" in c["name"])
+            assert check["status"] == "ok", check
+            program.rest()
+            program.batch(1)
+            if next_one == "clone":
+                with weft.attach(program.pid, weaver="clone") as cloned:
+                    probe = cloned.session.insert(NORMAL, COUNTER)
+                    assert program.batch(10)["normal"] == probe.value() != 0
+            else:
+                with weft.attach(program.pid) as session:
+                    probe = session.insert(NORMAL, COUNTER)
+                    assert program.batch(10)["normal"] == probe.value() != 0
+            assert mapped(program.pid) == before, f"after moment {moment} of {moments}"
+
+
+def test_a_killed_takeover_disturbs_nobody(build: Build) -> None:
+    """No sleep is cut short, and no signal finds a thread that is neither here nor there."""
+    moments = int(os.environ.get("WEFT_MOMENTS", "10"))
+    with invariants(build("invariants"), 8, 0) as target, takeovers() as wefts:
+        duration = typical(target.pid, wefts)
+        for moment in range(moments):
+            # One that was not killed puts it in order, so that the next is killed in a takeover.
+            with weft.attach(target.pid, weaver="clone"):
+                target.check()
+            wefts.kill_one(target.pid, duration * moment / moments)
+            target.check()
+        with weft.attach(target.pid, weaver="clone"):
+            target.check()
+        target.rest()
+        mapped(target.pid)
+        target.go()
+        target.stop()
 
 
 # --- Two sessions of one process ----------------------------------------------------------------

@@ -54,8 +54,16 @@ pub struct CloneThread {
     pub record: u64,
     /// The program's alternate stack as `sigaltstack` takes it: set by the engine when the thread leaves.
     pub altstack: [u64; 3],
-    /// Whether the thread cannot leave where it is: set by the engine.
+    /// Whether the thread cannot leave where it is: set by the engine; see [`busy`].
     pub is_busy: u64,
+}
+
+/// Why a thread cannot leave the engine where it is; 0 if it can.
+pub mod busy {
+    /// It is in the middle of something.
+    pub const RUNNING: u64 = 1;
+    /// It is not in the engine: a weft that was killed has given it back, and others not.
+    pub const NATIVE: u64 = 2;
 }
 
 /// What the host hands to the engine with a visit: in front of a [`CloneThread`] for each thread.
@@ -268,6 +276,18 @@ pub struct CloneControl {
     reserved: AtomicU32,
     /// How many programs were executed without the host's following: it did not answer, or not in time.
     pub unfollowed: AtomicU64,
+    /// Whether all threads have been sent to join it: the host writes it last of all before it lets them go. A thread
+    /// that comes and does not find it knows that the host was killed, and goes on natively.
+    pub is_joined: AtomicU64,
+    /// How much memory there is right behind this in which threads are described to begin with.
+    pub desk_length: AtomicU64,
+    /// A signal mask that blocks all.
+    pub every_signal: AtomicU64,
+    /// Not zero once the engine's image and the desk are mapped. The thread that maps them writes it by a system call
+    /// on the same trip, so that it is true whenever the host is killed.
+    pub is_mapped: AtomicU64,
+    /// The same once the desk is not mapped any more.
+    pub is_cleared: AtomicU64,
     /// What the engine counts.
     pub stats: CloneStats,
     /// Where the program is, if it waits after each block.

@@ -240,12 +240,17 @@ impl Agent {
 
     /// Has one of the stopped threads get memory that it shares with weft.
     pub fn share(&mut self, stopped: &Stopped, sharing: &Sharing, pidfd: RawFd) -> Result<MmapMut> {
-        let made = sharing.make_by(stopped, pidfd, |traveller, steps, before| {
-            // The room of the visits, all of it: they are packed anew each time.
-            let trip = journey::plan(self.base + self.layout.trip(0), steps)?;
-            self.put(0, &traveller.pack(&trip));
-            traveller.travel(&trip, before)
-        });
+        let made = sharing.make_by(
+            stopped,
+            pidfd,
+            |_| Ok(()),
+            |traveller, steps, before| {
+                // The room of the visits, all of it: they are packed anew each time.
+                let trip = journey::plan(self.base + self.layout.trip(0), steps)?;
+                self.put(0, &traveller.pack(&trip));
+                traveller.travel(&trip, before)
+            },
+        );
         made.map(|(memory, _)| memory)
     }
 
@@ -349,7 +354,18 @@ impl Sharing {
     /// Has one of the stopped threads make it, from room that the target has; returns a descriptor of it, too.
     /// When it fails, nothing of it is left in the target.
     pub fn make(&self, stopped: &Stopped, room: &Room, pidfd: RawFd) -> Result<(MmapMut, File)> {
-        self.make_by(stopped, pidfd, |traveller, steps, before| {
+        self.make_signed(stopped, room, pidfd, |_| Ok(()))
+    }
+
+    /// The same; `sign` writes to it before the target has it mapped.
+    pub fn make_signed(
+        &self,
+        stopped: &Stopped,
+        room: &Room,
+        pidfd: RawFd,
+        sign: impl Fn(&MmapMut) -> Result<()>,
+    ) -> Result<(MmapMut, File)> {
+        self.make_by(stopped, pidfd, sign, |traveller, steps, before| {
             away_trip(stopped, traveller, room, steps, before)
         })
     }
@@ -359,6 +375,7 @@ impl Sharing {
         &self,
         stopped: &Stopped,
         pidfd: RawFd,
+        sign: impl Fn(&MmapMut) -> Result<()>,
         mut travel: impl FnMut(&Traveller, &[Step], Before<'_>) -> Result<Vec<Outcome>>,
     ) -> Result<(MmapMut, File)> {
         limits::check(stopped.pid(), self.needs())?;
@@ -370,7 +387,8 @@ impl Sharing {
             if let [created] = done
                 && created.value >= 0
             {
-                fetched = Some(share_memory(pidfd, created.value as RawFd, self.length));
+                let shared = share_memory(pidfd, created.value as RawFd, self.length);
+                fetched = Some(shared.and_then(|made| sign(&made.0).map(|()| made)));
             }
             Ok(())
         })?;

@@ -47,6 +47,11 @@ impl Room {
         self.start + MARK.len() as u64
     }
 
+    /// Whether a weft has left something in it: it is at work, or was killed.
+    pub fn is_used(&self) -> bool {
+        self.leftover > 0
+    }
+
     /// Whether the address lies in it.
     pub fn contains(&self, address: TargetAddr) -> bool {
         (address - self.start) < self.length as u64

@@ -569,7 +569,7 @@ fn stand_still(
     context: &mut Context,
 ) {
     // It does as it was asked to.
-    thread.is_late.store(false, Relaxed);
+    signals::later::forget_asked(thread);
     let halt = &thread.halt;
     halt.about.set(about);
     halt.context.set(core::ptr::from_mut(context) as u64);

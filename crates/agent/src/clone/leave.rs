@@ -10,6 +10,7 @@ use super::{
     CloneThread, CloneVisit, Engine, SHARED, calls, free, give_up, image, pages, switch, visitors,
 };
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
+use weft_abi::busy;
 
 /// Where a thread would be in the program.
 struct Place {
@@ -27,11 +28,15 @@ pub extern "C" fn leave(visit: &mut CloneVisit) {
 fn find_all(visit: &mut CloneVisit) {
     // Whoever has the engine is in the middle of something.
     let Some(mut engine) = free() else {
-        visitors(visit).iter_mut().for_each(|visitor| visitor.is_busy = 1);
+        visitors(visit).iter_mut().for_each(|visitor| visitor.is_busy = busy::RUNNING);
         return;
     };
     for visitor in visitors(visit) {
-        visitor.is_busy = u64::from(find(&engine, visitor).is_none());
+        visitor.is_busy = match find(&engine, visitor) {
+            Some(_) => 0,
+            None if is_native(&engine, visitor) => busy::NATIVE,
+            None => busy::RUNNING,
+        };
     }
     if visitors(visit).iter().any(|visitor| visitor.is_busy != 0) {
         return;
@@ -46,6 +51,13 @@ fn find_all(visit: &mut CloneVisit) {
         place.describe(visitor);
     }
     visit.is_done = 1;
+}
+
+/// Whether a thread is not in the engine at all: a weft has been killed that had begun to give threads back.
+fn is_native(engine: &Engine, visitor: &CloneThread) -> bool {
+    let pc = visitor.registers.rip;
+    let has_record = engine.threads().any(|thread| thread.this == visitor.gs_base);
+    !has_record && !image().contains(&pc) && engine.half_of(pc).is_none()
 }
 
 fn find(engine: &Engine, visitor: &CloneThread) -> Option<Place> {
@@ -128,7 +140,9 @@ pub extern "C" fn forget(visit: &mut CloneVisit) {
 
 fn forget_all(visit: &mut CloneVisit) {
     let Some(mut engine) = free() else { return };
-    if let Some(thread) = engine.threads().find(|thread| thread.is_used.load(Relaxed) != 0) {
+    // Where nobody has joined it, they are the program's own, and may have changed since.
+    let mut threads = engine.threads().filter(|thread| thread.is_used.load(Relaxed) != 0);
+    if let Some(thread) = threads.next().filter(|_| engine.has_begun) {
         Actions::give_back(thread);
     }
     pages::release_all(&mut engine);

@@ -462,6 +462,7 @@ impl Engine {
             |thread: &&Thread| thread.is_used.compare_exchange(0, 1, Acquire, Relaxed).is_ok();
         if let Some(thread) = self.threads().find(is_free) {
             thread.clear_pending();
+            thread.later.store(0, Relaxed);
             thread.way_out.set(0);
             thread.hidden_mask.set(0);
             thread.altstack.set([0, signals::SS_DISABLE, 0]);

@@ -31,6 +31,10 @@ fn settle(thread: &Thread) -> [u64; 3] {
 
 /// The first thing that a thread does that is taken over, with all its signals blocked.
 pub extern "C" fn join(thread: &Thread) {
+    if report::control().is_none_or(|control| control.is_joined.load(Acquire) == 0) {
+        // Weft was killed when it had sent some of the threads, and others are where they were. So all stay there.
+        signals::stay_native(thread);
+    }
     thread.altstack.set(settle(thread));
     {
         let mut engine = engine();

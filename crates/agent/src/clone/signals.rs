@@ -107,6 +107,7 @@ struct Action {
 #[derive(Clone, Debug)]
 pub struct Actions([Action; 65]);
 
+pub mod later;
 mod snippets;
 
 /// The machine's registers in a frame, as the kernel lays them out.
@@ -581,20 +582,8 @@ fn pass_on_in_clone(mut engine: Guard, thread: &Thread, info: &[u64; 16], contex
         }
     }
     context.rip = engine.set_out(thread, context);
-    if halt::is_debugged() {
-        // Who asks from here on is heard when the kernel has put the program's mask back.
-        block_all();
-    }
     compiler_fence(SeqCst);
     thread.is_masked.store(false, Relaxed);
-    ask_late(thread);
-}
-
-/// A thread that was asked to stand still when it could not be is asked now.
-fn ask_late(thread: &Thread) {
-    if thread.is_late.swap(false, Relaxed) {
-        send_again(&halt::asking(reason::ASKED, 0));
-    }
 }
 
 /// Tells the debugger of a signal, if there is one, and then the program. Says whether the program's handler has begun.
@@ -693,6 +682,7 @@ pub fn end_by(signal: usize) -> ! {
 pub fn keep_mask(thread: &Thread, mask: u64) {
     if !thread.has_pending() {
         thread.pending_mask.set(mask & !NEEDED);
+        later::send(thread, 0);
     } else {
         send_waiting_again(thread);
     }
@@ -710,6 +700,13 @@ pub fn go_natively(thread: &Thread) -> ! {
         system::call3(system::ARCH_PRCTL, system::ARCH_SET_GS, thread.gs_base.get() as usize, 0);
     }
     switch::go_natively(&raw const frame as u64 + 8)
+}
+
+/// Goes on natively where a thread was that has not joined the engine. Its signals need not be blocked here: they are
+/// still the program's own.
+pub fn stay_native(thread: &Thread) -> ! {
+    set_mask(thread.pending_mask.get() | thread.hidden_mask.get());
+    switch::stay_native(thread)
 }
 
 /// What a thread's record has of the program, as the kernel would describe it.
@@ -765,10 +762,9 @@ fn interrupted_agent(thread: &Thread, signal: usize, info: &[u64; 16], context: 
         }
         give_up::faulted(thread, Fault { signal, info, context });
     }
-    let is_waiting = thread.is_masked.load(Relaxed) || thread.has_pending();
-    if is_waiting && halt::asked(info).is_some() {
-        // The mask is not the program's now. It comes again when that is back.
-        thread.is_late.store(true, Relaxed);
+    if later::is_after_last_look(info, context)
+        || later::is_waiting(thread, context) && later::keep(thread, info)
+    {
         return;
     }
     thread.pending_info.set(*info);
@@ -841,9 +837,9 @@ pub extern "C" fn deliver_pending(thread: &Thread) {
     set_mask(context.mask);
     thread.is_beginning.store(false, Relaxed);
     thread.is_masked.store(false, Relaxed);
-    // Who asks from here on is heard at once.
+    // What comes from here on interrupts the agent with the program's mask, and waits in its turn.
     compiler_fence(SeqCst);
-    ask_late(thread);
+    later::send(thread, 0);
 }
 
 /// Has the program's handler begin: writes its frame, and makes the context that of the handler. If there
@@ -975,11 +971,12 @@ fn fault(thread: &Thread) -> isize {
     0
 }
 
-/// Has the kernel send the signal that waits once more.
+/// Has the kernel send the signal that waits once more, and those that have come since.
 fn send_waiting_again(thread: &Thread) {
     let info = thread.pending_info.get();
     thread.clear_pending();
     send_again(&info);
+    later::send(thread, info[0] as u32 as usize);
 }
 
 /// Has the kernel send a signal once more, for it to come when it is not blocked.

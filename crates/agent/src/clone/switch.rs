@@ -223,6 +223,9 @@ unsafe extern "C" {
     /// The one instruction of [`copy`] that may fault, and where it goes then.
     pub static weft_copy_instruction: u8;
     pub static weft_copy_failed: u8;
+    /// From where on [`handle`] looks for nothing any more, and its `syscall`.
+    pub static weft_handled: u8;
+    pub static weft_handled_instruction: u8;
     /// Behind the one instruction of [`halt`].
     pub static weft_halted: u8;
 }
@@ -411,6 +414,58 @@ pub extern "C" fn go_natively(frame: u64) -> ! {
     naked_asm!("mov rsp, rdi", "jmp {restorer}", restorer = sym restorer)
 }
 
+/// Goes on with what the thread's record has of the program, without `gs`. Not by a frame: the kernel would have a
+/// system call that was interrupted fail, instead of going on with it.
+#[unsafe(naked)]
+pub extern "C" fn stay_native(thread: &Thread) -> ! {
+    naked_asm!(
+        "mov eax, ss",
+        "push rax",
+        "push qword ptr [rdi + {g} + 0x20]",
+        "push qword ptr [rdi + {flags}]",
+        "mov eax, cs",
+        "push rax",
+        "push qword ptr [rdi + {pc}]",
+        "movups xmm0, [rdi + {v} + 0x00]",
+        "movups xmm1, [rdi + {v} + 0x10]",
+        "movups xmm2, [rdi + {v} + 0x20]",
+        "movups xmm3, [rdi + {v} + 0x30]",
+        "movups xmm4, [rdi + {v} + 0x40]",
+        "movups xmm5, [rdi + {v} + 0x50]",
+        "movups xmm6, [rdi + {v} + 0x60]",
+        "movups xmm7, [rdi + {v} + 0x70]",
+        "movups xmm8, [rdi + {v} + 0x80]",
+        "movups xmm9, [rdi + {v} + 0x90]",
+        "movups xmm10, [rdi + {v} + 0xa0]",
+        "movups xmm11, [rdi + {v} + 0xb0]",
+        "movups xmm12, [rdi + {v} + 0xc0]",
+        "movups xmm13, [rdi + {v} + 0xd0]",
+        "movups xmm14, [rdi + {v} + 0xe0]",
+        "movups xmm15, [rdi + {v} + 0xf0]",
+        "mov rax, [rdi + {g} + 0x00]",
+        "mov rcx, [rdi + {g} + 0x08]",
+        "mov rdx, [rdi + {g} + 0x10]",
+        "mov rbx, [rdi + {g} + 0x18]",
+        "mov rbp, [rdi + {g} + 0x28]",
+        "mov rsi, [rdi + {g} + 0x30]",
+        "mov r8, [rdi + {g} + 0x40]",
+        "mov r9, [rdi + {g} + 0x48]",
+        "mov r10, [rdi + {g} + 0x50]",
+        "mov r11, [rdi + {g} + 0x58]",
+        "mov r12, [rdi + {g} + 0x60]",
+        "mov r13, [rdi + {g} + 0x68]",
+        "mov r14, [rdi + {g} + 0x70]",
+        "mov r15, [rdi + {g} + 0x78]",
+        "mov rdi, [rdi + {g} + 0x38]",
+        // The one instruction that gets stack, flags and place from memory that no register points to.
+        "iretq",
+        g = const GENERAL,
+        v = const VECTORS,
+        flags = const at!(flags),
+        pc = const at!(pc),
+    )
+}
+
 /// Copies to or from the program's memory; says whether all of that is there.
 ///
 /// Unlike a transfer by the kernel, this makes stacks grow.
@@ -441,13 +496,41 @@ pub extern "C" fn halt(halt: &HaltOf<Cell<u64>>) {
     naked_asm!("int3", ".globl weft_halted", ".hidden weft_halted", "weft_halted:", "ret",)
 }
 
-/// What the kernel calls for a signal: our handler, with flags that it can work with.
+/// What the kernel calls for a signal: our handler, with flags that it can work with. At its end it looks whether
+/// others have come that wait; one that comes after that look finds out by where it has come.
 #[unsafe(naked)]
 pub extern "C" fn handle() {
-    naked_asm!("push 2", "popfq", "jmp {handler}", handler = sym super::signals::handler)
+    naked_asm!(
+        "push 2",
+        "popfq",
+        "sub rsp, 8",
+        "call {handler}",
+        // Behind the address of the restorer there is what the kernel wants `rsp` to point to.
+        "add rsp, 16",
+        ".globl weft_handled",
+        ".hidden weft_handled",
+        "weft_handled:",
+        "cmp dword ptr gs:[{later}], 0",
+        "jne 3f",
+        "2:",
+        "mov eax, {sigreturn}",
+        ".globl weft_handled_instruction",
+        ".hidden weft_handled_instruction",
+        "weft_handled_instruction:",
+        "syscall",
+        "ud2",
+        "3:",
+        "mov rdi, rsp",
+        "call {send}",
+        "jmp 2b",
+        handler = sym super::signals::handler,
+        send = sym super::signals::later::send_after,
+        later = const at!(later),
+        sigreturn = const super::system::RT_SIGRETURN,
+    )
 }
 
-/// What the kernel calls a handler's end by: our own handlers return here.
+/// What the kernel calls a handler's end by. Ours do not come here, but whoever goes on by a frame.
 #[unsafe(naked)]
 pub extern "C" fn restorer() {
     naked_asm!("mov eax, {sigreturn}", "syscall", "ud2", sigreturn = const super::system::RT_SIGRETURN)

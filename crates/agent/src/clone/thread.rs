@@ -63,8 +63,10 @@ pub const fn kept_names(first: u8, second: u8) -> u32 {
 ///   begun, has ended, or is stopped by the host or a debugger.
 ///
 /// A handler that has interrupted the agent and goes back to it reads no cell that the agent may be changing, and writes
-/// only `pending_info` and `pending_mask`: before it sets `is_pending`. The agent reads them after it has seen that (see
-/// [`Thread::has_pending`]), and writes them itself only with signals blocked. Where a handler has interrupted the clone,
+/// only `pending_info` and `pending_mask`: before it sets `is_pending`, and never while that is set. The agent reads
+/// them after it has seen that (see [`Thread::has_pending`]), and writes them itself only with signals blocked or while
+/// `is_masked` says so. What comes meanwhile goes to `later_infos` by the same rule, with a bit of `later` for each.
+/// Where a handler has interrupted the clone,
 /// or the assembly in [`super::switch`], no other code is in the middle of using a cell.
 #[repr(C)]
 #[derive(Debug)]
@@ -171,15 +173,20 @@ pub struct Thread {
     /// Whether a handler is about to begin that has not executed anything, and whether the signal that waits came then.
     pub is_beginning: AtomicBool,
     pub is_pending_early: AtomicBool,
-    /// Whether the engine has blocked signals, until the program's mask is back; and whether it was asked meanwhile to
-    /// stand still.
+    /// Whether the engine has blocked signals, until the program's mask is back.
     pub is_masked: AtomicBool,
-    pub is_late: AtomicBool,
+    /// What has come while something else waited, a bit for each, and what the kernel said of it: see
+    /// [`super::signals::later`].
+    pub later: AtomicU32,
+    pub later_infos: [Cell<[u64; 16]>; LATER],
     /// Where its probes measure, in each memory that there is for that.
     pub slabs: [Cell<u64>; MEMORIES],
     /// The program's stack pointer while a snippet uses the agent's stack.
     pub program_stack: Cell<u64>,
 }
+
+/// How many signals can come while another one waits.
+pub const LATER: usize = 3;
 
 /// How many pieces of memory probes can measure into.
 pub const MEMORIES: usize = weft_abi::VALUES_COUNT;

@@ -121,10 +121,12 @@ fn is_nobodys_clone(target: &Target, _: &Own) -> Result<String> {
 pub(super) fn presence(pid: Tid) -> Result<Option<String>> {
     // Where its mappings cannot be read, other questions have said why.
     let Ok(maps) = proc::maps(pid) else { return Ok(None) };
-    if clone::find(pid, &maps).is_some_and(|found| found.owner == Named::Dead) {
-        return Ok(Some(
-            "runs from the clone of a weft that was killed; attaching ends that".into(),
-        ));
+    if let Some(found) = clone::find(pid, &maps).filter(|found| found.owner == Named::Dead) {
+        let text = match found.is_joined() {
+            true => "runs from the clone of a weft that was killed; attaching ends that",
+            false => "has memory of a weft that was killed; attaching removes it",
+        };
+        return Ok(Some(text.into()));
     }
     refuse_clone(pid, &maps)?;
     if let Some(owner) = living_owner(pid, &maps) {

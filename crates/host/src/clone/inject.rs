@@ -9,7 +9,7 @@ use super::recording::Recording;
 use super::tables::{TablePlace, find_place};
 use super::visit::{Desk, Errand, describe};
 use super::{CloneOptions, Records, failed};
-use crate::agent::{self, Sharing};
+use crate::agent::{self, Sharing, away_trip, check_outcomes, permitted_traveller, removing};
 use crate::agent_image::Freestanding;
 use crate::arch::{Step, Value};
 use crate::checks::limits::{self, Needs};
@@ -124,8 +124,7 @@ impl Presence {
 
     /// What it shares with weft.
     pub fn get(&self) -> &CloneControl {
-        // SAFETY: it is at least that large, and all that both sides write is atomic.
-        unsafe { &*self.shared.as_ptr().cast() }
+        control_of(&self.shared)
     }
 
     /// The instruction by which the program's system calls are made.
@@ -184,8 +183,8 @@ impl Presence {
 
     /// Where a request stands, in the memory of all processes that it is in.
     pub fn request_at(&self, index: usize) -> TargetAddr {
-        let requests = std::mem::offset_of!(CloneControl, requests);
-        let state = std::mem::offset_of!(ExecRequest, state);
+        let requests = offset_of!(CloneControl, requests);
+        let state = offset_of!(ExecRequest, state);
         self.control + (requests + index * size_of::<ExecRequest>() + state) as u64
     }
 
@@ -201,6 +200,13 @@ impl Presence {
         losses.native = self.get().unfollowed.load(Relaxed);
         losses
     }
+}
+
+/// What an engine shares with weft, in memory that is as large.
+fn control_of(shared: &MmapMut) -> &CloneControl {
+    assert!(shared.len() >= size_of::<CloneControl>());
+    // SAFETY: it is at least that large, and all that both sides write is atomic.
+    unsafe { &*shared.as_ptr().cast() }
 }
 
 /// Whether a file has the name of a report. The program could have written any other.
@@ -250,15 +256,24 @@ pub fn bring_in(stopped: &mut Stopped, options: &CloneOptions, number: u64) -> R
     let sharing = Sharing::new(
         CLONE_NAME,
         shared_length,
-        vec![
-            agent::map_shared(control, shared_length, read_write, 0),
-            map_private(base, image_length),
-            map_private(desk.at, desk.length),
-        ],
+        vec![agent::map_shared(control, shared_length, read_write, 0)],
     );
-    let (shared, _) = sharing.make(stopped, &room, open_pidfd(pid)?.as_raw_fd())?;
-    let started =
-        start(stopped, &room, &desk, options, Place { base, length, control, number }, shared);
+    // Whoever finds it knows whose it is, and what else there may be: see `reclaim`.
+    let (shared, _) =
+        sharing.make_signed(stopped, &room, open_pidfd(pid)?.as_raw_fd(), |shared| {
+            let control = control_of(shared);
+            control.engine.store(engine_hash(), Relaxed);
+            control.desk_length.store(desk.length, Relaxed);
+            control.every_signal.store(ALL_SIGNALS, Relaxed);
+            sign(&control.owner)?;
+            control.magic.store(CLONE_MAGIC, Release);
+            Ok(())
+        })?;
+    let map = [map_private(base, image_length), map_private(desk.at, desk.length)];
+    let started = note(stopped, &room, &map, control, offset_of!(CloneControl, is_mapped))
+        .and_then(|()| {
+            start(stopped, &room, &desk, options, Place { base, length, control, number }, shared)
+        });
     let (presence, threads) = match started {
         Ok(started) => started,
         Err(error) => {
@@ -268,7 +283,8 @@ pub fn bring_in(stopped: &mut Stopped, options: &CloneOptions, number: u64) -> R
         }
     };
     let join = base + image.entries[1];
-    agent::take_out(stopped, &[(desk.at, desk.length)])?;
+    let clear = removing(desk.at, desk.length);
+    note(stopped, &room, &clear, control, offset_of!(CloneControl, is_cleared))?;
     for (tid, thread) in threads {
         if let Err(error) = send(stopped, tid, join, thread.record)
             && proc::is_alive(tid)
@@ -276,7 +292,31 @@ pub fn bring_in(stopped: &mut Stopped, options: &CloneOptions, number: u64) -> R
             return Err(error);
         }
     }
+    // From here on there is no way but forward, with weft or without.
+    presence.get().is_joined.store(1, Release);
     Ok(presence)
+}
+
+/// Has a thread do something, and write to a field of the control block that it has, on one trip: it makes that without
+/// weft, too. What it writes is its signal mask, which blocks everything on a trip (or is made to, where weft is killed
+/// right when it sends the thread); no filter can forbid that, since each trip ends by the same call.
+fn note(
+    stopped: &Stopped,
+    room: &Room,
+    steps: &[Step],
+    control: TargetAddr,
+    field: usize,
+) -> Result<()> {
+    let every = (control + offset_of!(CloneControl, every_signal) as u64).0;
+    let call = |set: u64, old: u64| {
+        let args = [libc::SIG_BLOCK as u64, set, old, 8].map(Value::Const).to_vec();
+        Step::Call(libc::SYS_rt_sigprocmask, args)
+    };
+    let noting = [call(every, 0), call(0, (control + field as u64).0)];
+    let steps: Vec<Step> = steps.iter().cloned().chain(noting).collect();
+    let traveller = permitted_traveller(stopped, &steps)?;
+    let outcomes = away_trip(stopped, &traveller, room, &steps, |_, _| Ok(()))?;
+    check_outcomes(stopped.pid(), &outcomes)
 }
 
 /// What a program takes that runs from a clone: known beforehand, since there is no way back for a program
@@ -350,9 +390,6 @@ fn start(
         is_over: AtomicBool::new(false),
     };
     presence.get().processes.store(1, Relaxed);
-    presence.get().engine.store(engine_hash(), Relaxed);
-    sign(&presence.get().owner)?;
-    presence.get().magic.store(CLONE_MAGIC, Release);
     let start = CloneStart {
         control: control.0,
         image: [base.0, control.0],

@@ -3,13 +3,21 @@
 //! The engine is the program's as much as weft's, and works on without one. To have it let the program go, a
 //! weft needs to know where it is and that it is the engine which this weft knows how to talk to: both is in
 //! the memory that engine and host share, of which the first words never move.
+//!
+//! A weft may be killed before that, at any moment of a takeover. The order of things in [`super::inject`] is made for
+//! it: the memory is signed before the process has it; whatever else is mapped is noted there by the thread that maps it;
+//! and until the host says that all threads are sent, each that comes to the engine goes back to where it was. So the
+//! process runs from its clone with all its threads or with none, and what is left can be taken out.
 
 use super::inject::{Presence, engine_hash};
-use super::members::is_control;
+use super::members::{Members, is_control};
 use super::release;
+use super::visit::Errand;
 use crate::agent;
+use crate::checks::tracer;
 use crate::leftovers::{Named, named};
 use crate::proc::{self, Mapping, Tid};
+use crate::room::Room;
 use crate::stopped::Stopped;
 use crate::turn::Turn;
 use crate::worker::Worker;
@@ -19,30 +27,70 @@ use std::sync::Arc;
 use weft_abi::recording::RECORDING_NAME;
 use weft_abi::{CLONE_MAGIC, CloneControl, VALUES_NAME};
 
-/// The clone that a process runs from.
+/// How far a weft has come with its clone of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// There is memory to share, and nothing in it.
+    Unsigned,
+    /// It is said whose it is; all threads are where they were, or go back there.
+    Begun,
+    /// The process runs from it.
+    Joined,
+}
+
+/// The clone that a process runs from, or was to run from.
 #[derive(Debug)]
 pub struct Found {
     control: Mapping,
     /// Who has brought it.
     pub owner: Named,
+    stage: Stage,
     /// Whether its engine is the one that this weft has.
     is_known: bool,
+}
+
+impl Found {
+    /// Whether the process runs from it, as far as is known.
+    pub fn is_joined(&self) -> bool {
+        self.stage == Stage::Joined
+    }
 }
 
 /// The clone that a process with these mappings runs from, if it does.
 pub fn find(pid: Tid, maps: &[Mapping]) -> Option<Found> {
     let control = maps.iter().find(|mapping| is_control(mapping))?.clone();
-    let word = |offset: usize| -> Option<u64> {
-        let bytes = memory::read(pid, control.start + offset as u64, 8).ok()?;
-        Some(u64::from_ne_bytes(bytes.try_into().unwrap_or_default()))
-    };
+    let word = |offset: usize| word(pid, control.start + offset as u64);
+    // A weft that has not come far enough to give it a size has not signed it, either.
+    let is_unsigned = || word(offset_of!(CloneControl, magic)).unwrap_or(0) == 0;
+    if is_unsigned() {
+        // Who is about to holds all threads meanwhile, and lets none go before.
+        let is_dead = !is_held(pid) && is_unsigned();
+        let owner = if is_dead { Named::Dead } else { Named::Unknown };
+        return Some(Found { control, owner, stage: Stage::Unsigned, is_known: true });
+    }
     if word(offset_of!(CloneControl, magic)) != Some(CLONE_MAGIC) {
-        // It is being brought in, or of another version.
-        return Some(Found { control, owner: Named::Unknown, is_known: false });
+        return Some(Found {
+            control,
+            owner: Named::Unknown,
+            stage: Stage::Joined,
+            is_known: false,
+        });
     }
     let owner = named(pid, control.start + offset_of!(CloneControl, owner) as u64);
     let is_known = word(offset_of!(CloneControl, engine)) == Some(engine_hash());
-    Some(Found { control, owner, is_known })
+    let has_begun = is_known && word(offset_of!(CloneControl, is_joined)) == Some(0);
+    let stage = if has_begun { Stage::Begun } else { Stage::Joined };
+    Some(Found { control, owner, stage, is_known })
+}
+
+fn word(pid: Tid, at: TargetAddr) -> Option<u64> {
+    let bytes = memory::read(pid, at, 8).ok()?;
+    Some(u64::from_ne_bytes(bytes.try_into().unwrap_or_default()))
+}
+
+/// Whether somebody traces a thread of a process.
+fn is_held(pid: Tid) -> bool {
+    proc::threads(pid).is_ok_and(|threads| threads.into_iter().any(|tid| tracer(tid).is_some()))
 }
 
 /// Gives a process back to its own code, with all that share its clone, if the weft is dead that has brought
@@ -50,9 +98,14 @@ pub fn find(pid: Tid, maps: &[Mapping]) -> Option<Found> {
 pub fn reclaim(pid: Tid) -> Result<()> {
     // What the process is, and whether it can be attached to, is for others to say.
     let Ok(maps) = proc::maps(pid) else { return Ok(()) };
-    let Some(found) = find(pid, &maps).filter(|found| found.owner == Named::Dead) else {
-        return Ok(());
+    let Some(found) = find(pid, &maps) else {
+        // A thread may still be on its way to map it, in the room that this weft is about to use.
+        let is_used = Room::find(pid, &maps).is_ok_and(|room| room.is_used());
+        return if is_used { clear(pid) } else { Ok(()) };
     };
+    if found.owner != Named::Dead {
+        return Ok(());
+    }
     if !found.is_known {
         return Err(Error::new(
             ErrorKind::AlreadyTraced,
@@ -60,6 +113,12 @@ pub fn reclaim(pid: Tid) -> Result<()> {
         )
         .why("the weft that made it was killed, and this one does not know how to undo it")
         .advice("attach once with the version that made it, or restart the program"));
+    }
+    if found.stage != Stage::Joined {
+        // Those that were forked with it since are as native.
+        let members = Members::of(pid, found.control.start, 0)?;
+        let others: Vec<Tid> = members.all().filter(|&other| other != pid).collect();
+        return std::iter::once(pid).chain(others).try_for_each(clear);
     }
     let presence = Arc::new(Presence::abandoned(pid, found.control.start)?);
     let mut processes = presence.relatives(pid);
@@ -72,24 +131,88 @@ pub fn reclaim(pid: Tid) -> Result<()> {
 
 fn give_back(pid: Tid, presence: &Arc<Presence>) -> Result<()> {
     let presence = presence.clone();
-    let turn = Turn::take(pid);
-    let outcome = turn.and_then(|_turn| {
+    at_work(pid, move |stopped| {
+        *stopped = release::stop_at_home(pid, |_| Ok(Vec::new()))?;
+        if !presence.is_in(pid) {
+            return Ok(());
+        }
+        release::take_out(stopped, &presence)?;
+        // Nobody measures into it any more.
+        agent::take_out(stopped, &left_behind(&proc::maps(pid)?))
+    })
+}
+
+/// Waits until no thread is on its way for a weft that was killed, and takes out of a process what that has left in it
+/// before the process ran from its clone.
+fn clear(pid: Tid) -> Result<()> {
+    at_work(pid, move |stopped| {
+        *stopped = release::stop_at_home(pid, |maps| {
+            Ok(Left::find(pid, maps)?.map(|left| left.range).into_iter().collect())
+        })?;
+        let maps = proc::maps(pid)?;
+        // There may be nothing, or another weft may have been here first.
+        let Some(left) = Left::find(pid, &maps)? else { return Ok(()) };
+        left.take_out(stopped, &Room::find(pid, &maps)?)
+    })
+}
+
+/// Does something with a process, with its threads held, and lets them go.
+fn at_work(pid: Tid, work: impl FnOnce(&mut Stopped) -> Result<()> + Send + 'static) -> Result<()> {
+    let outcome = Turn::take(pid).and_then(|_turn| {
         Worker::<Stopped>::new().run(move |stopped| {
-            *stopped = release::stop(pid)?;
-            if !presence.is_in(pid) {
-                stopped.release();
-                return Ok(());
-            }
-            let outcome = release::take_out(stopped, &presence).and_then(|()| {
-                // Nobody measures into it any more.
-                agent::take_out(stopped, &left_behind(&proc::maps(pid)?))
-            });
+            let outcome = work(stopped);
             stopped.release();
             outcome
         })
     });
     // One that has ended has left the engine as well.
     if proc::is_alive(pid) { outcome } else { Ok(()) }
+}
+
+/// What a weft has left that was killed before the process ran from its clone.
+struct Left {
+    /// The engine's image, if it is there, what it shares with weft, and what lies behind that.
+    range: (TargetAddr, u64),
+    /// Where the engine forgets what it has mapped itself, if it was built.
+    forget: Option<TargetAddr>,
+}
+
+impl Left {
+    /// Finds it in a process that this weft holds.
+    fn find(pid: Tid, maps: &[Mapping]) -> Result<Option<Self>> {
+        let Some(Found { control, owner, stage, .. }) = find(pid, maps) else { return Ok(None) };
+        // Who does not hold the process cannot be about to sign it.
+        let is_dead = stage == Stage::Unsigned || owner == Named::Dead;
+        if stage == Stage::Joined || !is_dead {
+            return Ok(None);
+        }
+        let word = |offset: usize| word(pid, control.start + offset as u64).unwrap_or(0);
+        if stage == Stage::Unsigned || word(offset_of!(CloneControl, is_mapped)) == 0 {
+            return Ok(Some(Self { range: (control.start, control.len()), forget: None }));
+        }
+        let presence = Presence::abandoned(pid, control.start)?;
+        let is_cleared = word(offset_of!(CloneControl, is_cleared)) != 0;
+        let desk = if is_cleared { 0 } else { word(offset_of!(CloneControl, desk_length)) };
+        // What makes it executable builds the engine right after, on the same trip.
+        let is_built = maps.iter().any(|mapping| mapping.start == presence.base && mapping.execute);
+        Ok(Some(Self {
+            range: (presence.base, presence.length + desk),
+            forget: is_built.then_some(presence.forget),
+        }))
+    }
+
+    fn take_out(&self, stopped: &Stopped, room: &Room) -> Result<()> {
+        if let Some(forget) = self.forget {
+            let desk = release::set_up(stopped, room, 0)?;
+            // Where it had no memory to be built, or has forgotten already, there is nothing to do.
+            let outcome = desk.visit(stopped, room, Errand::to(forget), &mut []);
+            agent::take_out(stopped, &[(desk.at, desk.length)]).and(outcome)?;
+        }
+        let mut ranges = left_behind(&proc::maps(stopped.pid())?);
+        // All at once and last: as long as it is there, the next weft knows what is to be done.
+        ranges.push(self.range);
+        agent::take_out(stopped, &ranges)
+    }
 }
 
 /// What the dead weft has had its engine measure and record into.

@@ -5,12 +5,13 @@ use super::visit::{Desk, Errand, describe};
 use crate::agent::{self, away_trip, check_outcomes, permitted_traveller, removing};
 use crate::arch::{Step, Value, VectorState};
 use crate::journey::Traveller;
+use crate::leftovers::{Range, someone_is_away};
 use crate::proc::{self, Tid};
 use crate::room::Room;
 use crate::stopped::{Caution, Stopped};
 use crate::{Error, ErrorKind, Result, place, ptrace};
 use std::time::{Duration, Instant};
-use weft_abi::CloneThread;
+use weft_abi::{CloneThread, busy};
 
 /// How long threads may take to come to where they can leave.
 pub const PATIENCE: Duration = Duration::from_secs(5);
@@ -35,6 +36,35 @@ pub fn stop(pid: Tid) -> Result<Stopped> {
                 format!("thread {tid} of process {pid} cannot be stopped without harm"),
             )
             .why(format!("it sleeps in {call}"))
+            .advice("try again"));
+        }
+        std::thread::sleep(REST);
+    }
+}
+
+/// The same, and when none of them is away for a weft that was killed: `ranges` are where it may be, besides the room for
+/// trips. Such a thread comes back by itself; until then that room is in use.
+pub fn stop_at_home(
+    pid: Tid,
+    ranges: impl Fn(&[proc::Mapping]) -> Result<Vec<Range>>,
+) -> Result<Stopped> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let mut stopped = stop(pid)?;
+        let maps = proc::maps(pid)?;
+        let ranges = ranges(&maps)?;
+        let is_home =
+            Room::find(pid, &maps).map_or(true, |room| !someone_is_away(&stopped, &room, &ranges));
+        if is_home {
+            return Ok(stopped);
+        }
+        stopped.release();
+        if Instant::now() > deadline {
+            return Err(Error::new(
+                ErrorKind::Timeout,
+                format!("a thread of process {pid} is on its way for a weft that was killed"),
+            )
+            .why("it has not had its turn since; the program is unharmed")
             .advice("try again"));
         }
         std::thread::sleep(REST);
@@ -93,6 +123,10 @@ fn leave(
         if fits && desk.visit(stopped, room, Errand::to(presence.leave), &mut threads)? {
             return Ok(threads);
         }
+        let native = threads.iter().filter(|(_, thread)| thread.is_busy == busy::NATIVE).count();
+        if native > 0 {
+            return Err(half_given_back(stopped.pid(), threads.len() - native, native));
+        }
         if !fits || Instant::now() > deadline {
             return Err(Error::new(
                 ErrorKind::Timeout,
@@ -103,6 +137,16 @@ fn leave(
         }
         let_busy_run(stopped, &threads)?;
     }
+}
+
+/// There is no way to know what else a thread has lost that was given back in part.
+fn half_given_back(pid: Tid, cloned: usize, native: usize) -> Error {
+    let what = format!("process {pid} runs from a clone with some of its threads only");
+    Error::new(ErrorKind::AlreadyTraced, what)
+        .why(format!(
+            "a weft was killed while it gave the process back: {cloned} of its threads are in the clone, {native} are not"
+        ))
+        .advice("restart the program: it runs on, but cannot be measured, and a signal that it handles may end it")
 }
 
 /// Lets threads run a little that the engine says are busy.

@@ -11,12 +11,12 @@
 
 use super::{
     ALL, Context, FOR_THE_ENGINE, NEEDED, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGTRAP, State,
-    TRAP_FLAG, bit, fault, install, set_mask,
+    TRAP_FLAG, bit, fault, install, later, set_mask,
 };
 use crate::clone::state::{self, Progress};
 use crate::clone::thread::{Thread, stepping};
 use crate::clone::{Engine, give_up, image, locked, switch};
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// Whether a thread that is interrupted has begun with a snippet, and not come to its end.
 pub fn has_begun(engine: &Engine, thread: &Thread, info: &[u64; 16], context: &Context) -> bool {
@@ -64,8 +64,9 @@ pub fn defer(thread: &Thread) -> bool {
     if !engine.is_inner(thread.target.get(), thread.pc.get()) || saves_flags(thread.pc.get()) {
         return false;
     }
+    // In this order: what comes now must see that another one waits.
+    thread.stepping.store(stepping::FOR_SIGNAL, SeqCst);
     thread.clear_pending();
-    thread.stepping.store(stepping::FOR_SIGNAL, Relaxed);
     thread.pending_trap.set(thread.flags.get() & TRAP_FLAG);
     thread.flags.set(thread.flags.get() | TRAP_FLAG);
     watch_traps(&mut engine);
@@ -80,7 +81,9 @@ fn watch_traps(engine: &mut Engine) {
 
 /// Has a thread that was interrupted in a snippet come out of it.
 pub fn lead_out(engine: &mut Engine, thread: &Thread, info: &[u64; 16], context: &mut Context) {
-    let is_led_already = thread.stepping.load(Relaxed) != stepping::NO;
+    let stepping = thread.stepping.load(Relaxed);
+    let is_led_already = stepping != stepping::NO;
+    let is_led_for_signal = stepping & stepping::FOR_SIGNAL != 0;
     if is_retired(engine, info, context) {
         // It was thrown away around it.
         engine.let_retired_run(true);
@@ -92,6 +95,8 @@ pub fn lead_out(engine: &mut Engine, thread: &Thread, info: &[u64; 16], context:
             "signal {} in a snippet for address {:#x}",
             info[0] as u32, info[2]
         ));
+    } else if is_led_for_signal && later::keep(thread, info) {
+        return;
     } else {
         thread.pending_info.set(*info);
         thread.stepping.fetch_or(stepping::FOR_SIGNAL, Relaxed);
