@@ -1,6 +1,6 @@
 """What programs under load lose to weft within a budget: the throughput beside that without weft.
 
-    python benchmarks/budget_servers.py [--quick] [--only redis,postgres,nginx,loop]
+    python benchmarks/budget_servers.py [--rounds N] [--seconds S] [--only redis,postgres,nginx,loop]
 
 Redis serves redis-benchmark, PostgreSQL pgbench, nginx wrk, and a program calls a tiny function in
 a loop. Each is measured by `weft attach` with a few metrics, by `weft attach` with the latencies of
@@ -306,10 +306,11 @@ def spread(values: list[float]) -> str:
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    arguments.add_argument("--quick", action="store_true", help="three short rounds of each")
+    arguments.add_argument("--rounds", type=int, default=10, help="rounds of each")
+    arguments.add_argument("--seconds", type=float, default=10, help="how long a round is")
     arguments.add_argument("--only", default=",".join(TARGETS), help="some of the targets")
     options = arguments.parse_args()
-    seconds, rounds = (3.0, 3) if options.quick else (10.0, 10)
+    seconds, rounds = options.seconds, options.rounds
     for program in ("redis-server", "redis-benchmark", "nginx", "wrk"):
         if not shutil.which(program):
             sys.exit(f"this needs {program}")
