@@ -1,6 +1,6 @@
 """What programs under load lose to weft within a budget: the throughput beside that without weft.
 
-    python benchmarks/budget_servers.py [--rounds N] [--seconds S] [--only redis,postgres,nginx,loop]
+    python benchmarks/budget_servers.py [--rounds N] [--seconds S] [--only redis,nginx]
 
 Redis serves redis-benchmark, PostgreSQL pgbench, nginx wrk, and a program calls a tiny function in
 a loop. Each is measured by `weft attach` with a few metrics, by `weft attach` with the latencies of
