@@ -175,7 +175,7 @@ class Loader:
         """Count no longer."""
         if self._number is not None:
             with suppress(WeftError):
-                self._target.remove_probe(self._number)
+                self._target.remove_probes([self._number])
                 self._target.discard_probe(self._number)
 
     @property

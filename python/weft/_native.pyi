@@ -127,8 +127,8 @@ class Target:
 
         Returns for how many seconds the target's threads ran on processors meanwhile.
         """
-    def remove_probe(self, probe: int) -> None:
-        """Take a probe out for good."""
+    def remove_probes(self, probes: list[int]) -> None:
+        """Take probes out for good, in one stop."""
     def refusals(self) -> int:
         """Return how often a point was refused so far."""
     def probe_refused(self, probe: int) -> list[tuple[tuple[PointKind, int, int], str]]:

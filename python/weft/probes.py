@@ -28,6 +28,7 @@ __all__ = [
     "Probe",
     "Refusal",
     "Timer",
+    "remove_all",
 ]
 
 PointKind: TypeAlias = Literal[
@@ -551,17 +552,21 @@ class Probe:
 
     def remove(self) -> None:
         """Take the probe out for good. Its last values can still be read."""
-        if not self._removed:
-            self._last_reloads = tuple(self._reloads())
-            self._ended = time.monotonic()
-            for part in self._parts:
-                part.target.remove_probe(part.number)
-            self._removed = True
-            if self._forgotten is not None:
-                # Its values can be read for as long as there is a probe to ask. It ends at any
-                # moment, also within a call of the core: so it is only noted then.
-                parts = [(part.target, part.number) for part in self._parts]
-                weakref.finalize(self, self._forgotten.extend, parts).atexit = False
+        remove_all([self])
+
+    def _be_over(self) -> None:
+        """Take note of when the probe is taken out, and of what there is until then."""
+        self._last_reloads = tuple(self._reloads())
+        self._ended = time.monotonic()
+
+    def _be_removed(self) -> None:
+        """Take note that the probe was taken out."""
+        self._removed = True
+        if self._forgotten is not None:
+            # Its values can be read for as long as there is a probe to ask. It ends at any
+            # moment, also within a call of the core: so it is only noted then.
+            parts = [(part.target, part.number) for part in self._parts]
+            weakref.finalize(self, self._forgotten.extend, parts).atexit = False
 
     def __repr__(self) -> str:
         woven = len(self.points) - len(self.refused)
@@ -579,6 +584,20 @@ class Probe:
                 return datum
         names = ", ".join(name for name, _ in data) or "nothing"
         raise InvalidArgument(f"the probe has no {kind or 'value'} {name!r}", f"it has {names}")
+
+
+def remove_all(probes: Iterable[Probe]) -> None:
+    """Take probes out for good, those of a target in one stop."""
+    there = [probe for probe in probes if not probe.is_removed]
+    numbers: dict[_native.Target, list[int]] = {}
+    for probe in there:
+        probe._be_over()
+        for part in probe._parts:
+            numbers.setdefault(part.target, []).append(part.number)
+    for target, found in numbers.items():
+        target.remove_probes(found)
+    for probe in there:
+        probe._be_removed()
 
 
 def process_number(process: Process, thread: int | None) -> int | None:

@@ -145,7 +145,7 @@ def test_what_cannot_be_shared(build: Build) -> None:
             # Its number is free, and nothing was woven.
             assert session.read(session.points("/Code/counts/normal")[0].address, 16) == code
             target.insert_many([item(session, good, "counter n shared\nn += 1", "even")])
-            target.remove_probe(good)
+            target.remove_probes([good])
         with pytest.raises(InvalidArgument, match="number"):
             target.insert_many([item(session, number, "counter n\nn += 1", "even")])
         with pytest.raises(InvalidArgument, match="number"):
@@ -287,7 +287,7 @@ def test_what_is_used_by_others_stays_when_its_probe_is_discarded(build: Build) 
             ]
         )
         before = program.batch(100)
-        target.remove_probe(first)
+        target.remove_probes([first])
         target.discard_probe(first)
         others = [session.insert("/Code/counts/even", "counter n shared; n += 1") for _ in "ab"]
         after = program.batch(100)
@@ -319,7 +319,7 @@ def test_room_is_used_again(build: Build) -> None:
                 program.go()
             if cycle == 1019:
                 program.rest()
-            target.remove_probe(number)
+            target.remove_probes([number])
             target.discard_probe(number)
             sizes.add(regions(program.pid))
         assert len(sizes) == 1

@@ -296,15 +296,17 @@ impl Target {
         })
     }
 
-    /// Takes a probe out for good. Its last values can still be read.
-    pub fn remove(&mut self, probe: ProbeId) -> Result<()> {
+    /// Takes probes out for good, all of them in one short stop. Their last values can still be read.
+    pub fn remove(&mut self, probes: &[ProbeId]) -> Result<()> {
         if let Some(family) = self.family.clone() {
-            self.switch_in_clone(&family, probe, false)?;
-            self.weaver()?.remove_from_clone(probe);
+            for &probe in probes {
+                self.switch_in_clone(&family, probe, false)?;
+                self.weaver()?.remove_from_clone(probe);
+            }
             return Ok(());
         }
         self.exclusively(|target| {
-            let changes = target.weaver()?.remove(probe)?;
+            let changes = target.weaver()?.remove(&probes.iter().copied().collect())?;
             target.apply(changes, &[])
         })
     }

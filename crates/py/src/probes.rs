@@ -145,8 +145,8 @@ impl Target {
         self.with(py, move |target| target.enable_for(&probes, moment)).map(|ran| ran.as_secs_f64())
     }
 
-    fn remove_probe(&self, py: Python<'_>, probe: ProbeId) -> PyResult<()> {
-        self.with(py, move |target| target.remove(probe))
+    fn remove_probes(&self, py: Python<'_>, probes: Vec<ProbeId>) -> PyResult<()> {
+        self.with(py, move |target| target.remove(&probes))
     }
 
     fn probe_refused(&self, probe: ProbeId) -> PyResult<Vec<(PlaceRow, String)>> {

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
@@ -30,7 +30,7 @@ from weft.metrics.metric import Metric, Reading
 from weft.metrics.missing import CLONE_HELPS, Piece, incomplete_metric, left_open, missing_points
 from weft.metrics.program import TargetProgram
 from weft.metrics.sampling import HITS, Sampling
-from weft.probes import Point, PointKind, Probe, refuse_anothers
+from weft.probes import Point, PointKind, Probe, refuse_anothers, remove_all
 
 if TYPE_CHECKING:
     from weft.session import Session
@@ -715,24 +715,29 @@ class Engine:
             self._loader = None
 
     def _release_all(self, nodes: Iterable[Node]) -> None:
-        for node in nodes:
-            self._release(node)
-
-    def _release(self, node: Node) -> None:
-        node.users -= 1
-        if node.users:
-            return
-        if self._nodes.get(node.instrument.key) is node:
-            del self._nodes[node.instrument.key]
-        probes = [*node.probes, *(probe for probe, _ in node.scouts)]
-        for probe in probes:
-            probe.remove()
-        self._release_all(node.needs)
+        """Take out what has no more users, in one stop; and what that needs."""
+        probes = [
+            probe
+            for node in self._unused(nodes)
+            for probe in (*node.probes, *(scout for scout, _ in node.scouts))
+        ]
+        remove_all(probes)
         for probe in reversed(probes):
             for number in probe.numbers:
                 # What was in a library that has gone is kept by the core: it may come back.
                 with suppress(InvalidArgument):
                     self.target.discard_probe(number)
+
+    def _unused(self, nodes: Iterable[Node]) -> Iterator[Node]:
+        """Count a user less of each, and yield those without any, before what they need."""
+        for node in nodes:
+            node.users -= 1
+            if node.users:
+                continue
+            if self._nodes.get(node.instrument.key) is node:
+                del self._nodes[node.instrument.key]
+            yield node
+            yield from self._unused(node.needs)
 
     def sample(self) -> float:
         """Note the value of every metric, and return the time of it, in seconds since 1970.

@@ -438,23 +438,21 @@ impl Weaver {
         }
     }
 
-    /// Prepares to take a probe out.
-    pub fn remove(&mut self, id: ProbeId) -> Result<Changes> {
-        if !self.probes.contains_key(&id) {
-            return Err(no_such_probe(id));
+    /// Prepares to take probes out.
+    pub fn remove(&mut self, ids: &BTreeSet<ProbeId>) -> Result<Changes> {
+        if let Some(&unknown) = ids.iter().find(|id| !self.probes.contains_key(id)) {
+            return Err(no_such_probe(unknown));
         }
-        let functions = self.functions_of(&BTreeSet::from([id]));
+        let functions = self.functions_of(ids);
         for function in &functions {
             let Some(woven) = self.woven.get_mut(function) else { continue };
             woven.strands.retain(|_, strands| {
-                strands.retain(|strand| strand.probe != id);
+                strands.retain(|strand| !ids.contains(&strand.probe));
                 !strands.is_empty()
             });
         }
         let changes = self.reweave(functions);
-        if let Some(probe) = self.probes.get_mut(&id) {
-            probe.enabled = false;
-        }
+        self.switch(ids, false);
         changes
     }
 
