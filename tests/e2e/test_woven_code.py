@@ -101,7 +101,7 @@ def test_the_listing_of_a_counter(hot: Hot) -> None:
         for address, digits in shown:
             code = bytes.fromhex(digits)
             assert session.read(int(address, 16), len(code)) == code
-        target.remove_probe(number)
+        target.remove_probes([number])
         assert target.probe_asm(number) == ""
         with pytest.raises(weft.errors.InvalidArgument, match="there is no probe 99"):
             target.probe_asm(99)
@@ -133,7 +133,7 @@ def test_predicted_costs(hot: Hot) -> None:
             number = insert(target, session, snippet, *kinds)
             cost = target.probe_cost(number)
             woven = hot.best(calls)
-            target.remove_probe(number)
+            target.remove_probes([number])
             assert target.probe_cost(number) == 0
             # Before and after: a machine that others use is slower at times.
             native = min(native, hot.best(CALLS))
