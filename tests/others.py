@@ -101,6 +101,10 @@ class _Obedient:
         self._probes[path] = self.session.insert(path, COUNTER)
         return "inserted"
 
+    def measure(self, name: str) -> str:
+        self.session.metric(name, allow_incomplete=True)
+        return "measured"
+
     def remove(self, path: str) -> str:
         self._probes.pop(path).remove()
         return "removed"

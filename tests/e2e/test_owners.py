@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 
 import weft
-from tests.e2e.harness import code, eventually, status
+from tests.clone import session_of
+from tests.e2e.harness import Background, code, eventually, status
 from tests.invariants import invariants
 from tests.lockstep import Lockstep, lockstep
 from tests.others import Other
@@ -225,6 +226,37 @@ def test_a_clone_after_a_killed_weft(build: Build) -> None:
         with weft.attach(program.pid, weaver="clone") as cloned:
             program.batch(10)
             assert cloned.stats().blocks > 0
+
+
+# --- A thread that sleeps in the code of a weft that was killed ----------------------------------
+
+
+@pytest.mark.parametrize("weaver", ["patch", "clone"])
+def test_who_sleeps_in_the_code_of_a_killed_weft_is_in_nobodys_way(
+    build: Build, weaver: str
+) -> None:
+    """It may do so for ever; the next weft does not wait for it, and leaves what it will need.
+
+    In Go the functions that make system calls are so short that they are moved as a whole, and a
+    thread waits in one for the program's input.
+    """
+    with Background([build("goroutines")]) as program:
+        before = code(program.pid)
+        with Other.attached(program.pid) as other:
+            assert other.say("measure", "syscalls") == "measured"
+            other.kill()
+        for _ in range(2):
+            with session_of(program.pid, weaver) as session:
+                # They are changed no more, and belong to whoever is still to wake there.
+                if weaver == "patch":
+                    with pytest.raises(AlreadyTraced, match="a weft that was killed"):
+                        session.metric("syscalls", allow_incomplete=True)
+                else:
+                    again = session.metric("syscalls", allow_incomplete=True)
+                    time.sleep(0.1)
+                    assert again.value
+            assert code(program.pid) == before
+        assert program.finish() == (7, "ready\nall goroutines are home\n")
 
 
 # --- A clone whose weft was killed ---------------------------------------------------------------

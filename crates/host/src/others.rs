@@ -4,7 +4,7 @@
 //! one reads that, and leaves those functions alone; nothing else lets it tell changed code from the program's
 //! own. To be read only in one's [`crate::turn::Turn`].
 
-use crate::leftovers::heads;
+use crate::leftovers::{Named, heads};
 use crate::proc::{Mapping, Tid};
 use crate::{Error, ErrorKind, Result, TargetAddr};
 use weft_abi::Change;
@@ -27,7 +27,11 @@ pub fn changes_of_others(
 ) -> Result<Vec<Foreign>> {
     let mut found = Vec::new();
     for head in heads(pid, maps).filter(|head| !own(head.at)) {
-        let whose = head.owner.whose();
+        let whose = match head.owner {
+            // It would be gone otherwise: see [`crate::target::Target`].
+            Named::Dead => "a weft that was killed, in whose code a thread still sleeps,".into(),
+            owner => owner.whose(),
+        };
         if !head.is_known {
             return Err(Error::new(
                 ErrorKind::AlreadyTraced,

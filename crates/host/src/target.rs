@@ -18,7 +18,8 @@ use crate::weave::{
     apply_edits, keep,
 };
 use crate::worker::{Worker, urgently};
-use crate::{Error, ErrorKind, Maker, Result};
+use crate::{Error, ErrorKind, Maker, Result, TargetAddr};
+use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -42,6 +43,8 @@ pub struct Target {
     weaver: Arc<Mutex<Weaver>>,
     /// Whether its slabs are looked after.
     is_kept: bool,
+    /// Where the probes of killed wefts are that a thread sleeps in.
+    slept_in: BTreeSet<TargetAddr>,
     /// Whether the program was asked, and has not forbidden it.
     may_read_counter: bool,
     /// Where the program runs from a clone: the programs that have come of it.
@@ -56,6 +59,10 @@ pub struct Target {
 /// How often, and with what rest in between, to wait for a thread that a killed weft has sent away.
 const STRAGGLER_TRIES: u32 = 500;
 const STRAGGLER_REST: Duration = Duration::from_millis(2);
+/// How often to wait for a thread that is in the probes of a killed weft. One that sleeps there may do so for ever, and
+/// does no harm: the code is restored, and it goes back there when it wakes. Until then that memory stays, and so do
+/// the notes that keep others from the functions that it goes back to.
+const SLEEPER_TRIES: u32 = 20;
 
 impl Target {
     /// Attaches to a running process, which runs on.
@@ -81,6 +88,7 @@ impl Target {
             agent: None,
             weaver,
             is_kept: false,
+            slept_in: BTreeSet::new(),
             may_read_counter: false,
             family: None,
             hold,
@@ -115,16 +123,17 @@ impl Target {
 
     fn load_agent(&mut self) -> Result<()> {
         let descriptor = self.pidfd.as_raw_fd();
-        for _ in 0..STRAGGLER_TRIES {
+        for tries in 0..STRAGGLER_TRIES {
             let loaded = self.held(Reach::Some, move |stopped| {
                 let maps = proc::maps(stopped.pid())?;
                 refuse_clone(stopped.pid(), &maps)?;
                 let mut leftovers = abandoned(stopped.pid(), &maps);
                 for probes in abandoned_probes(stopped.pid(), &maps) {
-                    if !restore(stopped, &probes)? {
+                    if restore(stopped, &probes)? {
+                        leftovers.extend(probes.memory);
+                    } else if tries < SLEEPER_TRIES {
                         return Ok(None);
                     }
-                    leftovers.extend(probes.memory);
                 }
                 let room = Room::find(stopped.pid(), &maps)?;
                 if someone_is_away(stopped, &room, &leftovers) {
@@ -543,8 +552,9 @@ impl Target {
     fn clear_abandoned(&mut self) -> Result<()> {
         let pid = self.pid;
         let agent = self.agent.clone().ok_or_else(|| detached(pid))?;
-        for _ in 0..STRAGGLER_TRIES {
-            if abandoned_probes(pid, &proc::maps(pid)?).is_empty() {
+        for _ in 0..SLEEPER_TRIES {
+            let found = abandoned_probes(pid, &proc::maps(pid)?);
+            if found.iter().all(|probes| self.slept_in.contains(&probes.code.start)) {
                 return Ok(());
             }
             let agent = agent.clone();
@@ -562,7 +572,9 @@ impl Target {
             })?;
             std::thread::sleep(STRAGGLER_REST);
         }
-        Err(straggler(pid))
+        let found = abandoned_probes(pid, &proc::maps(pid)?);
+        self.slept_in.extend(found.iter().map(|probes| probes.code.start));
+        Ok(())
     }
 
     /// The process that it belongs to.
