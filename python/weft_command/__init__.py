@@ -6,7 +6,9 @@ takes long enough for a Ctrl-C to come in between.
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 
 
 def main() -> None:
@@ -14,9 +16,22 @@ def main() -> None:
     # Nothing has been started or attached to yet. Where it is ignored, it stays ignored.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    _open_streams()
     from weft import _interrupts
 
     with _interrupts.orderly():
         from weft.cli import main as command
 
         command(prog_name="weft")
+
+
+def _open_streams() -> None:
+    """Have somewhere to write where whoever started weft has closed a standard stream.
+
+    What is started does not inherit it: it finds the stream closed, as without weft.
+    """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            # As a descriptor: importing more takes longer than a Ctrl-C may be waited for.
+            nothing = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+            setattr(sys, name, os.fdopen(nothing, "w"))

@@ -176,6 +176,7 @@ RECIPES = {
     "clone_leaving": _compile("gcc", "clone/leaving.c"),
     "clone_fault_handler": _compile("gcc", "clone/fault_handler.c"),
     "counter_forbidden": _compile("gcc", "counter_forbidden.c"),
+    "clone_locking": _compile("gcc", "clone/locking.c"),
     "clone_forbidding": _compile("gcc", "clone/forbidding.c"),
     "clone_limited": _compile("gcc", "clone/limited.c"),
     "clone_low_reserved": _compile("gcc", "clone/low_reserved.c"),

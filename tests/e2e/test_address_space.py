@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import weft
+from tests.clone import outcome
 from tests.e2e.harness import need
 from weft.errors import WeftError
 
@@ -180,3 +181,17 @@ def by_weft(folder: Path, command: str, *program: str | Path) -> tuple[int, str]
     """The same, run by weft."""
     words = [*command.split(), *(() if command.startswith("run") else ("-o", folder / "result"))]
     return alone(sys.executable, "-m", "weft", *words, "--", *program)
+
+
+@pytest.mark.parametrize(
+    "words", ["run --weaver clone", "profile -o {}", "cov -o {}", "trace -o {}"]
+)
+def test_a_program_that_locks_its_memory_does_not_fill_what_weft_reserves(
+    build: Callable[[str], Path], words: str, tmp_path: Path
+) -> None:
+    prefix = words.format(tmp_path / "result").split()
+    command: list[str | Path] = ["weft", *prefix, "--", build("clone_locking")]
+    done = outcome(command)
+    result, resident = done.stdout.split()
+    assert (done.status, result) == (29, "0")
+    assert int(resident) < 2048

@@ -157,6 +157,16 @@ def test_a_full_standard_output_is_a_sentence(words: str) -> None:
     assert "Traceback" not in done.stderr and "Exception" not in done.stderr
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+@pytest.mark.parametrize(
+    "words", ["ps", "metrics", "run -m calls -- true", "profile -o {} -- true", "cov -o {} -- true"]
+)
+def test_a_closed_stream_is_no_fault_of_weft(words: str, closed: str, tmp_path: Path) -> None:
+    command = f"{sys.executable} -m weft {words.format(tmp_path / 'result')} {closed}"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("name", ["cov lcov", "run"])
 def test_a_full_stream_is_no_fault_of_weft(name: str, made: Path) -> None:
     words = words_of(WRITERS[name].replace(" -o OUT", ""), made, "")

@@ -141,6 +141,7 @@ fn perform(thread: &Thread) -> Option<isize> {
         system::IOCTL if thread.general[6].get() == USERFAULTFD_IOC_NEW => {
             super::fail(HANDLES_FAULTS)
         }
+        system::MLOCKALL => lock_all(thread),
         system::SETRLIMIT => {
             limits::look_at(thread, thread.general[7].get(), thread.general[6].get());
             pass(thread)
@@ -157,6 +158,16 @@ fn perform(thread: &Thread) -> Option<isize> {
         system::RSEQ => sequences::register(thread),
         _ => pass(thread),
     }
+}
+
+/// `mlockall`: weft reserves far more memory than it uses, and the kernel would fill all of it at once. So pages are
+/// locked when they are used; the program's own come a little later than it thinks.
+fn lock_all(thread: &Thread) -> Option<isize> {
+    const MCL_ONFAULT: u64 = 4;
+    let flags = thread.general[7].replace(thread.general[7].get() | MCL_ONFAULT);
+    let result = pass(thread);
+    thread.general[7].set(flags);
+    result
 }
 
 /// How many pages a system call may write to, as far as the engine takes care of it beforehand.

@@ -33,6 +33,7 @@ pub const EXECVE: usize = 59;
 pub const EXIT: usize = 60;
 pub const READLINK: usize = 89;
 pub const SIGALTSTACK: usize = 131;
+pub const MLOCKALL: usize = 151;
 pub const PRCTL: usize = 157;
 pub const ARCH_PRCTL: usize = 158;
 pub const SETRLIMIT: usize = 160;
