@@ -190,7 +190,14 @@ def test_a_program_that_locks_its_memory_does_not_fill_what_weft_reserves(
     build: Callable[[str], Path], words: str, tmp_path: Path
 ) -> None:
     prefix = words.format(tmp_path / "result").split()
-    command: list[str | Path] = ["weft", *prefix, "--", build("clone_locking")]
+    command: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "weft",
+        *prefix,
+        "--",
+        build("clone_locking"),
+    ]
     done = outcome(command)
     result, resident = done.stdout.split()
     assert (done.status, result) == (29, "0")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -41,13 +42,28 @@ def test_one_that_forbids_it_while_times_are_measured_leaves_its_clone(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     command = [str(build("counter_forbidden"))]
-    done = outcome(["weft", "run", "--weaver", "clone", "-m", f"{name}@{FOCUS}", "--", *command])
+    done = outcome(
+        [
+            sys.executable,
+            "-m",
+            "weft",
+            "run",
+            "--weaver",
+            "clone",
+            "-m",
+            f"{name}@{FOCUS}",
+            "--",
+            *command,
+        ]
+    )
     assert (done.status, done.stdout) == (0, "2\n"), done.stderr
     assert "time stamp counter" in done.stderr and "incomplete" in done.stderr
 
 
 def test_one_that_forbids_it_is_counted_to_its_end(build: Build) -> None:
     command = ["--", str(build("counter_forbidden"))]
-    done = outcome(["weft", "run", "--weaver", "clone", "-m", f"calls@{FOCUS}", *command])
+    done = outcome(
+        [sys.executable, "-m", "weft", "run", "--weaver", "clone", "-m", f"calls@{FOCUS}", *command]
+    )
     assert done.status == 0 and "left its clone" not in done.stderr
     assert re.search(rf"^calls .* {BEFORE + AFTER} +calls", done.stderr, re.MULTILINE)
