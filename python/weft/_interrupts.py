@@ -88,8 +88,14 @@ def interruptible(react: Callable[[int], None] | None = None) -> Iterator[None]:
     try:
         _deliver()
         yield
+    except Interrupted:
+        _state.raised = None
+        raise
     finally:
-        _state.react, _state.raised = before, None
+        _state.react = before
+        if _state.raised is not None:
+            # It was lost inside, or became another exception: it still waits to take effect.
+            _state.pending, _state.raised = _state.raised, None
 
 
 def hand_over(react: Callable[[int], None]) -> None:
@@ -105,9 +111,10 @@ def raise_again() -> None:
     be called again and again where time passes in an interruptible part, and before an exception
     is taken for a fault of weft's.
     """
-    number = _state.raised if _state.raised is not None else _state.pending
-    if number is not None and (_state.raised is not None or not _is_holding()):
-        raise Interrupted(number)
+    if _state.raised is not None:
+        raise Interrupted(_state.raised)
+    if _state.pending is not None and not _is_holding():
+        raise Interrupted(_state.pending)
 
 
 def heed(*numbers: signal.Signals) -> None:

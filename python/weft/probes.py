@@ -155,11 +155,10 @@ def refuse_anothers(what: str, probes: Iterable[Probe]) -> None:
     refused = [refusal for probe in probes for refusal in probe.refused]
     anothers = [refusal for refusal in refused if refusal.is_anothers]
     if anothers and len(refused) == sum(len(probe.points) for probe in probes):
-        reason, advice = anothers[0].reason, "end that one first, or measure other functions"
+        reason = anothers[0].reason
+        advice = "end that one first, or measure other functions: a function has one owner"
         if "was killed" in reason:
-            advice = (
-                "measure it in the clone: --weaver clone; or wait until that thread has gone on"
-            )
+            advice = "measure it in a clone (--weaver clone), or when that thread has gone on"
         raise AlreadyTraced(f"{what} cannot be measured", reason, advice)
 
 

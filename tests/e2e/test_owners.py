@@ -256,6 +256,13 @@ def test_who_sleeps_in_the_code_of_a_killed_weft_is_in_nobodys_way(
                     time.sleep(0.1)
                     assert again.value
             assert code(program.pid) == before
+        # Nobody is told that nothing is left.
+        done = subprocess.run(
+            [sys.executable, "-m", "weft", "attach", str(program.pid)],
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0 and "another weft's" in done.stdout
         assert program.finish() == (7, "ready\nall goroutines are home\n")
 
 

@@ -51,6 +51,27 @@ def test_a_signal_that_is_lost_ends_the_wait_that_follows(times: int) -> None:
 
 
 @pytest.mark.usefixtures("is_heeded")
+def test_a_signal_that_is_lost_in_one_part_ends_the_next() -> None:
+    with interruptible():
+        interrupt_in_callback()
+    with pytest.raises(Interrupted), interruptible():
+        raise AssertionError("the signal takes effect first")
+
+
+@pytest.mark.usefixtures("is_heeded")
+def test_an_exception_that_a_signal_became_in_such_a_part_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(SyntaxError), interruptible():
+        interrupt_in_callback()
+        raise SyntaxError
+    # By the time that it is reported, the target has been given back.
+    monkeypatch.setitem(sys.modules, "weft._native", SimpleNamespace(is_holding=lambda: False))
+    with pytest.raises(Interrupted):
+        raise_again()
+
+
+@pytest.mark.usefixtures("is_heeded")
 def test_a_signal_while_a_target_is_held_waits() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
     raise_again()

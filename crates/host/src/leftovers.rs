@@ -48,7 +48,7 @@ pub fn someone_is_away(stopped: &Stopped, room: &Room, abandoned: &[Range]) -> b
 /// owner was killed while it held the target, or else it would hold it now.
 fn owner_of_agent(pid: Tid, data: &Mapping) -> Named {
     let pages = (0..data.len()).step_by(PAGE as usize).map(|offset| data.start + offset);
-    let word = |at: TargetAddr| word(pid, at);
+    let word = |at: TargetAddr| memory::word(pid, at);
     let Some(control) = pages.into_iter().find(|&page| word(page) == Some(MAGIC)) else {
         return Named::Dead;
     };
@@ -96,7 +96,7 @@ pub fn sign(owner: &Owner) -> Result<()> {
 
 /// The owner that is named at an address of the target, as far as it can be known.
 pub fn named(pid: Tid, owner: TargetAddr) -> Named {
-    let field = |offset: usize| word(pid, owner + offset as u64).unwrap_or(0);
+    let field = |offset: usize| memory::word(pid, owner + offset as u64).unwrap_or(0);
     let namespace = field(offset_of!(Owner, pid_namespace));
     if Some(namespace) != proc::namespace(std::process::id() as Tid, "pid") {
         return Named::Unknown;
@@ -112,10 +112,6 @@ pub fn named(pid: Tid, owner: TargetAddr) -> Named {
         }
         _ => Named::Dead,
     }
-}
-
-fn word(pid: Tid, at: TargetAddr) -> Option<u64> {
-    memory::read(pid, at, 8).ok().map(|b| u64::from_ne_bytes(b.try_into().unwrap_or_default()))
 }
 
 /// The probes of a weft that is dead.
@@ -147,7 +143,7 @@ pub fn heads(pid: Tid, maps: &[Mapping]) -> impl Iterator<Item = Head> {
     let heads = maps.iter().filter(move |m| m.shared && m.offset == 0 && m.path == name);
     heads.filter_map(move |mapping| {
         let at = mapping.start;
-        let head_word = |offset: usize| word(pid, at + offset as u64);
+        let head_word = |offset: usize| memory::word(pid, at + offset as u64);
         if head_word(offset_of!(ProbesHead, magic)) != Some(PROBES_MAGIC) {
             // Its owner was killed before it had changed anything.
             return None;
@@ -160,7 +156,7 @@ pub fn heads(pid: Tid, maps: &[Mapping]) -> impl Iterator<Item = Head> {
 
 impl Head {
     fn word(&self, offset: usize) -> Option<u64> {
-        word(self.pid, self.at + offset as u64)
+        memory::word(self.pid, self.at + offset as u64)
     }
 
     fn piece(&self, offset: usize) -> Option<Range> {

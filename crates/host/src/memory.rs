@@ -60,6 +60,11 @@ pub fn words_above(pid: Tid, stack: TargetAddr, pages: u64) -> Vec<u64> {
     words(&read_while_there(pid, stack, pages * PAGE - stack.0 % PAGE))
 }
 
+/// A word, if it is there.
+pub fn word(pid: Tid, at: TargetAddr) -> Option<u64> {
+    words(&read(pid, at, 8).ok()?).first().copied()
+}
+
 /// Bytes as words.
 pub fn words(bytes: &[u8]) -> Vec<u64> {
     let words = bytes.chunks_exact(8);

@@ -9,7 +9,7 @@ import click
 import weft
 from weft.cli import clone, measure
 from weft.cli.inputs import Pid
-from weft.cli.output import console, print_json
+from weft.cli.output import console, left_in, print_json
 from weft.metrics.model import TargetFacts
 
 
@@ -96,4 +96,4 @@ def _ask(pid: int, output_format: str) -> None:
     screen.print(f"  processor  {features}; {processor.vector_state_size} bytes of vector state")
     times = ", ".join(f"{1000 * pause.seconds:.1f} ms" for pause in pauses)
     screen.print(f"  stood still for {times} (to load, to ask, to leave)")
-    screen.print("  [green]detached[/]: nothing of weft is left in it")
+    screen.print(f"  [green]detached[/]: {left_in(pid)}")

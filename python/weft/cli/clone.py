@@ -19,7 +19,7 @@ from weft import clone
 from weft._files import Draft, check
 from weft._interrupts import Interrupted, interruptible
 from weft.cli import measure
-from weft.cli.output import all_of, console, forward_signals, print_json
+from weft.cli.output import all_of, console, forward_signals, left_in, print_json
 from weft.clone import Cloned, CloneStats
 from weft.errors import InvalidArgument
 from weft.metrics.model import TargetFacts
@@ -120,7 +120,7 @@ def attach(pid: int, wanted: measure.Wish, options: Mapping[str, Any]) -> None:
             cloned.release()
         Reports(cloned).tell()
         _tell(cloned, options)
-    last = "it ended" if ended is not None else "released: nothing of weft is left in it"
+    last = "it ended" if ended is not None else f"released: {left_in(pid)}"
     out.print(f"process {pid}: {last}", highlight=False)
 
 

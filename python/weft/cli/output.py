@@ -13,6 +13,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, TextIO, TypeVar
 
 import click
@@ -192,6 +193,15 @@ def failures(ctx: click.Context) -> Iterator[None]:
     except BaseException as error:  # a panic of the native core is no Exception
         _interrupts.raise_again()
         _fail(ctx, _internal(error))
+
+
+def left_in(pid: int) -> str:
+    """Say what there is of weft in a process that this one has left."""
+    with suppress(OSError):
+        if "/memfd:weft" in Path(f"/proc/{pid}/maps").read_text():
+            # It measures, or was killed and a thread sleeps in its code.
+            return f"what is in it is another weft's: see `weft doctor {pid}`"
+    return "nothing of weft is left in it"
 
 
 def _as_json(ctx: click.Context) -> bool:

@@ -60,7 +60,6 @@ _SECONDS: Mapping[str, float] = {"ns": 1e-9, "nanoseconds": 1e-9, "us": 1e-6, "m
 
 _SHORTEST = 1e-9
 _JUMPED = "their calls end in a jump to another function, which alone has the result"
-_NOT_RETURNED = "they did not return"
 _EACH_CALL = "-m latency times each call, whatever stack it is on"
 _NARROWER = "measure fewer processes at a time"
 
@@ -343,13 +342,11 @@ class Metric:
             if count := probe.lost(self._plan.datum):
                 found.append(Missing(what, self.focus, "there was no room for them", count))
         if left := self.left:
-            is_timer = self._plan.kind == "timer"
-            why = f"{_NOT_RETURNED}, or others came in between on another stack (coroutines)"
-            found.append(
-                Missing("calls", self.focus, why, left, _EACH_CALL)
-                if is_timer
-                else Missing("calls", self.focus, _NOT_RETURNED, left)
-            )
+            why, advice = "they did not return", ""
+            if self._plan.kind == "timer":
+                why += ", or others came in between on another stack (coroutines)"
+                advice = _EACH_CALL
+            found.append(Missing("calls", self.focus, why, left, advice))
         if unseen := self._results_unseen():
             found.append(Missing("results", self.focus, _JUMPED, unseen))
         if probe.is_crowded:

@@ -133,7 +133,9 @@ pub(super) fn presence(pid: Tid) -> Result<Option<String>> {
         return Ok(Some(format!("{} measures it: its functions are refused", owner.whose())));
     }
     let is_left = !abandoned(pid, &maps).is_empty() || !abandoned_probes(pid, &maps).is_empty();
-    Ok(is_left.then(|| "has the probes of a weft that was killed; attaching removes them".into()))
+    Ok(is_left.then(|| {
+        "has the probes of a weft that was killed; attaching removes what no thread is in".into()
+    }))
 }
 
 fn is_running(target: &Target, _: &Own) -> Result<String> {

@@ -430,7 +430,7 @@ fn begin(
     let protection = (libc::PROT_READ | libc::PROT_EXEC) as u64;
     let protect = [presence.base.0, executable, protection].map(Value::Const).to_vec();
     let mut before = vec![Step::Call(libc::SYS_mprotect, protect)];
-    // A filter may not let it ask; such programs have filters instead of this.
+    // A filter may forbid the question; then the counter counts as allowed.
     if !seccomp::is_over_any_thread(stopped.pid()) {
         let mode = presence.control + offset_of!(CloneControl, counter_mode) as u64;
         let question = agent::counter_question(mode).map(Value::Const).to_vec();

@@ -59,7 +59,7 @@ impl Found {
 /// The clone that a process with these mappings runs from, if it does.
 pub fn find(pid: Tid, maps: &[Mapping]) -> Option<Found> {
     let control = maps.iter().find(|mapping| is_control(mapping))?.clone();
-    let word = |offset: usize| word(pid, control.start + offset as u64);
+    let word = |offset: usize| memory::word(pid, control.start + offset as u64);
     // A weft that has not come far enough to give it a size has not signed it, either.
     let is_unsigned = || word(offset_of!(CloneControl, magic)).unwrap_or(0) == 0;
     if is_unsigned() {
@@ -81,11 +81,6 @@ pub fn find(pid: Tid, maps: &[Mapping]) -> Option<Found> {
     let has_begun = is_known && word(offset_of!(CloneControl, is_joined)) == Some(0);
     let stage = if has_begun { Stage::Begun } else { Stage::Joined };
     Some(Found { control, owner, stage, is_known })
-}
-
-fn word(pid: Tid, at: TargetAddr) -> Option<u64> {
-    let bytes = memory::read(pid, at, 8).ok()?;
-    Some(u64::from_ne_bytes(bytes.try_into().unwrap_or_default()))
 }
 
 /// Whether somebody traces a thread of a process.
@@ -186,7 +181,7 @@ impl Left {
         if stage == Stage::Joined || !is_dead {
             return Ok(None);
         }
-        let word = |offset: usize| word(pid, control.start + offset as u64).unwrap_or(0);
+        let word = |offset: usize| memory::word(pid, control.start + offset as u64).unwrap_or(0);
         if stage == Stage::Unsigned || word(offset_of!(CloneControl, is_mapped)) == 0 {
             return Ok(Some(Self { range: (control.start, control.len()), forget: None }));
         }
