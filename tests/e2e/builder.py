@@ -175,6 +175,7 @@ RECIPES = {
     "clone_many": _compile("gcc", "clone/many.c"),
     "clone_leaving": _compile("gcc", "clone/leaving.c"),
     "clone_fault_handler": _compile("gcc", "clone/fault_handler.c"),
+    "confined": _compile("gcc", "confined.c"),
     "counter_forbidden": _compile("gcc", "counter_forbidden.c"),
     "clone_locking": _compile("gcc", "clone/locking.c"),
     "clone_forbidding": _compile("gcc", "clone/forbidding.c"),

@@ -273,7 +273,8 @@ pub struct CloneControl {
     /// Who may read the time stamp counter, as the kernel says it: [`COUNTER_FORBIDDEN`] if the program has
     /// forbidden it itself.
     pub counter_mode: AtomicU32,
-    reserved: AtomicU32,
+    /// Whether the program has put a seccomp filter over itself since it is here.
+    pub is_filtered: AtomicU32,
     /// How many programs were executed without the host's following: it did not answer, or not in time.
     pub unfollowed: AtomicU64,
     /// Whether all threads have been sent to join it: the host writes it last of all before it lets them go. A thread

@@ -14,6 +14,7 @@ mod liveness;
 mod memory;
 mod program;
 mod relocate;
+pub mod seccomp;
 mod state;
 mod sweep;
 

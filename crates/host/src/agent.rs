@@ -545,12 +545,7 @@ fn calls_of(steps: &[Step]) -> Vec<seccomp::Call> {
             // Neither a descriptor nor the address of a text is known yet; no filter can depend on it.
             *number = if let Value::Const(constant) = *value { constant } else { 0 };
         }
-        seccomp::Call {
-            name: syscall_name(number),
-            number: number as i32,
-            args: numbers,
-            instruction_pointer: 0,
-        }
+        seccomp::Call::new(number, &numbers)
     };
     let steps = steps.iter().filter_map(|step| match step {
         Step::Call(number, args) => Some(call(*number, args)),

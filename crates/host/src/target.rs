@@ -239,6 +239,7 @@ impl Target {
             }
             self.may_read_counter = true;
         }
+        let calls = calls_of_snippets(&items, false);
         let mut batch = self.weaver()?.draft(items)?;
         let ids = batch.ids();
         let missing = self.weaver()?.missing(&mut batch)?;
@@ -256,10 +257,28 @@ impl Target {
             }
             self.keep();
         }
+        if seccomp::is_over_any_thread(self.pid)
+            && let Err(error) = self.examine_filters(calls)
+        {
+            self.weaver()?.give_back(&mut batch);
+            return Err(error);
+        }
         let mut weaver = self.weaver()?;
         let changes = if enabled { weaver.weave(batch)? } else { weaver.weave_disabled(batch)? };
         drop(weaver);
         self.apply(changes, &ids)
+    }
+
+    /// Fails if a filter over a thread forbids what snippets ask the kernel.
+    fn examine_filters(&mut self, mut calls: Vec<seccomp::Call>) -> Result<()> {
+        // By the first probe of a forked child.
+        calls.push(call_of_snippet(weft_snippet::GETPID));
+        if self.weaver()?.asks_for_ids() {
+            calls.push(call_of_snippet(weft_snippet::GETTID));
+        }
+        self.held(Reach::Every, move |stopped| {
+            stopped.threads().keys().try_for_each(|&tid| seccomp::examine(tid, &calls))
+        })
     }
 
     /// Has the slabs of children that end given back.
@@ -660,6 +679,21 @@ pub fn open_pidfd(pid: Tid) -> Result<OwnedFd> {
     }
     // SAFETY: the call just made it, and nobody else knows of it.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor as i32) })
+}
+
+/// The system calls that snippets make, as a seccomp filter sees them.
+fn calls_of_snippets(items: &[Item], in_clone: bool) -> Vec<seccomp::Call> {
+    let calls = items.iter().flat_map(|item| item.weave.system_calls(in_clone));
+    calls.map(call_of_snippet).collect()
+}
+
+fn call_of_snippet(number: i64) -> seccomp::Call {
+    match number {
+        libc::SYS_clock_gettime => {
+            seccomp::Call::new(number, &[libc::CLOCK_THREAD_CPUTIME_ID as u64])
+        }
+        _ => seccomp::Call::new(number, &[]),
+    }
 }
 
 /// What is said where times cannot be measured.

@@ -1,5 +1,6 @@
 //! What a snippet is: data, and statements over them. Loops cannot be said.
 
+use crate::runtime::{CLOCK_GETTIME, NANOSLEEP, PROCESS_VM_READV};
 use crate::verify::{registers_read, walk, walk_expressions};
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -78,6 +79,25 @@ impl Weave {
             });
         }
         reads
+    }
+
+    /// The numbers of the system calls that its snippets make, which a seccomp filter can forbid. A thread's first
+    /// probe may make another, [`crate::GETTID`]. In a clone, memory is read without.
+    pub fn system_calls(&self, in_clone: bool) -> Vec<i64> {
+        let mut cpu = false;
+        let mut loads = false;
+        for statement in self.sections.iter().flat_map(|section| &section.body) {
+            walk_expressions(statement, &mut |expr| {
+                cpu |= matches!(expr, Expr::Cpu);
+                loads |= matches!(expr, Expr::Load { .. });
+            });
+        }
+        let has = |is: fn(&DatumKind) -> bool| self.data.iter().any(|datum| is(&datum.kind));
+        cpu |= has(|kind| matches!(kind, DatumKind::Timer(TimerClock::Cpu)));
+        let waits = has(|kind| matches!(kind, DatumKind::Ring { blocking: true, .. }));
+        let calls =
+            [(cpu, CLOCK_GETTIME), (loads && !in_clone, PROCESS_VM_READV), (waits, NANOSLEEP)];
+        calls.into_iter().filter(|(makes, _)| *makes).map(|(_, number)| number).collect()
     }
 
     /// Whether anything in it calls a function of the program.

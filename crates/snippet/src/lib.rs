@@ -74,6 +74,6 @@ pub use ir::{
 };
 pub use parse::Diagnostic;
 pub use retire::renew;
-pub use runtime::{CALL_OF_PROGRAM, Runtime, runtime};
-pub use site::{Clock, Engine, Env, OwnStack, Routines, Site, Source};
+pub use runtime::{CALL_OF_PROGRAM, GETPID, GETTID, Runtime, after_fault, runtime};
+pub use site::{Clock, Engine, Env, OwnStack, Routines, Site, Source, ThreadId};
 pub use verify::{At, MAX_OPERATIONS, Problem, permit, verify};

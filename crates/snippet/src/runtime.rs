@@ -26,11 +26,13 @@ const R9: Register = Register::R9;
 const R10: Register = Register::R10;
 const R11: Register = Register::R11;
 
-const NANOSLEEP: i64 = 35;
-const GETPID: i64 = 39;
-const GETTID: i64 = 186;
-const CLOCK_GETTIME: i64 = 228;
-const PROCESS_VM_READV: i64 = 310;
+pub(crate) const NANOSLEEP: i64 = 35;
+/// The system call by which the first probe of a forked child learns whose child it is.
+pub const GETPID: i64 = 39;
+/// The system call by which a thread learns its id, if [`Env::thread_id`] does not say where it is.
+pub const GETTID: i64 = 186;
+pub(crate) const CLOCK_GETTIME: i64 = 228;
+pub(crate) const PROCESS_VM_READV: i64 = 310;
 const CLOCK_THREAD_CPUTIME_ID: i64 = 3;
 
 /// How long a blocking ring's writer sleeps at a time, in nanoseconds.
@@ -54,7 +56,9 @@ pub struct Runtime {
 /// The routines, for an address. `env.routines` is not looked at.
 pub fn runtime(env: &Env, at: u64) -> Runtime {
     let mut asm = Asm::new();
-    let claim = if env.engine.is_none() { claim(&mut asm, env) } else { asm.here() };
+    let in_clone = env.engine.is_some();
+    let claim = if in_clone { asm.here() } else { claim(&mut asm, env) };
+    let load = if in_clone { load_in_clone } else { load };
     let load = [1, 2, 4, 8].map(|bytes| load(&mut asm, bytes));
     let cpu = cpu(&mut asm, env);
     let map1 = map1(&mut asm);
@@ -180,7 +184,7 @@ fn claim(asm: &mut Asm, env: &Env) -> Label {
     asm.inc(Mem::Base(RAX, header::CLAIMS as i32));
 
     asm.bind(prepare);
-    system_call(asm, GETTID);
+    thread_id(asm, env);
     asm.store32(Mem::Base(RDI, header::TID as i32), RAX);
     // Not by `getpid`: what a vforked child measures is its parent's, whose memory it runs in.
     asm.mov(RAX, Mem::Rip(env.salt));
@@ -193,6 +197,67 @@ fn claim(asm: &mut Asm, env: &Env) -> Label {
     restore(asm, &saved);
     asm.ret();
     entry
+}
+
+/// Gives this thread's id. rcx, rsi and r11 are lost.
+fn thread_id(asm: &mut Asm, env: &Env) {
+    let (ask, known) = (asm.label(), asm.label());
+    if let Some(place) = &env.thread_id {
+        asm.rdfsbase(RCX);
+        asm.test(RCX, RCX);
+        asm.jcc(Cond::Equal, ask);
+        asm.alu(Alu::Cmp, RCX, Mem::Base(RCX, place.own_address));
+        asm.jcc(Cond::NotEqual, ask);
+        asm.mov32(RAX, Mem::Base(RCX, place.id));
+        asm.test(RAX, RAX);
+        asm.jcc(Cond::Equal, ask);
+        asm.mov(RSI, Mem::Rip(env.salt));
+        asm.shift_imm(Shift::Shr, RSI, SALT_SHIFT);
+        asm.alu_imm(Alu::Cmp, RSI, place.process as i32);
+        asm.jcc(Cond::Equal, known);
+        // A child has the right id if its library made it; then it is the first thread's.
+        asm.alu(Alu::Cmp, RAX, RSI);
+        asm.jcc(Cond::Equal, known);
+    }
+    asm.bind(ask);
+    system_call(asm, GETTID);
+    asm.bind(known);
+}
+
+/// What is right before the instruction of a clone's [`load`] that may fault. The byte behind it says how far before
+/// itself the code begins that goes on then.
+const MAY_FAULT: [u8; 7] = *b"weft\xf4ld";
+
+/// Where a thread goes on that has faulted in a load of a clone's snippet, given what is right before the instruction.
+pub fn after_fault(before: [u8; 8], pc: u64) -> Option<u64> {
+    let (mark, distance) = (&before[..7], before[7]);
+    (mark == MAY_FAULT).then(|| pc - 1 - u64::from(distance))
+}
+
+/// rax: address, rdx: slab. The engine gets the fault, if it is one, and asks [`after_fault`]: no system call is
+/// made, which a filter of the program's could forbid.
+fn load_in_clone(asm: &mut Asm, bytes: i32) -> Label {
+    let failed = asm.here();
+    asm.inc(Mem::Base(RDX, header::FAULTS as i32));
+    asm.mov_imm(RAX, 0);
+    asm.ret();
+    asm.bytes(&MAY_FAULT);
+    let end = asm.here();
+    let distance = asm.offset(end) - asm.offset(failed);
+    asm.bytes(&[distance as u8]);
+    let entry = asm.here();
+    load_from_rax(asm, bytes);
+    asm.ret();
+    entry
+}
+
+fn load_from_rax(asm: &mut Asm, bytes: i32) {
+    match bytes {
+        1 => asm.movzx8(RAX, Mem::Base(RAX, 0)),
+        2 => asm.movzx16(RAX, Mem::Base(RAX, 0)),
+        4 => asm.mov32(RAX, Mem::Base(RAX, 0)),
+        _ => asm.mov(RAX, Mem::Base(RAX, 0)),
+    }
 }
 
 /// rax: address, rdx: slab. Reads what is on this page of the stack; asks the kernel for the rest.
@@ -213,12 +278,7 @@ fn load(asm: &mut Asm, bytes: i32) -> Label {
     asm.jcc(Cond::Above, ask);
     asm.alu(Alu::Cmp, RAX, RSP);
     asm.jcc(Cond::Below, ask);
-    match bytes {
-        1 => asm.movzx8(RAX, Mem::Base(RAX, 0)),
-        2 => asm.movzx16(RAX, Mem::Base(RAX, 0)),
-        4 => asm.mov32(RAX, Mem::Base(RAX, 0)),
-        _ => asm.mov(RAX, Mem::Base(RAX, 0)),
-    }
+    load_from_rax(asm, bytes);
     asm.jmp(done);
 
     asm.bind(ask);

@@ -101,6 +101,18 @@ pub struct OwnStack {
     pub program: u32,
 }
 
+/// Where a C library keeps the id of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ThreadId {
+    /// Where from the `fs` base on the `fs` base itself is, by which the library's threads are known.
+    pub own_address: i32,
+    /// Where from the `fs` base on the id is (`u32`). 0: the thread has none any more.
+    pub id: i32,
+    /// The process that was looked at. In a forked one, a thread that did not fork by the library has the id of its
+    /// parent's there.
+    pub process: u32,
+}
+
 /// What is the same for all sites of a process. Code, words and routines must be within 2 GiB of
 /// each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,6 +130,9 @@ pub struct Env {
     /// before a program has set up its first thread there is nothing at `fs:0` at all: only for
     /// processes that are past their start.
     pub thread_pointer: bool,
+    /// Where threads find their own ids, so that a thread's first probe asks the kernel nothing: a seccomp filter
+    /// that the program installs while it is measured may end it for that.
+    pub thread_id: Option<ThreadId>,
     /// What the clone engine has, if it runs the program. Then nothing is claimed, and the words above are not
     /// looked at.
     pub engine: Option<Engine>,

@@ -6,8 +6,8 @@ use super::state::{RAX, RCX};
 use super::system::{self, EFAULT, ENOSYS, PAGE};
 use super::thread::Thread;
 use super::{
-    call_points, engine, limits, maps, pages, processes, program, sequences, signals, switch,
-    tables,
+    call_points, engine, filters, limits, maps, pages, processes, program, sequences, signals,
+    switch, tables,
 };
 use core::ops::Range;
 use weft_abi::COUNTER_FORBIDDEN;
@@ -118,7 +118,7 @@ fn perform(thread: &Thread) -> Option<isize> {
                 PR_SET_SECCOMP if thread.general[6].get() == SECCOMP_MODE_STRICT => {
                     super::fail(IS_STRICT)
                 }
-                PR_SET_SECCOMP => engine().seal(),
+                PR_SET_SECCOMP => filters::come(thread.general[2].get()),
                 PR_SET_SYSCALL_USER_DISPATCH if thread.general[6].get() != 0 => {
                     super::fail(DISPATCHES)
                 }
@@ -131,7 +131,7 @@ fn perform(thread: &Thread) -> Option<isize> {
         }
         system::SECCOMP => {
             if thread.general[7].get() <= SECCOMP_SET_MODE_FILTER {
-                engine().seal();
+                filters::come(thread.general[2].get());
             }
             pass(thread)
         }

@@ -11,6 +11,7 @@ mod calls;
 mod clock;
 mod coprocessor;
 mod emit;
+mod filters;
 mod give_up;
 mod halt;
 #[cfg(weft_freestanding)]
@@ -893,6 +894,8 @@ impl Engine {
     /// The program is about to have its system calls filtered, and with them the engine's: takes what memory
     /// it will need, and throws nothing away any more as long as there is room.
     pub fn seal(&mut self) {
+        self.weaving.is_filtered = true;
+        self.control.is_filtered.store(1, Relaxed);
         self.is_sealed = true;
         clock::seal();
         #[cfg(weft_freestanding)]

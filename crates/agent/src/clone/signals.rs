@@ -494,6 +494,10 @@ pub extern "C" fn handler(signal: usize, info: &mut [u64; 16], context: &mut Con
         }
         return;
     }
+    if let Some(next) = snippets::after_fault(&engine, info, pc) {
+        context.rip = next;
+        return;
+    }
     if is_step && thread.errand.get() == halt::errand::WAY {
         thread.errand.set(halt::errand::NONE);
         return;

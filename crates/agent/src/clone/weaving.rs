@@ -77,6 +77,8 @@ pub struct Weaving {
     pub seen: Range<u64>,
     /// The routines of snippets, by arena and memory. They are thrown away with everything else.
     routines: BTreeMap<(usize, usize), Env>,
+    /// Whether the program's system calls are filtered, so that snippets make none.
+    pub is_filtered: bool,
 }
 
 impl Weaving {
@@ -104,6 +106,11 @@ impl Weaving {
     /// Whether anything that is woven reads the time stamp counter.
     pub fn reads_counter(&self) -> bool {
         self.probes.values().any(|probe| probe.weave.reads_counter())
+    }
+
+    /// Whether anything that is woven makes system calls.
+    pub fn makes_calls(&self) -> bool {
+        self.probes.values().any(|probe| !probe.weave.system_calls(true).is_empty())
     }
 
     /// Whether anything is done at system calls.
@@ -222,6 +229,7 @@ impl Weaving {
             region,
             routines: weft_snippet::Routines::default(),
             thread_pointer: false,
+            thread_id: None,
             engine: Some(weft_snippet::Engine {
                 slab: (at!(slabs) + index * 8) as u32,
                 gs_base: at!(gs_base) as u32,
@@ -246,7 +254,8 @@ impl Weaving {
         let text = unsafe { core::slice::from_raw_parts(text.as_ptr().cast(), length as usize) };
         let weave = Weave::parse(core::str::from_utf8(text).ok()?).ok()?;
         // The host has looked, but the program may have forbidden it since.
-        if weave.reads_counter() && is_counter_forbidden() {
+        let makes_calls = !weave.system_calls(true).is_empty();
+        if weave.reads_counter() && is_counter_forbidden() || makes_calls && self.is_filtered {
             return None;
         }
         for _ in 0..points {

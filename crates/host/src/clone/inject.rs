@@ -193,6 +193,11 @@ impl Presence {
         self.get().counter_mode.load(Relaxed) == COUNTER_FORBIDDEN
     }
 
+    /// Whether the program has put a seccomp filter over itself since it is in the clone.
+    pub fn is_filtered(&self) -> bool {
+        self.get().is_filtered.load(Relaxed) != 0
+    }
+
     /// What is missing from what is known of the program.
     pub fn losses(&self) -> Losses {
         let recorded = self.recording().as_ref().map(|recording| recording.losses());
@@ -219,6 +224,27 @@ fn is_report(path: &Path) -> bool {
         && !path.as_os_str().as_bytes().iter().any(u8::is_ascii_control)
 }
 
+/// The system calls of the engine, and of snippets in a clone, with their first arguments.
+const ENGINE_CALLS: [(i64, i32); 16] = [
+    (libc::SYS_mmap, 0),
+    (libc::SYS_mprotect, 0),
+    (libc::SYS_munmap, 0),
+    (libc::SYS_madvise, 0),
+    (libc::SYS_rt_sigaction, libc::SIGSEGV),
+    (libc::SYS_rt_sigprocmask, libc::SIG_SETMASK),
+    (libc::SYS_sigaltstack, 0),
+    (libc::SYS_arch_prctl, ARCH_SET_GS),
+    (libc::SYS_gettid, 0),
+    (libc::SYS_getpid, 0),
+    (libc::SYS_tgkill, 0),
+    (libc::SYS_rt_tgsigqueueinfo, 0),
+    (libc::SYS_futex, 0),
+    (libc::SYS_sched_yield, 0),
+    (libc::SYS_clock_gettime, libc::CLOCK_MONOTONIC),
+    (libc::SYS_clock_gettime, libc::CLOCK_THREAD_CPUTIME_ID),
+];
+const ARCH_SET_GS: i32 = 0x1001;
+
 /// Fails if a process handles page faults itself. A thread of it that waits for one, or for the end of a call that
 /// unmaps memory, may have the engine, which the thread that handles them needs.
 fn refuse_fault_handlers(pid: Tid) -> Result<()> {
@@ -234,11 +260,20 @@ fn refuse_fault_handlers(pid: Tid) -> Result<()> {
         .advice("measure it without the clone: --weaver patch"))
 }
 
+/// Fails if a seccomp filter over a thread forbids a system call that the engine makes.
+fn refuse_filters(stopped: &Stopped) -> Result<()> {
+    let calls = ENGINE_CALLS.map(|(number, first)| seccomp::Call::new(number, &[first as u64]));
+    let is_filtered = seccomp::is_over_any_thread(stopped.pid());
+    let mut threads = stopped.threads().keys().filter(|_| is_filtered);
+    threads.try_for_each(|&tid| seccomp::examine(tid, &calls))
+}
+
 /// Brings the engine into a process, and has all its threads go on in the clone. They must all be stopped,
 /// and do so when they are let go.
 pub fn bring_in(stopped: &mut Stopped, options: &CloneOptions, number: u64) -> Result<Presence> {
     let pid = stopped.pid();
     refuse_fault_handlers(pid)?;
+    refuse_filters(stopped)?;
     let image = image()?;
     let maps = proc::maps(pid)?;
     let room = Room::find(pid, &maps)?;

@@ -1,6 +1,9 @@
 //! Probes in a program that runs from a clone.
 
-use super::{STRAGGLER_REST, STRAGGLER_TRIES, Target, counter_forbidden, poisoned};
+use super::{
+    STRAGGLER_REST, STRAGGLER_TRIES, Target, calls_of_snippets, counter_forbidden, poisoned,
+};
+use crate::checks::seccomp;
 use crate::clone::{CloneOptions, Cloned, Family};
 use crate::proc::{self, Tid};
 use crate::stopped::Pause;
@@ -49,6 +52,11 @@ impl Target {
             && family.presence(self.pid).is_some_and(|presence| presence.is_counter_forbidden())
         {
             return Err(counter_forbidden(self.pid));
+        }
+        if family.presence(self.pid).is_some_and(|presence| presence.is_filtered())
+            && let Some(call) = calls_of_snippets(&items, true).first()
+        {
+            return Err(seccomp::not_asked(self.pid, call));
         }
         let mut batch = self.weaver()?.draft(items)?;
         let ids = batch.ids();

@@ -11,13 +11,13 @@ use crate::Result;
 use crate::arch::cpu::kept_around_calls;
 use std::collections::HashMap;
 use weft_code::{Convention, Live, Liveness, Program, live_at_entry};
-use weft_snippet::{Compiled, Env, PointKind, Site, compile, runtime};
+use weft_snippet::{Compiled, Env, PointKind, Site, ThreadId, compile, runtime};
 
 /// How many instructions from a function's entry on are looked at for registers that are free there.
 const LOOK_AHEAD: usize = 24;
 
-/// The arena, the values, and whether `fs:0` holds the thread's `fs` base.
-pub type EnvironmentKey = (usize, usize, bool);
+/// The arena, the values, whether `fs:0` holds the thread's `fs` base, and where its id is.
+pub type EnvironmentKey = (usize, usize, bool, Option<ThreadId>);
 
 /// The environment of snippets in one arena that measure into certain values; made when first used.
 pub fn environment(
@@ -39,6 +39,7 @@ pub fn environment(
         region: values.region,
         routines: weft_snippet::Routines::default(),
         thread_pointer: key.2,
+        thread_id: key.3,
         engine: None,
         bmi2,
         clock: clock(),

@@ -21,12 +21,16 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 use weft_code::{Program, RegisterSet};
-use weft_snippet::Env;
 use weft_snippet::read::Slab;
+use weft_snippet::{Env, ThreadId};
 
 /// Points, each with the index of its function; and functions that may have more, by their index, each
 /// with the place where that is not known.
 pub type FoundPoints = (Vec<(usize, Point)>, Vec<(usize, u64)>);
+
+/// Where C libraries keep what a [`ThreadId`] says, counted from the `fs` base: glibc and musl. It is looked at in
+/// every thread before it is believed.
+const THREAD_IDS: [(i32, i32); 2] = [(0x10, 0x2d0), (0, 0x30)];
 
 /// All probes of one target.
 #[derive(Debug)]
@@ -56,6 +60,8 @@ pub struct Weaver {
     pub(super) bmi2: bool,
     /// Whether the word at each thread's `fs` base is the `fs` base, as where a C library runs.
     pub(super) thread_pointer: bool,
+    /// Where threads find their ids, if a C library is known to keep them.
+    pub(super) thread_id: Option<ThreadId>,
     /// Whether the program runs from a clone, where its probes are.
     pub(super) is_clone: bool,
     /// Probes that a clone still has in modules that are gone.
@@ -85,6 +91,7 @@ impl Weaver {
             leaving: Vec::new(),
             bmi2: std::arch::is_x86_feature_detected!("bmi2"),
             thread_pointer: false,
+            thread_id: None,
             is_clone: false,
             unloaded: BTreeSet::new(),
             reloaded: BTreeSet::new(),
@@ -186,7 +193,7 @@ impl Weaver {
 
     /// Finds out whether a thread can learn its `fs` base from memory, which is much faster than by the
     /// instruction for it. The ABI of thread-local storage asks for that; Go does not follow it, and a
-    /// program that is just starting not yet.
+    /// program that is just starting not yet. Finds out where threads have their ids as well.
     pub(super) fn look_at_threads(&mut self, stopped: &Stopped) {
         let mut bases = stopped.threads().values().map(|registers| registers.0.fs_base).peekable();
         self.thread_pointer = bases.peek().is_some()
@@ -195,6 +202,30 @@ impl Weaver {
                 let word = memory::read(self.pid, TargetAddr(base), 8);
                 word.is_ok_and(|word| word == base.to_ne_bytes())
             });
+        let process = self.own_pid;
+        let places = THREAD_IDS.map(|(own_address, id)| ThreadId { own_address, id, process });
+        let is_right = |place: &ThreadId| {
+            let mut threads = stopped.threads().iter();
+            threads.all(|(&tid, registers)| self.has_id_at(tid, registers.0.fs_base, place))
+        };
+        self.thread_id = places.into_iter().find(|place| self.thread_pointer && is_right(place));
+    }
+
+    /// Whether the first probe of a thread asks the kernel for its id.
+    pub fn asks_for_ids(&self) -> bool {
+        self.thread_id.is_none()
+    }
+
+    /// Whether a thread has its id, as it knows it, at a place.
+    fn has_id_at(&self, tid: Tid, base: u64, place: &ThreadId) -> bool {
+        let word = |offset: i32, size| {
+            memory::read(self.pid, TargetAddr(base.wrapping_add(offset as u64)), size)
+        };
+        // Ids differ only where the process has a namespace of its own.
+        let is_same = self.own_pid == self.pid as u32;
+        let own = if is_same { Ok(tid) } else { proc::own_pid(tid) };
+        word(place.own_address, 8).is_ok_and(|word| word == base.to_ne_bytes())
+            && own.is_ok_and(|own| word(place.id, 4).is_ok_and(|word| word == own.to_ne_bytes()))
     }
 
     /// Prepares the new shape of functions whose probes have changed.
@@ -306,7 +337,7 @@ impl Weaver {
                 let values = probes[&strand.probe].values;
                 let env = environment(
                     &mut self.environments,
-                    (arena, values, self.thread_pointer),
+                    (arena, values, self.thread_pointer, self.thread_id),
                     &mut self.arenas[arena],
                     &self.values[values],
                     self.bmi2,

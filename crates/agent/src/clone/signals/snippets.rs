@@ -15,7 +15,7 @@ use super::{
 };
 use crate::clone::state::{self, Progress};
 use crate::clone::thread::{Thread, stepping};
-use crate::clone::{Engine, give_up, image, locked, switch};
+use crate::clone::{Engine, give_up, image, locked, program, switch};
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// Whether a thread that is interrupted has begun with a snippet, and not come to its end.
@@ -28,6 +28,13 @@ pub fn has_begun(engine: &Engine, thread: &Thread, info: &[u64; 16], context: &C
         Progress::Behind(_) if is_fault(info) && !is_retired(engine, info, context) => false,
         Progress::Behind(address) => is_before(engine, thread, context, address),
     }
+}
+
+/// Where a thread goes on that has read where nothing is, for a snippet.
+pub fn after_fault(engine: &Engine, info: &[u64; 16], pc: u64) -> Option<u64> {
+    engine.half_of(pc)?;
+    let before = is_fault(info).then(|| program::read(pc - size_of::<u64>() as u64)).flatten()?;
+    weft_snippet::after_fault(u64::to_le_bytes(before), pc)
 }
 
 /// Whether a signal tells of what the thread has just done.

@@ -11,6 +11,3 @@ pub use calls::{Disturbance, copies_memory, disturbance, syscall_name};
 pub use registers::Registers;
 pub use trip::{Step, Trip, Value, assemble_trip};
 pub use vector::VectorState;
-
-/// The number by which a seccomp filter knows system calls of 64-bit code.
-pub(crate) const AUDIT_ARCH: u32 = 0xc000_003e;

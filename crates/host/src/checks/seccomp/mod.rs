@@ -2,16 +2,16 @@
 //!
 //! A filter belongs to a thread, not to a process: ask about each thread that is to make calls.
 
-mod bpf;
 mod rehearsal;
 
 use std::fmt;
 
-pub use bpf::{Filter, Instruction, SeccompData};
+pub use weft_code::seccomp::{Filter, Instruction, SeccompData};
 
 use super::facts::Status;
-use crate::arch::AUDIT_ARCH;
+use crate::arch::syscall_name;
 use crate::{Error, ErrorKind, Result, proc};
+use weft_code::seccomp::AUDIT_ARCH;
 
 /// A system call that weft wants the target to make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +24,15 @@ pub struct Call {
     pub args: [u64; 6],
     /// Where the instruction after the `syscall` instruction is, which a filter sees as well.
     pub instruction_pointer: u64,
+}
+
+impl Call {
+    /// A call of which nothing is known but its number and first arguments.
+    pub fn new(number: i64, known: &[u64]) -> Self {
+        let mut args = [0; 6];
+        args[..known.len()].copy_from_slice(known);
+        Self { name: syscall_name(number), number: number as i32, args, instruction_pointer: 0 }
+    }
 }
 
 /// What a filter does to a system call, from the mildest to the most severe.
@@ -96,7 +105,7 @@ pub fn verdict(filters: &[Filter], data: &SeccompData) -> Action {
 pub fn dump_filters(tid: i32) -> Result<Vec<Filter>> {
     let mut filters = Vec::new();
     loop {
-        match bpf::dump(tid, filters.len()) {
+        match dump(tid, filters.len()) {
             Ok(filter) => filters.push(filter),
             Err(nix::Error::ENOENT) => return Ok(filters),
             Err(errno) => {
@@ -114,6 +123,25 @@ pub fn dump_filters(tid: i32) -> Result<Vec<Filter>> {
             }
         }
     }
+}
+
+/// Reads the filter number `index` of a thread that is in a ptrace stop under the calling thread.
+fn dump(tid: i32, index: usize) -> nix::Result<Filter> {
+    let length = get_filter(tid, index, std::ptr::null_mut())?;
+    let mut instructions = vec![Instruction::default(); length];
+    get_filter(tid, index, instructions.as_mut_ptr())?;
+    Ok(Filter::new(instructions))
+}
+
+/// The one ptrace request here, which `libc` does not name.
+const PTRACE_SECCOMP_GET_FILTER: libc::c_uint = 0x420c;
+
+/// The length of a filter, which is copied to `buffer` unless that is null.
+fn get_filter(tid: i32, index: usize, buffer: *mut Instruction) -> nix::Result<usize> {
+    // SAFETY: the kernel writes to the buffer only, which is null or as long as the kernel said
+    // before; the filters of a stopped thread do not change.
+    let length = unsafe { libc::ptrace(PTRACE_SECCOMP_GET_FILTER, tid, index, buffer) };
+    nix::Error::result(length).map(|length| length as usize)
 }
 
 /// Says whether `tid`, which is in a ptrace stop under the calling thread, may make all of `calls`.
@@ -197,6 +225,15 @@ fn forbidden(label: &str, why: &str) -> Error {
     )
 }
 
+/// The error for a call that a snippet would make in a clone, under a filter that came after the clone: threads in a
+/// clone are not stopped to be asked.
+pub fn not_asked(pid: i32, call: &Call) -> Error {
+    let what = format!("process {pid} has put a seccomp filter over itself since weft came");
+    Error::new(ErrorKind::SeccompForbids, what)
+        .why(format!("what is to be measured needs {}, which the filter may forbid", call.name))
+        .advice("measure what needs no system calls: calls, wall times, arguments")
+}
+
 /// Filters are inherited and cannot be taken off, so as many of them in the same PID namespace are
 /// most likely the same ones.
 fn shares_our_filters(tid: i32, theirs: &Status) -> Result<bool> {
@@ -212,8 +249,25 @@ fn shares_our_filters(tid: i32, theirs: &Status) -> Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    use super::bpf::assemble::*;
     use super::*;
+    use libc::{BPF_ABS, BPF_JEQ, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_RET, BPF_W};
+
+    fn op(code: u32, k: u32) -> Instruction {
+        Instruction { code: code as u16, k, ..Instruction::default() }
+    }
+
+    fn load(offset: u32) -> Instruction {
+        op(BPF_LD | BPF_W | BPF_ABS, offset)
+    }
+
+    fn ret(value: u32) -> Instruction {
+        op(BPF_RET | BPF_K, value)
+    }
+
+    /// Skips so many instructions unless the condition holds.
+    fn only_if(condition: u32, k: u32, jump_false: u8) -> Instruction {
+        Instruction { jump_false, ..op(BPF_JMP | condition, k) }
+    }
 
     fn call(number: i64, args: [u64; 6]) -> Call {
         Call { name: "mmap", number: number as i32, args, instruction_pointer: 0x1000 }
@@ -250,9 +304,9 @@ mod tests {
         // mmap (9) with PROT_EXEC (4) in its third argument fails with EPERM (1).
         let filter = Filter::new(vec![
             load(0),
-            jump_if_equal(9, 0, 3),
+            only_if(BPF_JEQ, 9, 3),
             load(32),
-            jump_if_any_bit(4, 0, 1),
+            only_if(BPF_JSET, 4, 1),
             ret(libc::SECCOMP_RET_ERRNO | 1),
             ret(libc::SECCOMP_RET_ALLOW),
         ]);

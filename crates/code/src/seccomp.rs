@@ -1,5 +1,55 @@
 //! Classic BPF as seccomp uses it: a filter, what it looks at, and an interpreter.
 
+use alloc::vec::Vec;
+
+/// Lets a system call pass.
+pub const ALLOW: u32 = 0x7fff_0000;
+/// Lets it pass and logs it.
+pub const LOG: u32 = 0x7ffc_0000;
+/// Kills the process.
+pub const KILL_PROCESS: u32 = 0x8000_0000;
+/// What of an answer says what is done.
+pub const ACTION: u32 = 0xffff_0000;
+/// The `AUDIT_ARCH_*` of the machine.
+pub const AUDIT_ARCH: u32 = 0xc000_003e;
+
+/// Numbers of the kernel's, by its names for them.
+mod bpf {
+    pub const BPF_LD: u32 = 0x00;
+    pub const BPF_LDX: u32 = 0x01;
+    pub const BPF_ST: u32 = 0x02;
+    pub const BPF_STX: u32 = 0x03;
+    pub const BPF_ALU: u32 = 0x04;
+    pub const BPF_JMP: u32 = 0x05;
+    pub const BPF_RET: u32 = 0x06;
+    pub const BPF_MISC: u32 = 0x07;
+    pub const BPF_W: u32 = 0x00;
+    pub const BPF_IMM: u32 = 0x00;
+    pub const BPF_ABS: u32 = 0x20;
+    pub const BPF_MEM: u32 = 0x60;
+    pub const BPF_LEN: u32 = 0x80;
+    pub const BPF_K: u32 = 0x00;
+    pub const BPF_X: u32 = 0x08;
+    pub const BPF_A: u32 = 0x10;
+    pub const BPF_ADD: u32 = 0x00;
+    pub const BPF_SUB: u32 = 0x10;
+    pub const BPF_MUL: u32 = 0x20;
+    pub const BPF_DIV: u32 = 0x30;
+    pub const BPF_OR: u32 = 0x40;
+    pub const BPF_AND: u32 = 0x50;
+    pub const BPF_LSH: u32 = 0x60;
+    pub const BPF_RSH: u32 = 0x70;
+    pub const BPF_NEG: u32 = 0x80;
+    pub const BPF_XOR: u32 = 0xa0;
+    pub const BPF_JA: u32 = 0x00;
+    pub const BPF_JEQ: u32 = 0x10;
+    pub const BPF_JGT: u32 = 0x20;
+    pub const BPF_JGE: u32 = 0x30;
+    pub const BPF_JSET: u32 = 0x40;
+    pub const BPF_TAX: u32 = 0x00;
+    pub const BPF_TXA: u32 = 0x80;
+}
+
 /// The words a filter may keep things in.
 const SCRATCH_WORDS: usize = 16;
 
@@ -7,7 +57,7 @@ const SCRATCH_WORDS: usize = 16;
 const DATA_SIZE: u32 = 64;
 
 /// What a filter answers that the kernel would never have accepted.
-const MALFORMED: u32 = libc::SECCOMP_RET_KILL_PROCESS;
+const MALFORMED: u32 = KILL_PROCESS;
 
 /// One instruction, laid out as the kernel's `sock_filter`.
 #[repr(C)]
@@ -21,6 +71,18 @@ pub struct Instruction {
     pub jump_false: u8,
     /// The operand.
     pub k: u32,
+}
+
+impl Instruction {
+    /// The instruction that the kernel reads from a word.
+    pub const fn from_word(word: u64) -> Self {
+        Self {
+            code: word as u16,
+            jump_true: (word >> 16) as u8,
+            jump_false: (word >> 24) as u8,
+            k: (word >> 32) as u32,
+        }
+    }
 }
 
 /// What a filter sees of a system call: the kernel's `seccomp_data`.
@@ -71,6 +133,14 @@ impl Filter {
     pub fn run(&self, data: &SeccompData) -> u32 {
         Machine::default().run(&self.instructions, data).unwrap_or(MALFORMED)
     }
+
+    /// Whether it lets a system call pass, whose other arguments are 0.
+    pub fn permits(&self, number: usize, first: u64) -> bool {
+        let args = [first, 0, 0, 0, 0, 0];
+        let call =
+            SeccompData { number: number as i32, arch: AUDIT_ARCH, instruction_pointer: 0, args };
+        matches!(self.run(&call) & ACTION, ALLOW | LOG)
+    }
 }
 
 /// The registers of the filter machine.
@@ -84,7 +154,7 @@ struct Machine {
 impl Machine {
     /// Runs to the program's `ret`; `None` when the program is malformed.
     fn run(&mut self, program: &[Instruction], data: &SeccompData) -> Option<u32> {
-        use libc::{
+        use bpf::{
             BPF_ABS, BPF_ALU, BPF_IMM, BPF_JMP, BPF_LD, BPF_LDX, BPF_LEN, BPF_MEM, BPF_MISC,
             BPF_RET, BPF_ST, BPF_STX, BPF_W,
         };
@@ -112,8 +182,8 @@ impl Machine {
                 },
                 BPF_JMP => at = at.checked_add(self.jump(code, instruction)?)?,
                 BPF_RET => return self.returned(code, k),
-                BPF_MISC if mode == libc::BPF_TAX => self.index = self.accumulator,
-                BPF_MISC if mode == libc::BPF_TXA => self.accumulator = self.index,
+                BPF_MISC if mode == bpf::BPF_TAX => self.index = self.accumulator,
+                BPF_MISC if mode == bpf::BPF_TXA => self.accumulator = self.index,
                 _ => return None,
             }
         }
@@ -121,7 +191,7 @@ impl Machine {
 
     /// The second operand: a constant or the index register.
     fn operand(&self, code: u32, k: u32) -> u32 {
-        if code & libc::BPF_X == 0 { k } else { self.index }
+        if code & bpf::BPF_X == 0 { k } else { self.index }
     }
 
     /// The result of an arithmetic operation: `None` when it is malformed, `Some(None)` for a
@@ -129,16 +199,16 @@ impl Machine {
     fn compute(&self, code: u32, k: u32) -> Option<Option<u32>> {
         let (left, right) = (self.accumulator, self.operand(code, k));
         Some(match code & 0xf0 {
-            libc::BPF_ADD => Some(left.wrapping_add(right)),
-            libc::BPF_SUB => Some(left.wrapping_sub(right)),
-            libc::BPF_MUL => Some(left.wrapping_mul(right)),
-            libc::BPF_DIV => left.checked_div(right),
-            libc::BPF_AND => Some(left & right),
-            libc::BPF_OR => Some(left | right),
-            libc::BPF_XOR => Some(left ^ right),
-            libc::BPF_LSH => Some(left.wrapping_shl(right)),
-            libc::BPF_RSH => Some(left.wrapping_shr(right)),
-            libc::BPF_NEG => Some(left.wrapping_neg()),
+            bpf::BPF_ADD => Some(left.wrapping_add(right)),
+            bpf::BPF_SUB => Some(left.wrapping_sub(right)),
+            bpf::BPF_MUL => Some(left.wrapping_mul(right)),
+            bpf::BPF_DIV => left.checked_div(right),
+            bpf::BPF_AND => Some(left & right),
+            bpf::BPF_OR => Some(left | right),
+            bpf::BPF_XOR => Some(left ^ right),
+            bpf::BPF_LSH => Some(left.wrapping_shl(right)),
+            bpf::BPF_RSH => Some(left.wrapping_shr(right)),
+            bpf::BPF_NEG => Some(left.wrapping_neg()),
             _ => return None,
         })
     }
@@ -147,11 +217,11 @@ impl Machine {
     fn jump(&self, code: u32, instruction: &Instruction) -> Option<usize> {
         let (left, right) = (self.accumulator, self.operand(code, instruction.k));
         let holds = match code & 0xf0 {
-            libc::BPF_JA => return usize::try_from(instruction.k).ok(),
-            libc::BPF_JEQ => left == right,
-            libc::BPF_JGT => left > right,
-            libc::BPF_JGE => left >= right,
-            libc::BPF_JSET => left & right != 0,
+            bpf::BPF_JA => return usize::try_from(instruction.k).ok(),
+            bpf::BPF_JEQ => left == right,
+            bpf::BPF_JGT => left > right,
+            bpf::BPF_JGE => left >= right,
+            bpf::BPF_JSET => left & right != 0,
             _ => return None,
         };
         Some(usize::from(if holds { instruction.jump_true } else { instruction.jump_false }))
@@ -159,72 +229,50 @@ impl Machine {
 
     fn returned(&self, code: u32, k: u32) -> Option<u32> {
         match code & 0x18 {
-            libc::BPF_K => Some(k),
-            BPF_A => Some(self.accumulator),
+            bpf::BPF_K => Some(k),
+            bpf::BPF_A => Some(self.accumulator),
             _ => None,
         }
     }
 }
 
-/// `ret a`: the one operand that `libc` does not name.
-const BPF_A: u32 = 0x10;
-
-/// Reads the filter number `index` of a thread that is in a ptrace stop under the calling thread.
-pub(super) fn dump(tid: i32, index: usize) -> nix::Result<Filter> {
-    let length = get_filter(tid, index, std::ptr::null_mut())?;
-    let mut instructions = vec![Instruction::default(); length];
-    get_filter(tid, index, instructions.as_mut_ptr())?;
-    Ok(Filter::new(instructions))
-}
-
-/// The one ptrace request here, which `libc` does not name.
-const PTRACE_SECCOMP_GET_FILTER: libc::c_uint = 0x420c;
-
-/// The length of a filter, which is copied to `buffer` unless that is null.
-fn get_filter(tid: i32, index: usize, buffer: *mut Instruction) -> nix::Result<usize> {
-    // SAFETY: the kernel writes to the buffer only, which is null or as long as the kernel said
-    // before; the filters of a stopped thread do not change.
-    let length = unsafe { libc::ptrace(PTRACE_SECCOMP_GET_FILTER, tid, index, buffer) };
-    nix::Error::result(length).map(|length| length as usize)
-}
-
 /// Instructions by name, for tests.
 #[cfg(test)]
-pub(super) mod assemble {
-    use super::Instruction;
+mod assemble {
+    use super::{Instruction, bpf};
 
     pub fn op(code: u32, k: u32) -> Instruction {
         Instruction { code: code as u16, k, ..Instruction::default() }
     }
 
     pub fn load(offset: u32) -> Instruction {
-        op(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset)
+        op(bpf::BPF_LD | bpf::BPF_W | bpf::BPF_ABS, offset)
     }
 
     pub fn ret(value: u32) -> Instruction {
-        op(libc::BPF_RET | libc::BPF_K, value)
+        op(bpf::BPF_RET | bpf::BPF_K, value)
     }
 
     pub fn jump(condition: u32, k: u32, jump_true: u8, jump_false: u8) -> Instruction {
-        Instruction { jump_true, jump_false, ..op(libc::BPF_JMP | condition, k) }
+        Instruction { jump_true, jump_false, ..op(bpf::BPF_JMP | condition, k) }
     }
 
     pub fn jump_if_equal(k: u32, jump_true: u8, jump_false: u8) -> Instruction {
-        jump(libc::BPF_JEQ, k, jump_true, jump_false)
+        jump(bpf::BPF_JEQ, k, jump_true, jump_false)
     }
 
     pub fn jump_if_any_bit(k: u32, jump_true: u8, jump_false: u8) -> Instruction {
-        jump(libc::BPF_JSET, k, jump_true, jump_false)
+        jump(bpf::BPF_JSET, k, jump_true, jump_false)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::assemble::*;
+    use super::bpf::*;
     use super::*;
-    use libc::*;
 
-    const RET_A: u32 = BPF_RET | super::BPF_A;
+    const RET_A: u32 = BPF_RET | BPF_A;
 
     const DATA: SeccompData = SeccompData {
         number: 9,
@@ -235,6 +283,13 @@ mod tests {
 
     fn run(program: &[Instruction]) -> u32 {
         Filter::new(program.to_vec()).run(&DATA)
+    }
+
+    #[test]
+    fn the_numbers_are_the_kernels() {
+        assert_eq!([ALLOW, LOG], [libc::SECCOMP_RET_ALLOW, libc::SECCOMP_RET_LOG]);
+        assert_eq!(KILL_PROCESS, libc::SECCOMP_RET_KILL_PROCESS);
+        assert_eq!(ACTION, libc::SECCOMP_RET_ACTION_FULL);
     }
 
     #[test]
@@ -285,7 +340,7 @@ mod tests {
 
     #[test]
     fn division_by_zero_returns_zero() {
-        assert_eq!(run(&[op(BPF_ALU | BPF_DIV | BPF_X, 0), ret(SECCOMP_RET_ALLOW)]), 0);
+        assert_eq!(run(&[op(BPF_ALU | BPF_DIV | BPF_X, 0), ret(ALLOW)]), 0);
     }
 
     #[test]
@@ -345,10 +400,10 @@ mod tests {
             &[load(64), ret(0)],
             &[op(BPF_ST, 16), ret(0)],
             &[op(BPF_JMP | BPF_JA, u32::MAX), ret(0)],
-            &[op(BPF_LD | BPF_B | BPF_ABS, 0), ret(0)],
+            &[op(BPF_LD | 0x10 | BPF_ABS, 0), ret(0)],
         ];
         for program in malformed {
-            assert_eq!(run(program), SECCOMP_RET_KILL_PROCESS, "{program:?}");
+            assert_eq!(run(program), KILL_PROCESS, "{program:?}");
         }
     }
 }
