@@ -136,9 +136,13 @@ static RUN: Shared = Shared(UnsafeCell::new(None));
 static RUNNING: AtomicBool = AtomicBool::new(false);
 static COUNT: AtomicU64 = AtomicU64::new(0);
 static LAST_TICK: AtomicU64 = AtomicU64::new(0);
+/// How many ticks have passed in this run.
+static TICKS: AtomicU64 = AtomicU64::new(0);
 
-/// Code that runs longer than two of these, in microseconds of its own time, is taken for endless.
+/// How often a run is looked at, in microseconds of its own time.
 const TICK: i64 = 20_000;
+/// How many ticks a run may take before it is taken for endless. A lock over two cache lines alone can take two: the kernel slows it down.
+const ENDLESS: u64 = 8;
 
 /// Maps memory for code, at an address where nothing is.
 pub fn map_code(address: u64, size: usize) -> &'static mut [u8] {
@@ -210,7 +214,10 @@ extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc
     let running = RUNNING.load(Ordering::SeqCst);
     if signal == libc::SIGVTALRM {
         let count = COUNT.load(Ordering::SeqCst);
-        if LAST_TICK.swap(count, Ordering::SeqCst) != count || !running {
+        if LAST_TICK.swap(count, Ordering::SeqCst) != count {
+            TICKS.store(0, Ordering::SeqCst);
+        }
+        if TICKS.fetch_add(1, Ordering::SeqCst) < ENDLESS || !running {
             return;
         }
     }
