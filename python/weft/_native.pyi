@@ -509,6 +509,9 @@ class ModuleSymbols:
         there may be others.
         """
 
+    def users_of(self, text: str) -> list[int]:
+        """Where code takes the address of a string: it is read from the file, byte by byte."""
+
     def containing(self, offsets: Sequence[int]) -> list[int | None]:
         """The functions that contain offsets; debug information is not read."""
 

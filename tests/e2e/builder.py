@@ -102,7 +102,7 @@ RECIPES = {
                 "c",
                 (
                     *("aligned", "code", "io", "locks", "memory", "procedures", "server"),
-                    "syscalls",
+                    *("syscalls", "obsolete", "thread_ends"),
                 ),
             ),
             ("g++", "cpp", ("events",)),

@@ -364,7 +364,7 @@ class _Places:
                 some = self.program.modules(item.pattern)
             else:
                 some = self.program.named(item.pattern, is_regex=item.is_regex)
-            if not some:
+            if not some and item.pattern not in self.missing:
                 self.missing.append(item.pattern)
             found.update(some)
         return _indexed(found, place)

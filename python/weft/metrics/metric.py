@@ -18,6 +18,7 @@ from weft.mdl.lower import RESULTS_UNSEEN, TAKES_PART, Focus, Plan, left_name
 from weft.mdl.passes.growth import only_grows
 from weft.mdl.passes.scope import inserts, places, statements
 from weft.metrics import kernel
+from weft.metrics.glibc import freed_twice
 from weft.metrics.history import History
 from weft.metrics.invariants import fallen, too_long
 from weft.metrics.model import (
@@ -349,6 +350,9 @@ class Metric:
             found.append(Missing("calls", self.focus, why, left, advice))
         if unseen := self._results_unseen():
             found.append(Missing("results", self.focus, _JUMPED, unseen))
+        twice = freed_twice(self.missing, probe.threads(), self.focus) if self.missing else None
+        if twice is not None:
+            found.append(twice)
         if probe.is_crowded:
             why = "more threads have measured at a time than there is room for"
             found.append(Missing("threads", self.focus, why, None, _NARROWER))
