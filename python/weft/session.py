@@ -75,6 +75,9 @@ _Result = TypeVar("_Result")
 Stream: TypeAlias = "IO[bytes] | IO[str] | int | None"
 
 
+_PATIENCE = 0.25
+"""How long to wait for children that end together with the target, in seconds."""
+
 _HIGHEST_PID = (1 << 22) - 1
 """The highest process id that the kernel gives: see proc(5), ``pid_max``."""
 
@@ -283,6 +286,7 @@ class Session:
         """When a target that stood still was last let go, by the monotonic clock."""
         self._forgotten: deque[tuple[_native.Target, int]] = deque()
         """Probes that were removed and that nobody can ask for values any more."""
+        self._was_patient = False
         self._process: int | None = None
         with suppress(ProcessLookupError):
             self._process = os.pidfd_open(target.pid)
@@ -306,6 +310,16 @@ class Session:
         poll = select.poll()
         poll.register(self._process, select.POLLIN)
         return bool(poll.poll(0))
+
+    def survivors(self) -> int:
+        """Return how many children measure on although the target has ended; none while it runs.
+
+        Those that end together with it are waited for, once.
+        """
+        if self._detached or not self.has_ended:
+            return 0
+        patience, self._was_patient = 0.0 if self._was_patient else _PATIENCE, True
+        return len(self._target.survivors(patience))
 
     def require(self) -> None:
         """Raise an error if the session is over, or is another process's."""
