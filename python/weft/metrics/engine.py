@@ -28,6 +28,7 @@ from weft.metrics import kernel
 from weft.metrics.budget import Budget
 from weft.metrics.metric import Metric, Reading
 from weft.metrics.missing import CLONE_HELPS, Piece, incomplete_metric, left_open, missing_points
+from weft.metrics.owners import refuse_nobody
 from weft.metrics.program import TargetProgram
 from weft.metrics.sampling import HITS, Sampling
 from weft.probes import Point, PointKind, Probe, refuse_anothers, remove_all
@@ -276,6 +277,9 @@ class Engine:
         they are about may be in libraries that are not loaded yet.
         """
         wishes = [(metric, focus, (0, 1)) for metric, focus in wanted]
+        with self.session._living():
+            for _, focus in wanted:
+                refuse_nobody(self.session, Focus.parse(focus))
         return self._request(
             wishes, by_function=by_function, allow_incomplete=allow_incomplete, waits=wait
         )
