@@ -15,7 +15,16 @@ from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Literal, ParamSpec, TypeAlias, TypeVar, overload
+from typing import (
+    IO,
+    TYPE_CHECKING,
+    Literal,
+    ParamSpec,
+    SupportsIndex,
+    TypeAlias,
+    TypeVar,
+    overload,
+)
 
 from weft import _native, clone
 from weft._ifuncs import Implementations, by_address, unbound
@@ -126,7 +135,7 @@ def attach(
         print(program.stats().blocks)
     ```
     """
-    if not isinstance(pid, int) or isinstance(pid, bool):
+    if not isinstance(pid, SupportsIndex) or isinstance(pid, bool):
         why, advice = "process ids are positive numbers", "list the processes: weft ps"
         raise InvalidArgument(f"{pid!r} is no process id", why, advice)
     _check_weaver(weaver)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import weft
+from tests.e2e.harness import eventually, need
 from weft.errors import InvalidArgument
 
 WEFT = (sys.executable, "-m", "weft")
@@ -91,6 +92,23 @@ def test_a_process_that_does_not_exist_is_refused(
     with pytest.raises(InvalidArgument, match=f"/Process/{process} is not measured") as refused:
         session.metric("calls", f"{MALLOC},/Process/{process}")
     assert f"/Process/{session.pid}" in refused.value.advice
+
+
+def test_in_a_pid_namespace_the_ids_are_those_that_the_target_knows() -> None:
+    need("unshare")
+    words = ["unshare", "--fork", "--pid", "sh", "-c", "echo; exec cat"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        process.stdout.readline()
+        pid = int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text())
+        eventually(lambda: Path(f"/proc/{pid}/comm").read_text() == "cat\n")
+        with weft.attach(pid) as session:
+            for own in ("/Thread/1", "/Process/1"):
+                assert session.metric("calls", f"{MALLOC},{own}").completeness.is_exact
+            for outer in (f"/Thread/{pid}", f"/Process/{pid}"):
+                with pytest.raises(InvalidArgument, match=str(pid)) as refused:
+                    session.metric("calls", f"{MALLOC},{outer}")
+                assert "/1" in refused.value.advice
 
 
 def test_another_machine_is_refused(session: weft.Session) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -16,6 +15,9 @@ if TYPE_CHECKING:
     from weft.session import Session
 
 __all__ = ["refuse_nobody"]
+
+_SHOWN = 4
+"""How many threads are named for somebody who has named none of them."""
 
 
 def refuse_nobody(session: Session, focus: Focus) -> None:
@@ -31,13 +33,13 @@ def refuse_nobody(session: Session, focus: Focus) -> None:
     if (process := focus.of("Process")) and not _is_process(session, process[0]):
         raise InvalidArgument(
             f"/Process/{process[0]} is not measured",
-            "a focus has the id of the target, or of a child that it has forked since",
-            f"the target is /Process/{session.pid}",
+            "a focus has the id that the target, or a child that it has forked since, knows itself",
+            f"the target is /Process/{_own_id(session.pid)}",
         )
     if (thread := focus.of("Thread")) and not _may_be_thread(session, thread[0]):
-        threads = session.threads()
-        some = ", ".join(f"/Thread/{one.tid} ({one.name})" for one in threads[:4])
-        more = f" and {len(threads) - 4} more" if len(threads) > 4 else ""
+        threads = [(_own_id(one.tid), one.name) for one in session.threads()]
+        some = ", ".join(f"/Thread/{tid} ({name})" for tid, name in threads[:_SHOWN])
+        more = f" and {len(threads) - _SHOWN} more" if len(threads) > _SHOWN else ""
         raise InvalidArgument(
             f"there is no thread {thread[0]} in process {session.pid}", "", f"it has {some}{more}"
         )
@@ -46,33 +48,32 @@ def refuse_nobody(session: Session, focus: Focus) -> None:
 def _is_process(session: Session, name: str) -> bool:
     if not name.isdecimal():
         return False
-    ids = {session.pid, *_own_ids(Path(f"/proc/{session.pid}"))}
-    ids.update(session._target.probe_processes())
-    return int(name) in ids or _has_weft(name)
+    number = int(name)
+    known = {_own_id(session.pid), *session._target.probe_processes()}
+    return number in known or _is_child(number)
 
 
 def _may_be_thread(session: Session, name: str) -> bool:
     if not name.isdecimal():
         return True
     number, threads = int(name), session.threads()
-    if any(name == one.name or number == one.tid for one in threads):
+    if any(name == one.name or number == _own_id(one.tid) for one in threads):
         return True
-    if number in {tid for _, tid in session._target.probe_threads()} or _has_weft(name):
-        return True
-    tasks = Path(f"/proc/{session.pid}/task")
-    return any(number in _own_ids(tasks / str(one.tid)) for one in threads)
+    return number in {tid for _, tid in session._target.probe_threads()} or _is_child(number)
 
 
-def _own_ids(task: Path) -> Iterator[int]:
-    """The ids that a process, or a thread, has in its own PID namespace and those around it."""
+def _own_id(task: int) -> int:
+    """The id that a process, or a thread, has in its own PID namespace: so values are kept."""
     with suppress(OSError):
-        for line in (task / "status").read_text().splitlines():
+        for line in Path(f"/proc/{task}/status").read_text().splitlines():
             if line.startswith("NSpid:"):
-                yield from map(int, line.split()[1:])
+                return int(line.split()[-1])
+    return task
 
 
-def _has_weft(task: str) -> bool:
+def _is_child(pid: int) -> bool:
     """Whether a process has memory of weft's, as a forked child of a target has."""
     with suppress(OSError):
-        return "/memfd:weft-" in Path(f"/proc/{task}/maps").read_text()
+        has_weft = "/memfd:weft-" in Path(f"/proc/{pid}/maps").read_text()
+        return has_weft and _own_id(pid) == pid
     return False
