@@ -6,7 +6,7 @@ They are told by what they do: by a message that only they print, or by who jump
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from weft.completeness import Missing
 from weft.errors import BadFile
@@ -55,16 +55,16 @@ def _jumped_to(module: Module) -> list[Function]:
 
 
 def freed_twice(
-    unknown: Collection[str], threads: Iterable[tuple[int, int]], focus: str
+    unknown: Collection[str], threads: Callable[[], Iterable[tuple[int, int]]], focus: str
 ) -> Missing | None:
     """What a metric that needs the ends of threads gets wrong where they are not known.
 
-    ``unknown`` are the names that the program does not have, ``threads`` are those that have
-    measured, each with its process. A process ends with its first thread, others before.
+    ``unknown`` are the names that the program does not have, ``threads`` gives those that
+    have measured, each with its process. A process ends with its first thread, others before.
     """
     if _THREAD_END not in unknown or _IS_GLIBC in unknown:
         return None
-    if all(pid == tid for pid, tid in threads):
+    if all(pid == tid for pid, tid in threads()):
         return None
     why = (
         "when a thread ends, the C library frees once more what it has kept for it, up to 240 KB, "

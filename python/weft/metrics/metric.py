@@ -352,8 +352,7 @@ class Metric:
             found.append(Missing("calls", self.focus, why, left, advice))
         if unseen := self._results_unseen():
             found.append(Missing("results", self.focus, _JUMPED, unseen))
-        twice = freed_twice(self.missing, probe.threads(), self.focus) if self.missing else None
-        if twice is not None:
+        if twice := freed_twice(self.missing, probe.threads, self.focus):
             found.append(twice)
         if probe.is_crowded:
             why = "more threads have measured at a time than there is room for"
