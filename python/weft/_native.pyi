@@ -170,6 +170,11 @@ class Target:
         """Whether more threads have measured at a time than there is room for."""
     def is_current(self) -> bool:
         """Whether the target still runs the program that weft is in."""
+    def survivors(self, patience: float) -> list[int]:
+        """The children that measure on although the target has ended; none while it runs.
+
+        Those that are about to end are given so many seconds for it.
+        """
     def leave_children(self) -> None:
         """Take the probes out of the children that the target has forked."""
     def probe_records(self, probe: int, name: str) -> list[tuple[int, ...]]:
@@ -234,6 +239,8 @@ class Cloned:
         """
     def stats(self) -> list[tuple[str, int]]:
         """What the engine has counted, by name."""
+    def last_losses(self) -> list[tuple[str, int]]:
+        """As losses, with processes that still run although the first one has ended."""
     def losses(self) -> list[tuple[str, int]]:
         """What is missing from what is known of it, and how often: see weft.losses."""
     def reports(self) -> list[Path]:
@@ -508,6 +515,9 @@ class ModuleSymbols:
         The offsets of functions whose address it takes, those of slots that it reads, and whether
         there may be others.
         """
+
+    def users_of(self, text: str) -> list[int]:
+        """Where code takes the address of a string: it is read from the file, byte by byte."""
 
     def containing(self, offsets: Sequence[int]) -> list[int | None]:
         """The functions that contain offsets; debug information is not read."""

@@ -267,7 +267,7 @@ class Cloned:
         has left its clone has a report of its own, and is missing only from what is recorded.
         """
         is_recorded = self._records != "nothing"
-        losses = self._target.losses()
+        losses = self._target.last_losses() if is_recorded else self._target.losses()
         return sentences(row for row in losses if is_recorded or row[0] == "native")
 
     def reports(self) -> list[Path]:

@@ -19,6 +19,10 @@ _SENTENCES = {
         "1 process is missing in part: it has left its clone and gone on natively",
         "{:,} processes are missing in part: they have left their clone and gone on natively",
     ),
+    "outlived": (
+        "1 process is missing in part: it still ran when the first one had ended",
+        "{:,} processes are missing in part: they still ran when the first one had ended",
+    ),
     "unrecorded": (
         "1 thread or process is missing: there was no room left to record it",
         "{:,} threads and processes are missing: there was no room left to record them",

@@ -15,7 +15,16 @@ from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Literal, ParamSpec, TypeAlias, TypeVar, overload
+from typing import (
+    IO,
+    TYPE_CHECKING,
+    Literal,
+    ParamSpec,
+    SupportsIndex,
+    TypeAlias,
+    TypeVar,
+    overload,
+)
 
 from weft import _native, clone
 from weft._ifuncs import Implementations, by_address, unbound
@@ -75,6 +84,9 @@ _Result = TypeVar("_Result")
 Stream: TypeAlias = "IO[bytes] | IO[str] | int | None"
 
 
+_PATIENCE = 0.25
+"""How long to wait for children that end together with the target, in seconds."""
+
 _HIGHEST_PID = (1 << 22) - 1
 """The highest process id that the kernel gives: see proc(5), ``pid_max``."""
 
@@ -123,6 +135,10 @@ def attach(
         print(program.stats().blocks)
     ```
     """
+    if not isinstance(pid, SupportsIndex) or isinstance(pid, bool):
+        why, advice = "process ids are positive numbers", "list the processes: weft ps"
+        raise InvalidArgument(f"{pid!r} is no process id", why, advice)
+    _check_weaver(weaver)
     if pid > _HIGHEST_PID:
         why, advice = f"ids go up to {_HIGHEST_PID}", "list the processes: weft ps --all"
         raise NoSuchProcess(f"there is no process {pid}", why, advice)
@@ -133,7 +149,7 @@ def attach(
 
 @overload
 def run(
-    command: Sequence[str | os.PathLike[str]],
+    command: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     weaver: Literal["patch"] = "patch",
     env: MappingType[str, str] | None = None,
@@ -146,7 +162,7 @@ def run(
 
 @overload
 def run(
-    command: Sequence[str | os.PathLike[str]],
+    command: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     weaver: Literal["clone"],
     env: MappingType[str, str] | None = None,
@@ -163,7 +179,7 @@ def run(
 
 
 def run(
-    command: Sequence[str | os.PathLike[str]],
+    command: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     weaver: Literal["patch", "clone"] = "patch",
     env: MappingType[str, str] | None = None,
@@ -178,6 +194,9 @@ def run(
     records: clone.Records = "nothing",
 ) -> Session | Cloned:
     """Start a program with weft in it.
+
+    ``command`` is the program and its arguments; a program without any may stand alone. No shell
+    is involved.
 
     With the patch weaver it stands before its first instruction, with weft's agent loaded:
     :meth:`Session.resume` or :meth:`Session.wait` let it run; so does leaving the session, which
@@ -195,6 +214,8 @@ def run(
     that it starts run natively: both are for tests. ``records`` is what to record of what it
     executes: see :meth:`Cloned.flow`.
     """
+    command = _words(command)
+    _check_weaver(weaver)
     environment = None if env is None else [(str(key), str(value)) for key, value in env.items()]
     directory = None if cwd is None else os.fspath(cwd)
     with ExitStack() as opened:
@@ -215,8 +236,38 @@ def run(
                 is_held=is_held,
                 records=records,
             )
-        words = [os.fspath(word) for word in command]
-        return Session(_native.Target.launch(words, environment, directory, streams))
+        return Session(_native.Target.launch(command, environment, directory, streams))
+
+
+def _words(command: object) -> list[str]:
+    """The words of a command; a name alone is a program without arguments."""
+    if isinstance(command, str) and len(split := command.split()) > 1:
+        import shutil
+
+        # It may be a program whose name has spaces.
+        if not shutil.which(command):
+            raise InvalidArgument(
+                f"no program is called {command!r}",
+                "a text is taken for the name of a program; no shell splits it into words",
+                f"give the words one by one: weft.run({split!r})",
+            )
+    if isinstance(command, str | os.PathLike):
+        command = [command] if command else []
+    found: list[str] = []
+    for word in command if isinstance(command, Iterable) else [command]:
+        if not isinstance(word, str | os.PathLike):
+            raise InvalidArgument(
+                f"{command!r} is no command",
+                f"{word!r} is no text",
+                "give a program and its arguments: weft.run(['ls', '-l'])",
+            )
+        found.append(os.fsdecode(word))
+    return found
+
+
+def _check_weaver(weaver: str) -> None:
+    if weaver not in ("patch", "clone"):
+        raise InvalidArgument(f"there is no weaver {weaver!r}", advice="it is 'patch' or 'clone'")
 
 
 @dataclass
@@ -283,6 +334,7 @@ class Session:
         """When a target that stood still was last let go, by the monotonic clock."""
         self._forgotten: deque[tuple[_native.Target, int]] = deque()
         """Probes that were removed and that nobody can ask for values any more."""
+        self._was_patient = False
         self._process: int | None = None
         with suppress(ProcessLookupError):
             self._process = os.pidfd_open(target.pid)
@@ -306,6 +358,16 @@ class Session:
         poll = select.poll()
         poll.register(self._process, select.POLLIN)
         return bool(poll.poll(0))
+
+    def survivors(self) -> int:
+        """Return how many children measure on although the target has ended; none while it runs.
+
+        Those that end together with it are waited for, once.
+        """
+        if self._detached or not self.has_ended:
+            return 0
+        patience, self._was_patient = 0.0 if self._was_patient else _PATIENCE, True
+        return len(self._target.survivors(patience))
 
     def require(self) -> None:
         """Raise an error if the session is over, or is another process's."""
@@ -503,6 +565,12 @@ class Session:
         no points there until :meth:`refresh` finds them.
         """
         places = [where] if isinstance(where, str) else list(where)
+        if not _native.snippet_points(snippet) and not _native.Target.snippet_cost(snippet):
+            raise InvalidArgument(
+                "the snippet does nothing",
+                "it has no statement",
+                "say what to do, for example: counter calls; calls += 1",
+            )
         if any(isinstance(place, str) for place in places):
             return steadily(lambda: self._insert(places, snippet, order, wait=wait))
         return self._insert(places, snippet, order, wait=wait)

@@ -56,6 +56,7 @@ RECIPES = {
     "restricted": _compile("gcc", "restricted.c"),
     "counts": _compile("gcc", "counts.c"),
     "incomplete": _compile("gcc", "incomplete.c"),
+    "outlives": _compile("gcc", "outlives.c"),
     "counts_static": _compile("gcc", "counts.c", "-fno-pie", "-static"),
     "written": _compile("gcc", "written.c"),
     "written_musl": _compile("musl-gcc", "written.c"),
@@ -102,7 +103,7 @@ RECIPES = {
                 "c",
                 (
                     *("aligned", "code", "io", "locks", "memory", "procedures", "server"),
-                    "syscalls",
+                    *("syscalls", "obsolete", "thread_ends"),
                 ),
             ),
             ("g++", "cpp", ("events",)),

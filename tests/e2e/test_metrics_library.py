@@ -89,6 +89,8 @@ CASES = [
     count("alloc_rate", "aligned", "", "allocations"),
     count("live_bytes", "memory", "", "live"),
     count("live_bytes", "memory", "keeps", "kept_live"),
+    count("live_bytes", "aligned", "", "live"),
+    count("live_bytes", "obsolete", "", "live"),
     count("exceptions", "events", "", "thrown"),
     count("exceptions", "events", "throws_deep", "deep_thrown"),
     count("thread_starts", "events", "", "started"),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The id of a thread or of a process, as the kernel counts in weft's own PID namespace.
 pub type Tid = i32;
@@ -308,6 +308,31 @@ pub fn namespace(pid: Tid, kind: &str) -> Option<u64> {
 /// Whether anything can still be asked of a thread.
 pub fn is_alive(tid: Tid) -> bool {
     stat(tid).is_ok_and(|stat| !matches!(stat.state, 'Z' | 'X'))
+}
+
+/// Those of some processes that are there to stay: not the ones that are ending. Those that are about to end are given
+/// so much time for it.
+pub fn lasting(patience: Duration, find: impl Fn() -> Vec<Tid>) -> Vec<Tid> {
+    let began = Instant::now();
+    let look = || -> Vec<Tid> { find().into_iter().filter(|&pid| !is_ending(pid)).collect() };
+    loop {
+        let mut found = look();
+        if found.is_empty() {
+            // One that is forked while somebody looks may have been passed over, with its parent gone a moment later.
+            found = look();
+        }
+        if found.is_empty() || began.elapsed() >= patience {
+            return found;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Whether a process executes nothing of its own any more.
+fn is_ending(pid: Tid) -> bool {
+    /// The kernel's flag for it (`PF_EXITING`).
+    const EXITING: u64 = 4;
+    stat(pid).map_or(true, |stat| matches!(stat.state, 'Z' | 'X') || stat.flags & EXITING != 0)
 }
 
 /// Whether any thread of a process can still do something. The first one may have ended before the others.

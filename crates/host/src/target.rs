@@ -368,6 +368,21 @@ impl Target {
             .advice("let it run for a moment and try again"))
     }
 
+    /// The children that measure on although the target itself has ended; none while it runs. Those that are about to
+    /// end are given so much time for it.
+    pub fn survivors(&self, patience: Duration) -> Result<Vec<Tid>> {
+        if proc::has_living_threads(self.pid) {
+            return Ok(Vec::new());
+        }
+        let Some(family) = &self.family else {
+            let weaver = self.weaver()?;
+            return Ok(proc::lasting(patience, || weaver.children()));
+        };
+        let mut left = family.survivors(patience);
+        left.retain(|&child| proc::maps(child).is_ok_and(|maps| self.has_values(&maps)));
+        Ok(left)
+    }
+
     /// Whether the target still runs the program that weft was brought into.
     pub fn is_current(&self) -> bool {
         let maps = proc::maps(self.pid);

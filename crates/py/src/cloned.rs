@@ -186,6 +186,11 @@ impl Cloned {
         Ok(self.host()?.losses().named())
     }
 
+    fn last_losses(&self, py: Python<'_>) -> PyResult<Vec<LossRow>> {
+        let host = self.host()?;
+        Ok(py.detach(|| host.last_losses()).named())
+    }
+
     fn reports(&self) -> PyResult<Vec<PathBuf>> {
         Ok(self.host()?.reports())
     }

@@ -285,6 +285,11 @@ impl Target {
         self.with(py, weft_host::Target::leave_children)
     }
 
+    fn survivors(&self, py: Python<'_>, patience: f64) -> PyResult<Vec<i32>> {
+        let patience = Duration::try_from_secs_f64(patience).unwrap_or_default();
+        self.with(py, |target| target.survivors(patience))
+    }
+
     fn is_probe_crowded(&self, probe: ProbeId) -> PyResult<bool> {
         self.weaver(|weaver| weaver.is_crowded(probe))
     }

@@ -155,6 +155,10 @@ impl ModuleSymbols {
         Ok((found.functions, found.slots, found.is_open))
     }
 
+    fn users_of(&self, py: Python<'_>, text: &str) -> PyResult<Vec<u64>> {
+        py.detach(|| self.0.users_of(text)).map_err(to_python)
+    }
+
     fn containing(&self, offsets: Vec<u64>) -> Vec<Option<usize>> {
         let functions = self.0.functions();
         let index = |offset: &u64| functions.containing(*offset).map(Function::index);

@@ -26,7 +26,8 @@ def command(ctx: click.Context, /, program: tuple[str, ...], **options: Any) -> 
 
     The program's input, output and exit code are its own; a program that a signal ends gives 128
     plus the signal's number. What is measured is written to standard error, or with -o to a file.
-    Children that the program forks are measured with it, other programs that it starts are not.
+    Children that the program forks are measured with it, until it ends; other programs that it
+    starts are not.
 
     The program inherits what weft does (priorities, limits, signals that are ignored or blocked),
     but for SIGPIPE and SIGXFSZ: Python ignores both before weft can know what they were, so the

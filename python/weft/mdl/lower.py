@@ -44,6 +44,8 @@ _LEAVING: Mapping[str, int] = {"thrown": -1, "caught": -2, "jump": -3, "end": -4
 _JUMPS = -5
 """The same: where functions jump to others, which alone know the result."""
 
+_ROOTS = ("Code", "Process", "Thread", "Machine", "SyncObject")
+
 _POINT_KINDS: Mapping[str, PointSelection] = {
     "entry": "entry",
     "return": "exit",
@@ -291,13 +293,20 @@ def _constraint_for(
         fitting.append((len(hierarchy), constraint))
     if not fitting:
         path = "/" + "/".join(part)
-        allowed = sorted(
-            {constraints[name].hierarchy for name in metric.constraints if name in constraints}
-        )
+        allowed = {
+            constraints[name].hierarchy for name in metric.constraints if name in constraints
+        }
+        if takes_code(metric):
+            allowed.add("/Code")
+        advice = f"`weft metrics {metric.name}` says more"
+        if "/Code" in allowed and part[0] not in _ROOTS:
+            name = "/".join(filter(None, part))
+            some = [f"{metric.name}@/Code/{name}", f"{metric.name}@/Code/*/{name}"]
+            advice = f"for a module or a function: {' or '.join(some)}"
         raise InvalidArgument(
             f"{metric.name} cannot be narrowed to {path}",
-            f"it can be narrowed to {', '.join([*allowed, '/Thread', '/Process'])}",
-            f"`weft metrics {metric.name}` says more",
+            f"it can be narrowed to {', '.join(sorted(allowed | {'/Thread', '/Process'}))}",
+            advice,
         )
     return max(fitting, key=lambda one: one[0])[1]
 
@@ -364,7 +373,7 @@ class _Places:
                 some = self.program.modules(item.pattern)
             else:
                 some = self.program.named(item.pattern, is_regex=item.is_regex)
-            if not some:
+            if not some and item.pattern not in self.missing:
                 self.missing.append(item.pattern)
             found.update(some)
         return _indexed(found, place)

@@ -28,6 +28,7 @@ from weft.metrics import kernel
 from weft.metrics.budget import Budget
 from weft.metrics.metric import Metric, Reading
 from weft.metrics.missing import CLONE_HELPS, Piece, incomplete_metric, left_open, missing_points
+from weft.metrics.owners import refuse_nobody
 from weft.metrics.program import TargetProgram
 from weft.metrics.sampling import HITS, Sampling
 from weft.probes import Point, PointKind, Probe, refuse_anothers, remove_all
@@ -178,6 +179,8 @@ class Engine:
         self._refusals = 0
         self.unnoticed: float | None = None
         """When libraries were last found to have come and gone, by the monotonic clock."""
+        self.outlived = 0
+        """How many children still ran when the target had ended, and measured on."""
         self._lock = threading.RLock()
 
     @cached_property
@@ -274,6 +277,9 @@ class Engine:
         they are about may be in libraries that are not loaded yet.
         """
         wishes = [(metric, focus, (0, 1)) for metric, focus in wanted]
+        with self.session._living():
+            for _, focus in wanted:
+                refuse_nobody(self.session, Focus.parse(focus))
         return self._request(
             wishes, by_function=by_function, allow_incomplete=allow_incomplete, waits=wait
         )
@@ -749,6 +755,7 @@ class Engine:
                 self.session.require()
             if self.session.has_ended:
                 self._is_over, self.ended = True, time.monotonic()
+                self._see_survivors()
             return self._sample()
 
     def look(self) -> None:
@@ -760,8 +767,15 @@ class Engine:
         with suppress(WeftError):
             self.refresh()
 
+    def _see_survivors(self) -> None:
+        """Take note of children that the target has left behind. They may yet end."""
+        if self.session.has_ended and any(metric.node for metric in self.metrics):
+            with suppress(WeftError):
+                self.outlived = self.session.survivors()
+
     def look_again(self) -> None:
         """Do as :meth:`look`, if something may have changed since; not when the session is over."""
+        self._see_survivors()
         if self._is_over:
             return
         is_known = time.monotonic() - self._looked < _JUST_NOW
@@ -800,6 +814,7 @@ class Engine:
     def close(self) -> None:
         """Keep the last values, for the session ends."""
         self.look()
+        self._see_survivors()
         if self.budget is not None:
             self.budget.close()
         for metric in self.metrics:

@@ -18,6 +18,7 @@ from weft.mdl.lower import RESULTS_UNSEEN, TAKES_PART, Focus, Plan, left_name
 from weft.mdl.passes.growth import only_grows
 from weft.mdl.passes.scope import inserts, places, statements
 from weft.metrics import kernel
+from weft.metrics.glibc import freed_twice
 from weft.metrics.history import History
 from weft.metrics.invariants import fallen, too_long
 from weft.metrics.model import (
@@ -61,6 +62,8 @@ _SECONDS: Mapping[str, float] = {"ns": 1e-9, "nanoseconds": 1e-9, "us": 1e-6, "m
 _SHORTEST = 1e-9
 _JUMPED = "their calls end in a jump to another function, which alone has the result"
 _EACH_CALL = "-m latency times each call, whatever stack it is on"
+_OUTLIVED = "they still ran when the first process had ended, and were not measured any longer"
+_STAY = "have the program wait for its children, or attach to them"
 _NARROWER = "measure fewer processes at a time"
 
 
@@ -349,14 +352,23 @@ class Metric:
             found.append(Missing("calls", self.focus, why, left, advice))
         if unseen := self._results_unseen():
             found.append(Missing("results", self.focus, _JUMPED, unseen))
+        if twice := freed_twice(self.missing, probe.threads, self.focus):
+            found.append(twice)
         if probe.is_crowded:
             why = "more threads have measured at a time than there is room for"
             found.append(Missing("threads", self.focus, why, None, _NARROWER))
+        if (outlived := self._engine.outlived) and not self._is_of_first:
+            found.append(Missing("processes", "", _OUTLIVED, outlived, _STAY))
         if natively := self._engine.session.left_clones:
             why = "they have left their clone and gone on natively, where nothing is measured"
             found.append(Missing("processes", "", why, natively))
         self._last_lost = tuple(found)
         return self._last_lost
+
+    @property
+    def _is_of_first(self) -> bool:
+        """Whether it is narrowed to the process that the session began with."""
+        return self._focus.of("Process") == (str(self._engine.session.pid),)
 
     @property
     def _is_sampled(self) -> bool:

@@ -12,6 +12,7 @@ from weft import _native
 from weft._ifuncs import Implementations, by_address, unbound
 from weft.errors import InvalidArgument
 from weft.mdl.diagnostics import did_you_mean
+from weft.metrics.glibc import nameless
 from weft.model import Function, Procedures
 from weft.probes import Point, PointSelection
 
@@ -79,7 +80,7 @@ class TargetProgram:
             if _PATTERN & set(pattern):
                 found += module.functions(pattern)
             else:
-                found += module.find(pattern)
+                found += module.find(pattern) or nameless(module, pattern)
         self._named[pattern] = self._by_address(found)
         return self._named[pattern]
 

@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import replace
 
 from weft.errors import BadFile, InvalidArgument
+from weft.losses import sentences
 from weft.model import Module
 from weft.probes import Point, Probe
 from weft.session import Session
@@ -85,21 +86,25 @@ class FunctionRecorder:
 
     def coverage(self) -> Coverage:
         """Return what was entered so far; reading stops nothing."""
+        # What they enter while they are waited for belongs to it.
+        outlived = self._session.survivors()
         hits = Counter(self._hits)
         for probe in self._probes:
             for point, count in probe.values(process="all").items():
                 hits[point.address] += count
         modules = []
         for module, functions in self._modules.values():
-            found = []
+            covered = []
             for function in functions:
                 address = module.bias + function.offset
                 if address in self._refused:
                     continue
                 count = hits[address]
-                found.append(replace(function, count=count if self._counts else min(count, 1)))
-            modules.append(ModuleCoverage(module.path, True, len(found), tuple(found), ()))
-        return functions_only(modules, self._command, is_counted=self._counts)
+                covered.append(replace(function, count=count if self._counts else min(count, 1)))
+            modules.append(ModuleCoverage(module.path, True, len(covered), tuple(covered), ()))
+        found = functions_only(modules, self._command, is_counted=self._counts)
+        lost = sentences([("outlived", outlived)] if outlived else [])
+        return replace(found, flow=replace(found.flow, lost=lost))
 
     def _take(self, probe: Probe) -> None:
         for point, count in probe.values(process="all").items():

@@ -10,13 +10,17 @@ use crate::Result;
 use crate::proc::{self, Tid};
 use crate::stopped::Stopped;
 use crate::worker::Worker;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Duration;
 use weft_abi::{CloneControl, CloneStats};
+
+/// How long to wait for processes that end together with the first one.
+pub const MOMENT: Duration = Duration::from_millis(250);
 
 /// All programs that have come of one.
 #[derive(Debug)]
@@ -28,6 +32,8 @@ pub struct Family {
     /// Whether a tracer takes what is traced.
     is_traced: AtomicBool,
     past: Mutex<Past>,
+    /// The process that it begins with; 0 before there is one.
+    first: AtomicI32,
     /// How many programs were brought in.
     count: AtomicU64,
     /// What weft itself could not do.
@@ -64,6 +70,7 @@ impl Family {
             is_left: AtomicBool::new(false),
             is_traced: AtomicBool::new(false),
             past: Mutex::default(),
+            first: AtomicI32::new(0),
             count: AtomicU64::new(0),
             native: AtomicU64::new(0),
             left: AtomicU64::new(0),
@@ -76,6 +83,7 @@ impl Family {
         let pid = stopped.pid();
         let number = self.count.fetch_add(1, Relaxed);
         let presence = Arc::new(bring_in(stopped, &self.options, number)?);
+        let _ = self.first.compare_exchange(0, pid, Relaxed, Relaxed);
         presence.put_reports_into(&self.folder);
         self.members().push((pid, presence.clone()));
         let (family, attended) = (Arc::downgrade(self), presence.clone());
@@ -85,6 +93,8 @@ impl Family {
 
     /// What all programs have executed, as far as that is recorded.
     pub fn flow(&self) -> Flow {
+        // What they execute while they are waited for belongs to it.
+        let outlived = self.survivors(MOMENT).len() as u64;
         // Nothing becomes the past meanwhile.
         let past = self.past();
         let mut sum = past.sum.clone();
@@ -96,12 +106,32 @@ impl Family {
         let mut losses = self.losses_since(&past);
         losses.garbled = losses.garbled.saturating_add(sum.garbled());
         drop(past);
+        losses.outlived = outlived;
         sum.flow(losses)
     }
 
     /// What is missing from that, and from what is traced.
     pub fn losses(&self) -> Losses {
         self.losses_since(&self.past())
+    }
+
+    /// The same at the end of it all.
+    pub fn last_losses(&self) -> Losses {
+        let outlived = self.survivors(MOMENT).len() as u64;
+        Losses { outlived, ..self.losses() }
+    }
+
+    /// The processes that the first one has left behind when it ended, those of other programs included. Those that are
+    /// about to end are given so much time for it.
+    pub fn survivors(&self, patience: Duration) -> Vec<Tid> {
+        let first = self.first.load(Relaxed);
+        if first == 0 || proc::has_living_threads(first) {
+            return Vec::new();
+        }
+        proc::lasting(patience, || {
+            let all = self.presences().into_iter().flat_map(|presence| presence.relatives(first));
+            all.collect::<BTreeSet<Tid>>().into_iter().collect()
+        })
     }
 
     fn losses_since(&self, past: &Past) -> Losses {

@@ -9,6 +9,8 @@ pub struct Losses {
     pub native: u64,
     /// Processes that have left their clone, and gone on natively, because the engine could not go on.
     pub left: u64,
+    /// Processes that still ran when the first one had ended, and nobody waited for them.
+    pub outlived: u64,
     /// Threads and processes of which nothing is recorded.
     pub unrecorded: u64,
     /// Files whose code is recorded without their names.
@@ -22,10 +24,11 @@ pub struct Losses {
 impl Losses {
     /// Adds others. The numbers are from memory that the program can write.
     pub fn add(&mut self, other: &Self) {
-        let Self { native, left, unrecorded, unnamed, garbled, bits } = self;
+        let Self { native, left, outlived, unrecorded, unnamed, garbled, bits } = self;
         for (sum, more) in [
             (native, other.native),
             (left, other.left),
+            (outlived, other.outlived),
             (unrecorded, other.unrecorded),
             (unnamed, other.unnamed),
             (garbled, other.garbled),
@@ -40,6 +43,7 @@ impl Losses {
         let all = [
             ("native", self.native),
             ("left", self.left),
+            ("outlived", self.outlived),
             ("unrecorded", self.unrecorded),
             ("unnamed", self.unnamed),
             ("garbled", self.garbled),

@@ -260,6 +260,11 @@ impl Cloned {
     pub fn losses(&self) -> Losses {
         self.family.losses()
     }
+
+    /// The same at the end of it all: with processes that the first one has left behind.
+    pub fn last_losses(&self) -> Losses {
+        self.family.last_losses()
+    }
 }
 
 impl Drop for Cloned {

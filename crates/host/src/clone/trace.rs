@@ -1,7 +1,7 @@
 //! Takes traces out of the memory that programs write them to, and puts them into a file.
 
 use super::attend;
-use super::family::Family;
+use super::family::{Family, MOMENT};
 use super::flow::{Mapped, What};
 use super::losses::Losses;
 use super::recording::Recording;
@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use weft_abi::recording::{
@@ -27,7 +27,10 @@ const PATIENCE: Duration = Duration::from_millis(200);
 /// A file that a trace is being written to.
 #[derive(Debug)]
 pub struct Tracer {
+    family: Arc<Family>,
     is_over: Arc<AtomicBool>,
+    /// How many processes the first one has left behind.
+    outlived: Arc<AtomicU64>,
     thread: Option<JoinHandle<Result<Losses>>>,
     maker: Maker,
 }
@@ -54,6 +57,9 @@ impl Tracer {
         }
         let is_over = Arc::new(AtomicBool::new(false));
         let over = is_over.clone();
+        let outlived = Arc::new(AtomicU64::new(0));
+        let left_behind = outlived.clone();
+        let kin = family.clone();
         family.set_traced(true);
         let work = move || {
             let mut drain = Drain {
@@ -70,7 +76,7 @@ impl Tracer {
             }
             drain.all(&family, true);
             family.set_traced(false);
-            let mut losses = family.losses();
+            let mut losses = Losses { outlived: left_behind.load(Acquire), ..family.losses() };
             losses.garbled = losses.garbled.saturating_add(drain.garbled);
             for (kind, count) in losses.named() {
                 drain.keep(|writer| writer.note(&format!("lost {kind}"), &count.to_string()));
@@ -84,12 +90,14 @@ impl Tracer {
         };
         let thread = std::thread::Builder::new().name("weft-trace".into()).spawn(work);
         let thread = thread.map_err(|error| failed_to_start(&error))?;
-        Ok(Self { is_over, thread: Some(thread), maker: Maker::this() })
+        Ok(Self { family: kin, is_over, outlived, thread: Some(thread), maker: Maker::this() })
     }
 
     /// Takes what is left and ends the file. Says what is missing from it, as the file does.
     pub fn finish(mut self) -> Result<Losses> {
         self.maker.check()?;
+        // What they execute while they are waited for is part of the trace.
+        self.outlived.store(self.family.survivors(MOMENT).len() as u64, Release);
         self.is_over.store(true, Release);
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(result)) => result,

@@ -84,6 +84,11 @@ impl CodeRanges {
         Self { ranges }
     }
 
+    /// The ranges, each from its first address to the one behind it.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.ranges.iter().copied()
+    }
+
     pub(super) fn contains(&self, address: u64) -> bool {
         let after = self.ranges.partition_point(|range| range.0 <= address);
         after.checked_sub(1).is_some_and(|index| address < self.ranges[index].1)

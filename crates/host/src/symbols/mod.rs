@@ -1,8 +1,8 @@
 //! What is known about the code of a module: its functions, and where in the source they are.
 //!
 //! [`ModuleSymbols`] is the way in. The readers (`elf`, `symtab`, `frames`, `plt`, `gopclntab`,
-//! `dwarf`, `plausible`, `sources`, `line_table`, `results`, `instructions`, `jumps`) turn bytes into facts; `collect` merges
-//! the facts into one `table`; where files are found and kept is the matter of `debug_file` and `cache`.
+//! `dwarf`, `plausible`, `sources`, `line_table`, `results`, `instructions`, `jumps`, `strings`) turn bytes into facts; `collect`
+//! merges the facts into one `table`; where files are found and kept is the matter of `debug_file` and `cache`.
 
 mod backing;
 mod block;
@@ -29,6 +29,7 @@ mod raw;
 mod results;
 mod slots;
 mod sources;
+mod strings;
 mod symtab;
 mod table;
 mod units;

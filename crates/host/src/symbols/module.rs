@@ -23,7 +23,7 @@ use super::raw::FunctionKind;
 use super::slots::{self, Candidates, Slot};
 use super::sources::{self, Sources};
 use super::table::{Function, FunctionTable};
-use super::{frames, hex, json, parallel, results};
+use super::{frames, hex, json, parallel, results, strings};
 use crate::{Error, ErrorKind, Result, inside};
 
 /// The two kinds of entries in the cache.
@@ -400,6 +400,11 @@ impl ModuleSymbols {
                 .is_some_and(|one| one.offset() == address && one.kind() == FunctionKind::Function)
         };
         Ok(slots::candidates(&self.reopen()?.elf, function.offset(), function.size(), begins))
+    }
+
+    /// Where its code takes the address of a string.
+    pub fn users_of(&self, text: &str) -> Result<Vec<u64>> {
+        Ok(strings::users(&self.reopen()?.elf, text))
     }
 
     /// The module once more, if it still is what it was.

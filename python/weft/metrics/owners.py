@@ -1,0 +1,79 @@
+"""The processes and threads that a metric can be narrowed to."""
+
+from __future__ import annotations
+
+import platform
+from contextlib import suppress
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from weft.errors import InvalidArgument
+from weft.mdl.lower import Focus
+
+if TYPE_CHECKING:
+    from weft.session import Session
+
+__all__ = ["refuse_nobody"]
+
+_SHOWN = 4
+"""How many threads are named for somebody who has named none of them."""
+
+
+def refuse_nobody(session: Session, focus: Focus) -> None:
+    """Raise an error if a focus names a process, a thread or a machine that cannot be measured.
+
+    Threads of a name may come later, but nobody knows the id of one that is not there.
+    """
+    if machine := focus.of("Machine"):
+        here = platform.node()
+        if not fnmatchcase(here, machine[0]):
+            what, why = f"/Machine/{machine[0]} is not measured", "the target runs on this machine"
+            raise InvalidArgument(what, why, f"/Machine/{here}, or leave it out")
+    if (process := focus.of("Process")) and not _is_process(session, process[0]):
+        raise InvalidArgument(
+            f"/Process/{process[0]} is not measured",
+            "a focus has the id that the target, or a child that it has forked since, knows itself",
+            f"the target is /Process/{_own_id(session.pid)}",
+        )
+    if (thread := focus.of("Thread")) and not _may_be_thread(session, thread[0]):
+        threads = [(_own_id(one.tid), one.name) for one in session.threads()]
+        some = ", ".join(f"/Thread/{tid} ({name})" for tid, name in threads[:_SHOWN])
+        more = f" and {len(threads) - _SHOWN} more" if len(threads) > _SHOWN else ""
+        raise InvalidArgument(
+            f"there is no thread {thread[0]} in process {session.pid}", "", f"it has {some}{more}"
+        )
+
+
+def _is_process(session: Session, name: str) -> bool:
+    if not name.isdecimal():
+        return False
+    number = int(name)
+    known = {_own_id(session.pid), *session._target.probe_processes()}
+    return number in known or _is_child(number)
+
+
+def _may_be_thread(session: Session, name: str) -> bool:
+    if not name.isdecimal():
+        return True
+    number, threads = int(name), session.threads()
+    if any(name == one.name or number == _own_id(one.tid) for one in threads):
+        return True
+    return number in {tid for _, tid in session._target.probe_threads()} or _is_child(number)
+
+
+def _own_id(task: int) -> int:
+    """The id that a process, or a thread, has in its own PID namespace: so values are kept."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{task}/status").read_text().splitlines():
+            if line.startswith("NSpid:"):
+                return int(line.split()[-1])
+    return task
+
+
+def _is_child(pid: int) -> bool:
+    """Whether a process has memory of weft's, as a forked child of a target has."""
+    with suppress(OSError):
+        has_weft = "/memfd:weft-" in Path(f"/proc/{pid}/maps").read_text()
+        return has_weft and _own_id(pid) == pid
+    return False
