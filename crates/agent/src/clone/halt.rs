@@ -269,7 +269,9 @@ impl Engine {
     }
 
     fn make_step(&mut self, pc: u64) -> (u64, u32) {
-        let Some(code) = self.make_single(pc, Extent::Step) else { return (pc, 0) };
+        let Some(code) = self.make_single(pc, Extent::Step) else {
+            return (self.without_code(pc), 0);
+        };
         if let Some(block) = self.blocks.last()
             && block.records.chunks_exact(2).any(|it| kind_and_length(it).0 == Kind::Entry)
         {
