@@ -162,6 +162,36 @@ def test_functions_are_called(side: str, build: Build) -> None:
 
 
 @SIDES
+def test_functions_are_called_where_no_signal_stops(side: str, build: Build) -> None:
+    """A called function returns to where nothing can be executed, which is a fault."""
+    steps = commands(
+        *("handle all nostop noprint pass", "tbreak on_plain", "continue", "print twice(21)"),
+        *("print twice(22)", "delete", "continue"),
+    )
+    printed = run_gdb(side, steps, [build("debug_raised"), "1"])
+    assert values(printed) == ["42", "44"]
+    assert "exited normally" in printed
+
+
+@SIDES
+def test_a_debugger_hears_of_what_it_may_need(side: str, build: Build) -> None:
+    """A fault may be a breakpoint, and a step has to know what comes between."""
+    with (
+        listening(side, [build("debug_raised"), "1"]) as where,
+        connected(where) as remote,
+    ):
+        thread = thread_of(remote.ask("?"))
+        # SIGHUP, SIGILL, SIGTRAP, SIGFPE, SIGSEGV, SIGCHLD, SIGUSR1, SIGUSR2, SIG34
+        assert remote.ask("QPassSignals:1;4;5;8;b;14;1e;1f;2e") == "OK"
+        assert remote.ask("vCont;c").startswith("T0b")
+        stop = remote.ask(f"vCont;S0b:{thread}")
+        while stop.startswith("T05"):
+            stop = remote.ask(f"vCont;s:{thread}")
+        assert stop.startswith("T08")
+        assert re.match("W0+;", remote.ask("vCont;C08"))
+
+
+@SIDES
 def test_a_called_function_stops_at_a_breakpoint(side: str, build: Build) -> None:
     steps = commands(
         *("tbreak main", "continue", "break twice", "print twice(4)", "bt", "finish", "next"),

@@ -305,7 +305,7 @@ impl Session {
         let info = ptrace::signal_info(tid).map_err(failed)?;
         let call = debug.call.load(Relaxed) + CALL_LENGTH;
         let is_in_call = registers.0.rip == call && registers.0.orig_rax as i64 >= 0;
-        let is_passed = debug.passed.load(Relaxed) >> (signal - 1) & 1 != 0;
+        let is_wanted = debug.passed.load(Relaxed) >> (signal - 1) & 1 == 0;
         let Some(thread) = self.threads.get_mut(&tid) else {
             let_go(tid, signal);
             return Ok(None);
@@ -320,6 +320,7 @@ impl Session {
         }
         // It hears of something that ends a call.
         thread.is_resuming = false;
+        let is_passed = !is_wanted && matches!(thread.motion, Motion::Continue);
         if is_fault(&info) || is_passed || thread.let_through.take_if(|it| *it == signal).is_some()
         {
             let_go(tid, signal);
@@ -661,7 +662,11 @@ impl Debuggee for Session {
     }
 
     fn pass_signals(&mut self, numbers: &[u8]) {
-        let set = numbers.iter().filter(|&&number| (1..=64).contains(&number));
+        // Any of these may be what has come of a breakpoint, such as the one that a called function returns to.
+        let breakpoints = [libc::SIGILL, libc::SIGTRAP, libc::SIGSEGV].map(|signal| signal as u8);
+        let may_pass =
+            |&&number: &&u8| (1..=64).contains(&number) && !breakpoints.contains(&number);
+        let set = numbers.iter().filter(may_pass);
         let set = set.fold(0, |set, number| set | 1 << (number - 1));
         self.grip.debug().passed.store(set, Relaxed);
     }

@@ -534,7 +534,8 @@ pub fn consult(
     let reason = match asked {
         Some(reason) => reason,
         None if thread.halt.told.take() == signal => return (engine, true),
-        None if passed >> (signal - 1) & 1 != 0 => return (engine, true),
+        // A debugger that steps has to know.
+        None if passed >> (signal - 1) & 1 != 0 && !thread.is_stepping() => return (engine, true),
         None => reason::SIGNAL,
     };
     drop(engine);
