@@ -175,6 +175,7 @@ RECIPES = {
     "clone_crash": _compile("gcc", "clone/crash.c"),
     "clone_many": _compile("gcc", "clone/many.c"),
     "clone_leaving": _compile("gcc", "clone/leaving.c"),
+    "clone_execute_only": _compile("gcc", "clone/execute_only.c"),
     "clone_fault_handler": _compile("gcc", "clone/fault_handler.c"),
     "confined": _compile("gcc", "confined.c"),
     "counter_forbidden": _compile("gcc", "counter_forbidden.c"),

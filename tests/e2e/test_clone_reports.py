@@ -22,7 +22,7 @@ from weft.errors import UnsupportedTarget
 
 Build = Callable[[str], Path]
 
-WAITING = {"is_changed", "left_alone", "left_with_a_thread"}
+WAITING = {"counting", "is_changed", "left_alone", "left_with_a_thread"}
 """Cases that go on until their input ends."""
 
 ENDING = {"handler_vanishes"}
@@ -385,3 +385,48 @@ def test_what_is_measured_is_incomplete_once_memory_is_limited(
     assert "limit its memory" in done.stderr and "note: " not in done.stderr
     [metric] = json.loads(out.read_text())["totals"]
     assert metric["status"] == "incomplete"
+
+
+# --- What weft has mapped -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("threads", ["1", "8"])
+def test_a_program_that_has_left_has_nothing_of_weft(
+    build: Build, threads: str, tmp_path: Path
+) -> None:
+    """Nor has it what was measured into: that counts against its limits."""
+    command = [str(build("clone_leaving")), "nothing_is_left", threads]
+    alone = outcome(command)
+    assert alone.status == 0 and " KiB\n" in alone.stdout
+    metric = ["-m", "calls@/Code/clone_leaving/counted", "--format", "json", "-o", "out.json"]
+    weft_run = [sys.executable, "-m", "weft", "run", "--weaver", "clone", *metric, "--", *command]
+    done = subprocess.run(weft_run, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stdout) == (0, alone.stdout), done.stderr
+    [total] = json.loads((tmp_path / "out.json").read_text())["totals"]
+    assert total["value"] >= 10 and total["status"] == "incomplete"
+
+
+@pytest.mark.parametrize("threads", ["1", "8"])
+def test_a_process_that_is_let_go_has_nothing_of_weft(build: Build, threads: str) -> None:
+    command = [str(build("clone_leaving")), "counting", threads]
+
+    def mapped(pid: int) -> list[str]:
+        lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+        return [line for line in lines if not line.endswith(("[heap]", "[stack]"))]
+
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as program:
+        try:
+            assert program.stdout and program.stdout.readline() == "here\n"
+            before = mapped(program.pid)
+            with weft.attach(program.pid, weaver="clone") as cloned:
+                calls = cloned.session.metric("calls", "/Code/clone_leaving/counted")
+                while calls.value == 0:
+                    cloned.session.metrics.sample()
+                assert mapped(program.pid) != before
+            assert mapped(program.pid) == before
+            rest, _ = program.communicate(timeout=60)
+        finally:
+            program.kill()
+    assert (program.returncode, rest) == (0, "counting: well\n")

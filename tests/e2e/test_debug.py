@@ -6,6 +6,7 @@ Each test that names a side is done natively, too: so what is expected is what G
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 import signal
 import socket
@@ -13,6 +14,7 @@ import struct
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,7 @@ import pytest
 from tests.e2e.harness import (
     Background,
     answers,
+    eventually,
     free_port,
     need,
     redis_clients,
@@ -159,6 +162,36 @@ def test_functions_are_called(side: str, build: Build) -> None:
     )
     printed = run_gdb(side, steps, [build("debug_c_O0"), "3"])
     assert values(printed)[:5] == ["42", "1", "4", "7", "45"]
+
+
+@SIDES
+def test_functions_are_called_where_no_signal_stops(side: str, build: Build) -> None:
+    """A called function returns to where nothing can be executed, which is a fault."""
+    steps = commands(
+        *("handle all nostop noprint pass", "tbreak on_plain", "continue", "print twice(21)"),
+        *("print twice(22)", "delete", "continue"),
+    )
+    printed = run_gdb(side, steps, [build("debug_raised"), "1"])
+    assert values(printed) == ["42", "44"]
+    assert "exited normally" in printed
+
+
+@SIDES
+def test_a_debugger_hears_of_what_it_may_need(side: str, build: Build) -> None:
+    """A fault may be a breakpoint, and a step has to know what comes between."""
+    with (
+        listening(side, [build("debug_raised"), "1"]) as where,
+        connected(where) as remote,
+    ):
+        thread = thread_of(remote.ask("?"))
+        # SIGHUP, SIGILL, SIGTRAP, SIGFPE, SIGSEGV, SIGCHLD, SIGUSR1, SIGUSR2, SIG34
+        assert remote.ask("QPassSignals:1;4;5;8;b;14;1e;1f;2e") == "OK"
+        assert remote.ask("vCont;c").startswith("T0b")
+        stop = remote.ask(f"vCont;S0b:{thread}")
+        while stop.startswith("T05"):
+            stop = remote.ask(f"vCont;s:{thread}")
+        assert stop.startswith("T08")
+        assert re.match("W0+;", remote.ask("vCont;C08"))
 
 
 @SIDES
@@ -604,6 +637,34 @@ def test_a_sleeper_that_is_asked_before_it_sleeps_on_is_not_woken(build: Build, 
                 remote.interrupt()
                 assert remote.receive().startswith("T")
             assert remote.ask(f"D;{program.pid:x}") == "OK"
+        assert program.finish() == (0, "ready\nwell\n")
+
+
+@pytest.mark.parametrize("moment", [0.0, 0.001, 0.002, 0.004])
+def test_a_sleeper_is_not_woken_when_weft_is_killed(build: Build, moment: float) -> None:
+    """It stands still without a signal, which would be its own then.
+
+    The first thread, which is asked by one, reads; if that fails, it ends the program well.
+    """
+    sleeps = {"0", "35", "219", "230"}  # read, nanosleep, restart_syscall, clock_nanosleep
+
+    def is_asleep(tid: int) -> bool:
+        with suppress(OSError):
+            call = Path(f"/proc/{program.pid}/task/{tid}/syscall").read_text().split()[0]
+            return call in sleeps and status(tid)["State"].startswith("S")
+        return False
+
+    def has_settled() -> bool:
+        return program.process.poll() is not None or all(map(is_asleep, threads(program.pid)))
+
+    with Background([build("debug_sleeping"), "plainly"]) as program:
+        with listening(WEFT, program.pid) as where, connected(where) as remote:
+            remote.ask("?")
+            remote.send("vCont;c")
+            remote.interrupt()
+            time.sleep(moment)
+            os.kill(int(status(program.pid)["TracerPid"]), signal.SIGKILL)
+            eventually(has_settled)
         assert program.finish() == (0, "ready\nwell\n")
 
 

@@ -277,6 +277,8 @@ pub struct CloneControl {
     pub is_filtered: AtomicU32,
     /// How many programs were executed without the host's following: it did not answer, or not in time.
     pub unfollowed: AtomicU64,
+    /// How many processes have left their clone without the host: children in their parent's memory.
+    pub left: AtomicU64,
     /// Whether all threads have been sent to join it: the host writes it last of all before it lets them go. A thread
     /// that comes and does not find it knows that the host was killed, and goes on natively.
     pub is_joined: AtomicU64,

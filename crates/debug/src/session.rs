@@ -146,8 +146,8 @@ impl Session {
     fn ask(&mut self, tid: Tid) {
         if let Some(thread) = self.threads.get_mut(&tid) {
             thread.is_asked = true;
+            thread.stop_or_ask(self.grip.pid(), tid);
         }
-        ask(self.grip.pid(), tid);
     }
 
     /// Has all threads stand still.
@@ -230,6 +230,9 @@ impl Session {
             return Ok(None);
         }
         let signal = libc::WSTOPSIG(status);
+        if status >> 16 != libc::PTRACE_EVENT_STOP {
+            self.is_not_stopped(tid, status);
+        }
         match status >> 16 {
             0 => return self.signalled(tid, signal),
             libc::PTRACE_EVENT_CLONE => {
@@ -250,6 +253,7 @@ impl Session {
                     return Ok(None);
                 }
             }
+            libc::PTRACE_EVENT_STOP => return self.stopped(tid),
             _ => {}
         }
         if let Some(thread) = self.threads.get_mut(&tid) {
@@ -305,7 +309,7 @@ impl Session {
         let info = ptrace::signal_info(tid).map_err(failed)?;
         let call = debug.call.load(Relaxed) + CALL_LENGTH;
         let is_in_call = registers.0.rip == call && registers.0.orig_rax as i64 >= 0;
-        let is_passed = debug.passed.load(Relaxed) >> (signal - 1) & 1 != 0;
+        let is_wanted = debug.passed.load(Relaxed) >> (signal - 1) & 1 == 0;
         let Some(thread) = self.threads.get_mut(&tid) else {
             let_go(tid, signal);
             return Ok(None);
@@ -315,13 +319,20 @@ impl Session {
                 in_call::heed(tid, thread, signal, self.is_interrupted.load(Acquire));
                 return Ok(None);
             }
-            thread.stop_in_call(registers, None);
-            return self.answered(tid);
+            // It stands still without the signal.
+            thread.stop_or_ask(self.grip.pid(), tid);
+            let_go(tid, 0);
+            return Ok(None);
         }
         // It hears of something that ends a call.
         thread.is_resuming = false;
-        if is_fault(&info) || is_passed || thread.let_through.take_if(|it| *it == signal).is_some()
-        {
+        let is_passed = !is_wanted && matches!(thread.motion, Motion::Continue);
+        if is_fault(&info) || is_passed {
+            let_go(tid, signal);
+        } else if thread.let_through.take_if(|it| *it == signal).is_some() {
+            if let Some(info) = thread.let_through_as.take() {
+                let _ = ptrace::set_signal_info(tid, &info);
+            }
             let_go(tid, signal);
         } else if is_in_call {
             thread.stop_in_call(registers, Some(info));
@@ -491,6 +502,12 @@ impl Session {
                 thread.interrupted_by = None;
                 thread.left_call = if wanted == 0 { u64::MAX } else { registers.0.orig_rax };
                 let said = described.or(is_new.then(|| plain(wanted)));
+                if std::mem::take(&mut thread.is_stopped) && wanted != 0 {
+                    // With such a stop the kernel takes no signal.
+                    (thread.let_through, thread.let_through_as) = (Some(wanted), said);
+                    send(self.grip.pid(), tid, &plain(wanted));
+                    return Ok(Some(0));
+                }
                 if let Some(info) = said
                     && ptrace::set_signal_info(tid, &info).is_err()
                 {
@@ -661,7 +678,11 @@ impl Debuggee for Session {
     }
 
     fn pass_signals(&mut self, numbers: &[u8]) {
-        let set = numbers.iter().filter(|&&number| (1..=64).contains(&number));
+        // Any of these may be what has come of a breakpoint, such as the one that a called function returns to.
+        let breakpoints = [libc::SIGILL, libc::SIGTRAP, libc::SIGSEGV].map(|signal| signal as u8);
+        let may_pass =
+            |&&number: &&u8| (1..=64).contains(&number) && !breakpoints.contains(&number);
+        let set = numbers.iter().filter(may_pass);
         let set = set.fold(0, |set, number| set | 1 << (number - 1));
         self.grip.debug().passed.store(set, Relaxed);
     }

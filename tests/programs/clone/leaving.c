@@ -275,6 +275,45 @@ CASE(left_with_a_thread) {
     SAME(far_transfers(), 6);
 }
 
+/* --- what weft has mapped --- */
+
+APART void counted(void) { asm volatile(""); }
+static void count_and_rest(void) {
+    counted();
+    usleep(1000);
+}
+static void *counts(void *barrier) {
+    pthread_barrier_wait(barrier);
+    for (;;) count_and_rest();
+    return NULL;
+}
+/* Threads without end, which have all begun. */
+static void begin_counting(long threads) {
+    static pthread_barrier_t barrier;
+    CHECK(pthread_barrier_init(&barrier, NULL, (unsigned)threads + 1) == 0);
+    pthread_t thread;
+    for (long i = 0; i < threads; i++) CHECK(pthread_create(&thread, NULL, counts, &barrier) == 0);
+    pthread_barrier_wait(&barrier);
+}
+CASE(counting) {
+    begin_counting(or_else(amount, 1) - 1);
+    until_input_ends(count_and_rest);
+}
+/* As much is mapped as natively, but for what grows. */
+CASE(nothing_is_left) {
+    begin_counting(or_else(amount, 1) - 1);
+    for (int i = 0; i < 10; i++) counted();
+    SAME(far_transfers(), 6);
+    FILE *file = fopen("/proc/self/maps", "r");
+    unsigned long start, end, size = 0;
+    char line[512];
+    while (fgets(line, sizeof line, file))
+        if (!strstr(line, "[heap]") && !strstr(line, "[stack]") && sscanf(line, "%lx-%lx", &start, &end) == 2)
+            size += end - start;
+    fclose(file);
+    printf("%lu KiB\n", size >> 10);
+}
+
 /* --- others of the process, and other processes --- */
 
 static atomic_int ended;

@@ -313,6 +313,10 @@ fn change_memory(thread: &Thread, number: usize) -> Option<(isize, bool)> {
         system::MPROTECT | system::PKEY_MPROTECT => {
             engine.forget(rdi, rdi + whole(rsi));
             engine.regions.protect(rdi, rdi + whole(rsi), rdx as usize & 7);
+            if number == system::PKEY_MPROTECT || rdx as usize & system::PROT_READ == 0 {
+                // What could be read is asked again.
+                engine.pages.remove(rdi, rdi + whole(rsi));
+            }
         }
         system::MREMAP => {
             let old = engine.regions.at(rdi).copied();

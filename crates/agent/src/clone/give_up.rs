@@ -64,6 +64,24 @@ pub fn refused(thread: &Thread) -> ! {
     fail_in(thread, what, place, None)
 }
 
+/// Code that can be executed but not read; the thread stands before it. Comes back if the process cannot leave.
+pub fn hidden(thread: &Thread) {
+    let pc = thread.pc.get();
+    let may_leave = !is_host_gone() || is_alone(&locked(), thread);
+    if !may_leave {
+        // Nobody measures anything.
+        return;
+    }
+    let what = format_args!("the clone engine cannot read the code at {pc:#x}");
+    let fate = "has left its clone";
+    let place = thread.exit.get();
+    let trouble = Trouble { what, fate, is_exact: true, place, fault: None };
+    let name = report::write(&locked(), thread, &trouble);
+    let blocked = signals::block_all();
+    leave(thread, blocked, &name);
+    signals::set_mask(blocked);
+}
+
 /// A fault in a part of the clone that is not what it was made as, in a thread whose record has the program's
 /// state before it. Comes back if that cannot be: then nothing else than the fault is left.
 pub fn broken(engine: Guard, thread: &Thread, fault: Fault<'_>) -> Guard {
@@ -170,6 +188,10 @@ fn is_alone(engine: &Engine, thread: &Thread) -> bool {
 fn leave_alone(thread: &Thread) -> ! {
     {
         let mut engine = locked();
+        if thread.is_vforked.get() != 0 {
+            // The host has not been asked.
+            engine.control.left.fetch_add(1, Relaxed);
+        }
         Actions::give_back(thread);
         pages::release_all(&mut engine);
     }

@@ -269,7 +269,9 @@ impl Engine {
     }
 
     fn make_step(&mut self, pc: u64) -> (u64, u32) {
-        let Some(code) = self.make_single(pc, Extent::Step) else { return (pc, 0) };
+        let Some(code) = self.make_single(pc, Extent::Step) else {
+            return (self.without_code(pc), 0);
+        };
         if let Some(block) = self.blocks.last()
             && block.records.chunks_exact(2).any(|it| kind_and_length(it).0 == Kind::Entry)
         {
@@ -532,7 +534,8 @@ pub fn consult(
     let reason = match asked {
         Some(reason) => reason,
         None if thread.halt.told.take() == signal => return (engine, true),
-        None if passed >> (signal - 1) & 1 != 0 => return (engine, true),
+        // A debugger that steps has to know.
+        None if passed >> (signal - 1) & 1 != 0 && !thread.is_stepping() => return (engine, true),
         None => reason::SIGNAL,
     };
     drop(engine);

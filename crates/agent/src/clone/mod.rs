@@ -37,6 +37,7 @@ mod thread;
 mod tracing;
 mod translate;
 mod vectors;
+mod vsyscall;
 mod weaving;
 
 use alloc::boxed::Box;
@@ -380,7 +381,7 @@ extern "C" fn dispatch(thread: &Thread) {
         (engine.is_in_step() && is_over).then_some(&engine.control.step)
     };
     if kind == left::REFUSED {
-        give_up::refused(thread);
+        refused(thread, exit.target);
     }
     if kind == left::SYSTEM_CALL && !is_aborted && !halt::at_call(thread) {
         calls::system_call(thread);
@@ -399,6 +400,22 @@ extern "C" fn dispatch(thread: &Thread) {
     if let Some(step) = step {
         wait_in_step(thread, step, exit.mark != 0);
     }
+}
+
+/// A thread has come to what cannot be translated: comes back if it goes on all the same.
+fn refused(thread: &Thread, pc: u64) {
+    if vsyscall::is_at(pc) {
+        if vsyscall::call(thread) {
+            return;
+        }
+    } else if engine().is_hidden(pc) {
+        // Where the process cannot leave, the thread does.
+        give_up::hidden(thread);
+    } else {
+        give_up::refused(thread);
+    }
+    thread.target.set(pc);
+    thread.epoch.store(engine().epoch, Relaxed);
 }
 
 /// Says where the program is, and waits until the host has seen it.
@@ -519,8 +536,10 @@ impl Engine {
 
     /// The same for an address that may be the start of a function as it is reached from within.
     pub fn go_as(&mut self, thread: &Thread, key: u64) -> u64 {
-        thread.pc.set(translate::real(key));
-        thread.target.set(self.find(key).map_or(thread.pc.get(), |place| place.body));
+        let pc = translate::real(key);
+        thread.pc.set(pc);
+        let body = self.find(key).map(|place| place.body);
+        thread.target.set(body.unwrap_or_else(|| self.without_code(pc)));
         thread.epoch.store(self.epoch, Relaxed);
         thread.target.get()
     }
@@ -647,7 +666,51 @@ impl Engine {
         thread.pc.set(pc);
         let made = self.make_single(pc, Extent::Single);
         thread.epoch.store(self.epoch, Relaxed);
-        made.unwrap_or(pc)
+        made.unwrap_or_else(|| self.without_code(pc))
+    }
+
+    /// Where a thread goes on for an address of which nothing can be translated: there, for the fault that the program
+    /// has natively; or, where there is none, out of the clone.
+    fn without_code(&mut self, pc: u64) -> u64 {
+        let is_call =
+            vsyscall::is_at(pc) && self.regions.at(pc).is_some_and(regions::Region::is_code);
+        if !is_call && !self.is_hidden(pc) {
+            return pc;
+        }
+        // It reaches nothing that would have to be near.
+        let arena = if self.arenas.is_empty() { self.arena_for(pc) } else { Some(0) };
+        let Some(arena) = arena else { return pc };
+        self.check_room(arena);
+        let block = translate::refusal(pc, &mut self.arenas[arena]);
+        let code = block.code;
+        self.add_unfound(arena, block);
+        code
+    }
+
+    /// Whether the code at an address can be executed but not read: its first instruction, which cannot be translated.
+    fn is_hidden(&self, pc: u64) -> bool {
+        // The kernel's page for old programs cannot be read either.
+        if pc >= 1 << 47 {
+            return false;
+        }
+        let read = Regions::read();
+        let regions = read.as_ref().unwrap_or(&self.regions);
+        let next = (pc | (system::PAGE - 1)) + 1;
+        let pages = [pc, next]
+            .into_iter()
+            .filter(|&page| page < pc + translate::LONGEST_INSTRUCTION as u64);
+        for page in pages {
+            let Some(region) = regions.at(page).filter(|region| region.is_code()) else {
+                return false;
+            };
+            if program::read::<u8>(page).is_none() {
+                // What is beyond the end of a file is not there for the kernel either. It is not asked where a
+                // filter may not like that.
+                let is_readable = region.protection & system::PROT_READ != 0;
+                return !is_readable || self.is_sealed || system::may_kernel_read(page);
+            }
+        }
+        false
     }
 
     fn make_single(&mut self, pc: u64, extent: Extent) -> Option<u64> {

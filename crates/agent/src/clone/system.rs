@@ -32,12 +32,14 @@ pub const VFORK: usize = 58;
 pub const EXECVE: usize = 59;
 pub const EXIT: usize = 60;
 pub const READLINK: usize = 89;
+pub const GETTIMEOFDAY: usize = 96;
 pub const SIGALTSTACK: usize = 131;
 pub const MLOCKALL: usize = 151;
 pub const PRCTL: usize = 157;
 pub const ARCH_PRCTL: usize = 158;
 pub const SETRLIMIT: usize = 160;
 pub const GETTID: usize = 186;
+pub const TIME: usize = 201;
 pub const FUTEX: usize = 202;
 pub const CLOCK_GETTIME: usize = 228;
 pub const EXIT_GROUP: usize = 231;
@@ -46,6 +48,7 @@ pub const OPENAT: usize = 257;
 pub const PREADV: usize = 295;
 pub const RT_TGSIGQUEUEINFO: usize = 297;
 pub const PRLIMIT: usize = 302;
+pub const GETCPU: usize = 309;
 pub const PROCESS_VM_READV: usize = 310;
 pub const SECCOMP: usize = 317;
 pub const EXECVEAT: usize = 322;
@@ -187,6 +190,15 @@ pub fn may_write(address: u64) -> bool {
     let page = (address & !(PAGE - 1)) as usize;
     // SAFETY: what is there stays as it is.
     unsafe { call3(MADVISE, page, PAGE as usize, MADV_POPULATE_WRITE) == 0 }
+}
+
+/// Whether the kernel can read a byte, whatever protection keys this thread may use.
+pub fn may_kernel_read(address: u64) -> bool {
+    let mut byte = 0u8;
+    let [to, from] = [[&raw mut byte as u64, 1], [address, 1]];
+    let args = [pid(), to.as_ptr() as usize, 1, from.as_ptr() as usize, 1, 0];
+    // SAFETY: the kernel writes one byte to where there is room for it.
+    unsafe { call6(PROCESS_VM_READV, args) == 1 }
 }
 
 /// How long a segment of shared memory is, by its id.

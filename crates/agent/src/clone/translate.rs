@@ -19,6 +19,7 @@ use super::recording::{Recorder, Run, are_flags_free_at};
 use super::sequences::{Descriptor, Lead, Sequence, Sequences};
 use super::thread::{at, at_counter, kept_names};
 use super::weaving::Weaving;
+use alloc::vec;
 use alloc::vec::Vec;
 use iced_x86::{
     Code, Decoder, DecoderOptions, Encoder, FlowControl, Instruction, InstructionInfoFactory,
@@ -247,6 +248,16 @@ pub fn translate(
     let Translator { out, block, arena, .. } = translator;
     arena.take_hot(out.length);
     Some(block)
+}
+
+/// A block that leads out of the clone at an address whose code cannot be read.
+pub fn refusal(address: u64, arena: &mut Arena) -> Block {
+    let mut out = arena.hot();
+    let code = out.here();
+    emit::leave_with(&mut out, arena.gates().refused, address);
+    arena.take_hot(out.length);
+    let records = vec![Kind::Refused as u8 | 1, (out.here() - code) as u8];
+    Block { start: address, end: address + 1, code, records, ..Block::default() }
 }
 
 impl Translator<'_> {

@@ -2,6 +2,8 @@
 
 use super::fail;
 use crate::cpu;
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::Relaxed;
 
 /// What `fxsave` writes; the head of what `xsave` writes beyond it follows.
 const LEGACY: usize = 512;
@@ -12,6 +14,9 @@ const XMM: u64 = 160;
 const FIRST_BEYOND: u32 = 2;
 /// What the kernel has room for only once a thread has used it; it takes no larger state before.
 const TILES: u64 = 1 << 18;
+/// Which protection keys may be used; and what the kernel lets programs and handlers begin with: only the first.
+const KEYS: u64 = 1 << 9;
+const KEYS_AT_FIRST: u32 = 0x5555_5554;
 /// Where, in what the processor leaves free, the kernel describes a saved state, and how that begins.
 const DESCRIBED: u64 = 464;
 const MAGIC: u32 = 0x4650_5853;
@@ -40,6 +45,17 @@ pub unsafe fn xmm(vectors: u64) -> [u128; 16] {
     unsafe { *((vectors + XMM) as *const [u128; 16]) }
 }
 
+/// Where protection keys are in a saved state.
+fn keys_offset() -> u64 {
+    static OFFSET: AtomicU32 = AtomicU32::new(0);
+    let mut offset = OFFSET.load(Relaxed);
+    if offset == 0 {
+        offset = core::arch::x86_64::__cpuid_count(0xd, KEYS.ilog2()).ebx;
+        OFFSET.store(offset, Relaxed);
+    }
+    offset.into()
+}
+
 /// A handler begins with vector registers as a program does.
 ///
 /// # Safety
@@ -53,7 +69,12 @@ pub unsafe fn start_afresh(vectors: u64) {
         *(vectors as *mut u16) = 0x37f;
         *((vectors + 24) as *mut u32) = 0x1f80;
         if vector_size(vectors) > LEGACY {
-            *((vectors + LEGACY as u64) as *mut u64) = 0;
+            let features = *((vectors + DESCRIBED + 8) as *const u64);
+            let kept = features & KEYS;
+            *((vectors + LEGACY as u64) as *mut u64) = kept;
+            if kept != 0 {
+                *((vectors + keys_offset()) as *mut u32) = KEYS_AT_FIRST;
+            }
         }
     }
 }

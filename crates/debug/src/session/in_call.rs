@@ -5,7 +5,7 @@ use super::signal::{ask, is_asking, number, send};
 use super::thread::{Place, Thread, no_thread};
 use super::{CALL_LENGTH, R11, RAX, RCX, Session, from_native, let_go, set_xmm};
 use crate::debuggee::{Registers, Resumption, Stop};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use weft_host::proc::{self, Tid};
 use weft_host::ptrace::Event;
 use weft_host::{Error, ErrorKind, Result, TargetAddr, memory, ptrace};
@@ -40,10 +40,50 @@ impl Session {
             }
             thread.is_resuming = false;
             if std::mem::take(&mut thread.is_bound) {
-                ask(self.grip.pid(), tid);
+                thread.stop_or_ask(self.grip.pid(), tid);
             }
         }
         let_go(tid, 0);
+    }
+
+    /// Something has come before the stop that a thread was about to make, which the kernel makes no more then: it is
+    /// asked by a signal, unless that is it.
+    pub(super) fn is_not_stopped(&mut self, tid: Tid, status: i32) {
+        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        if !std::mem::take(&mut thread.is_stopping) {
+            return;
+        }
+        let is_signal = status >> 16 == 0 && libc::WSTOPSIG(status) == libc::SIGSEGV;
+        if !(is_signal && ptrace::signal_info(tid).is_ok_and(|info| is_asking(&info))) {
+            ask(self.grip.pid(), tid);
+        }
+    }
+
+    /// The kernel has stopped a thread where it was. One that is not in a call of the program's is asked by a signal.
+    pub(super) fn stopped(&mut self, tid: Tid) -> Result<Option<Stop>> {
+        // A failure means that it was killed; waiting tells.
+        let Ok(registers) = ptrace::registers(tid) else { return Ok(None) };
+        let call = self.grip.debug().call.load(Relaxed) + CALL_LENGTH;
+        let is_in_call = registers.0.rip == call && registers.0.orig_rax as i64 >= 0;
+        let Some(thread) = self.threads.get_mut(&tid) else { return Ok(None) };
+        if !std::mem::take(&mut thread.is_stopping) {
+            // It was stopped twice, or stops with its process.
+            let _ = match thread.is_resuming {
+                true => ptrace::resume_to_call(tid, 0),
+                false => ptrace::resume(tid, 0),
+            };
+            return Ok(None);
+        }
+        if !is_in_call {
+            if !thread.is_resuming || thread.withheld.is_some() {
+                ask(self.grip.pid(), tid);
+            }
+            heed(tid, thread, 0, self.is_interrupted.load(Acquire));
+            return Ok(None);
+        }
+        thread.stop_in_call(registers, None);
+        thread.is_stopped = true;
+        self.answered(tid)
     }
 
     /// Where a thread goes on that is in a system call.
@@ -113,6 +153,17 @@ impl Session {
     }
 }
 
+impl Thread {
+    /// Has the kernel stop it where it is: in a system call it can stay there. With a signal that waits to be heard of,
+    /// the call would fail if weft were killed.
+    pub fn stop_or_ask(&mut self, pid: Tid, tid: Tid) {
+        self.is_stopping = ptrace::interrupt(tid).is_ok();
+        if !self.is_stopping {
+            ask(pid, tid);
+        }
+    }
+}
+
 /// A thread that is not in a system call hears that it is to stand still. One that is on its way to a call that the
 /// kernel keeps for it does so there: what it keeps is gone when the engine's handler has returned, and the call would
 /// fail.
@@ -132,12 +183,18 @@ pub fn drop_asking(tid: Tid, signal: i32) -> i32 {
     if signal != 0 || !proc::is_about_to_get(tid, &[libc::SIGSEGV]) {
         return signal;
     }
-    // What waits comes before the next instruction.
-    let_go(tid, 0);
-    match ptrace::wait(tid) {
-        Ok(Event::Signal(_)) if ptrace::signal_info(tid).is_ok_and(|info| is_asking(&info)) => 0,
-        Ok(Event::Signal(other)) => other,
-        _ => 0,
+    loop {
+        // What waits comes before the next instruction.
+        let_go(tid, 0);
+        match ptrace::wait(tid) {
+            Ok(Event::Signal(other)) => {
+                let is_it = ptrace::signal_info(tid).is_ok_and(|info| is_asking(&info));
+                return if is_it { 0 } else { other };
+            }
+            // It was stopped twice.
+            Ok(Event::Stop(_)) => {}
+            _ => return 0,
+        }
     }
 }
 

@@ -22,6 +22,9 @@ pub struct Thread {
     pub place: Place,
     /// Whether it has been asked to stand still, and has not yet.
     pub is_asked: bool,
+    /// Whether the kernel is about to stop it where it is, without a signal; and whether it has.
+    pub is_stopping: bool,
+    pub is_stopped: bool,
     /// Whether it has just been brought to the engine, and stands still without being asked.
     pub is_beginning: bool,
     /// Whether it is on its way to a system call that the kernel keeps for it, and forgets when a handler returns:
@@ -39,6 +42,8 @@ pub struct Thread {
     pub described: Option<Info>,
     /// A signal that the debugger knows of, and that is on its way once more.
     pub let_through: Option<i32>,
+    /// What is to be said of it.
+    pub let_through_as: Option<Info>,
     /// What the debugger believes the number of its system call to be.
     pub call: u64,
     /// How it was last told to go on, and out of which system call.
@@ -58,6 +63,8 @@ impl Thread {
         Self {
             place: Place::Running,
             is_asked: false,
+            is_stopping: false,
+            is_stopped: false,
             is_beginning: false,
             is_resuming: false,
             is_bound: false,
@@ -66,6 +73,7 @@ impl Thread {
             is_unheard: false,
             described: None,
             let_through: None,
+            let_through_as: None,
             call: u64::MAX,
             motion: Motion::Continue,
             left_call: u64::MAX,
@@ -82,7 +90,7 @@ impl Thread {
         self.call = registers.0.orig_rax;
         self.interrupted_by = signal;
         (self.is_beginning, self.is_resuming, self.is_bound) = (false, false, false);
-        (self.is_unheard, self.is_forking) = (false, false);
+        (self.is_unheard, self.is_forking, self.is_stopped) = (false, false, false);
     }
 
     /// Whether its step is over where it is.

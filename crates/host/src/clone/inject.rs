@@ -203,6 +203,7 @@ impl Presence {
         let recorded = self.recording().as_ref().map(|recording| recording.losses());
         let mut losses = recorded.unwrap_or_default();
         losses.native = self.get().unfollowed.load(Relaxed);
+        losses.left = self.get().left.load(Relaxed);
         losses
     }
 }

@@ -24,8 +24,7 @@ use crate::worker::Worker;
 use crate::{Error, ErrorKind, Result, TargetAddr, memory};
 use std::mem::offset_of;
 use std::sync::Arc;
-use weft_abi::recording::RECORDING_NAME;
-use weft_abi::{CLONE_MAGIC, CloneControl, VALUES_NAME};
+use weft_abi::{CLONE_MAGIC, CloneControl};
 
 /// How far a weft has come with its clone of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,9 +130,7 @@ fn give_back(pid: Tid, presence: &Arc<Presence>) -> Result<()> {
         if !presence.is_in(pid) {
             return Ok(());
         }
-        release::take_out(stopped, &presence)?;
-        // Nobody measures into it any more.
-        agent::take_out(stopped, &left_behind(&proc::maps(pid)?))
+        release::take_out(stopped, &presence)
     })
 }
 
@@ -203,16 +200,9 @@ impl Left {
             let outcome = desk.visit(stopped, room, Errand::to(forget), &mut []);
             agent::take_out(stopped, &[(desk.at, desk.length)]).and(outcome)?;
         }
-        let mut ranges = left_behind(&proc::maps(stopped.pid())?);
+        let mut ranges = release::measured_into(&proc::maps(stopped.pid())?);
         // All at once and last: as long as it is there, the next weft knows what is to be done.
         ranges.push(self.range);
         agent::take_out(stopped, &ranges)
     }
-}
-
-/// What the dead weft has had its engine measure and record into.
-fn left_behind(maps: &[Mapping]) -> Vec<(TargetAddr, u64)> {
-    let names = [VALUES_NAME, RECORDING_NAME].map(|name| format!("/memfd:{name} (deleted)"));
-    let is_left = |mapping: &&Mapping| mapping.shared && names.contains(&mapping.path);
-    maps.iter().filter(is_left).map(|mapping| (mapping.start, mapping.len())).collect()
 }

@@ -11,7 +11,8 @@ use crate::room::Room;
 use crate::stopped::{Caution, Stopped};
 use crate::{Error, ErrorKind, Result, place, ptrace};
 use std::time::{Duration, Instant};
-use weft_abi::{CloneThread, busy};
+use weft_abi::recording::RECORDING_NAME;
+use weft_abi::{CloneThread, VALUES_NAME, busy};
 
 /// How long threads may take to come to where they can leave.
 pub const PATIENCE: Duration = Duration::from_secs(5);
@@ -94,7 +95,16 @@ pub fn take_out(stopped: &mut Stopped, presence: &Presence) -> Result<()> {
     let desk = set_up(stopped, &room, 0)?;
     let outcome = leave(stopped, presence, &room, &desk)
         .and_then(|mut threads| forget(stopped, presence, &room, &desk, &mut threads));
-    agent::take_out(stopped, &[(desk.at, desk.length)]).and(outcome)
+    agent::take_out(stopped, &[(desk.at, desk.length)]).and(outcome)?;
+    // Nobody measures into it any more, and it counts against the program's limits.
+    agent::take_out(stopped, &measured_into(&proc::maps(stopped.pid())?))
+}
+
+/// What an engine measures and records into.
+pub fn measured_into(maps: &[proc::Mapping]) -> Vec<Range> {
+    let names = [VALUES_NAME, RECORDING_NAME].map(|name| format!("/memfd:{name} (deleted)"));
+    let is_it = |mapping: &&proc::Mapping| mapping.shared && names.contains(&mapping.path);
+    maps.iter().filter(is_it).map(|mapping| (mapping.start, mapping.len())).collect()
 }
 
 /// Has memory for a visit, with a message of that many words. Whoever asks for it takes it out.
