@@ -10,8 +10,9 @@ with the two around it, so that what else the machine does falls on both. Nothin
 machine that is busy, weft's own use of processors is part of the loss.
 
 Printed are the median of the losses and the quartiles around it; the same for the first second
-after weft has come, in which it finds out what can be measured; and how much of a processor weft
-used. A negative loss is what the machine does otherwise.
+after weft has come, in which it finds out what can be measured; how much more processor time the
+program took for the same work, which is what probes cost, whatever else the machine does; and how
+much of a processor weft used. A negative loss is what the machine does otherwise.
 """
 
 from __future__ import annotations
@@ -238,15 +239,31 @@ class Weft:
             raise SystemExit(self._output.decode(errors="replace"))
 
 
-def throughput(target: Target, seconds: float, keys: Keys | None = None) -> float:
-    """What a target does in a second, for so many seconds, with keys pressed meanwhile."""
-    done, began = target.done(), time.monotonic()
+@dataclass(frozen=True)
+class Window:
+    """What a target has done in a second, and the processor time that it took for each."""
+
+    rate: float
+    cost: float
+
+
+def run_time(pid: int) -> float:
+    """How long the first thread of a process has run; all targets work in that one."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+
+
+def throughput(target: Target, seconds: float, keys: Keys | None = None) -> Window:
+    """What a target does in so many seconds, with keys pressed meanwhile."""
+    done, began, ran = target.done(), time.monotonic(), run_time(target.pid)
     end = began + seconds
     while (left := end - time.monotonic()) > 0:
         time.sleep(min(left, 0.4))
         if keys is not None:
             keys.press_next()
-    return (target.done() - done) / (time.monotonic() - began)
+    # Not what it takes to ask.
+    took, ran = time.monotonic() - began, run_time(target.pid) - ran
+    done = max(target.done() - done, 1)
+    return Window(done / took, ran / done)
 
 
 @dataclass
@@ -267,6 +284,7 @@ class Loss:
 
     first: list[float] = field(default_factory=list)
     later: list[float] = field(default_factory=list)
+    cost: list[float] = field(default_factory=list)
     own: list[float] = field(default_factory=list)
 
 
@@ -293,9 +311,10 @@ def measure(target: Target, way: str, budget: int, seconds: float, rounds: int) 
         loss.own.append((command.used() - used) / seconds)
         command.end()
         after = throughput(target, seconds)
-        alone = (before + after) / 2
-        loss.first.append(1 - first / alone)
-        loss.later.append(1 - later / alone)
+        alone = (before.rate + after.rate) / 2
+        loss.first.append(1 - first.rate / alone)
+        loss.later.append(1 - later.rate / alone)
+        loss.cost.append(2 * later.cost / (before.cost + after.cost) - 1)
         before = after
     return loss
 
@@ -311,13 +330,23 @@ def main() -> None:
     arguments.add_argument("--seconds", type=float, default=10, help="how long a round is")
     arguments.add_argument("--only", default=",".join(TARGETS), help="some of the targets")
     options = arguments.parse_args()
+    # The servers end with it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     seconds, rounds = options.seconds, options.rounds
     for program in ("redis-server", "redis-benchmark", "nginx", "wrk"):
         if not shutil.which(program):
             sys.exit(f"this needs {program}")
     print(f"{rounds} rounds of {seconds:.0f} s with weft, between as long without")
-    head = ("target", "weft", "budget", "loss (quartiles)", "first second", "weft's own use")
-    print("{:9} {:10} {:>6}  {:26} {:26} {}".format(*head))
+    head = (
+        "target",
+        "weft",
+        "budget",
+        "loss (quartiles)",
+        "first second",
+        "cost",
+        "weft's own use",
+    )
+    print("{:9} {:10} {:>6}  {:26} {:26} {:26} {}".format(*head))
     for name in options.only.split(","):
         with (
             tempfile.TemporaryDirectory(prefix="weft-") as folder,
@@ -327,9 +356,10 @@ def main() -> None:
             for way in ("metrics", "latencies", "top"):
                 for budget in BUDGETS:
                     loss = measure(target, way, budget, seconds, rounds)
+                    later, first, cost = map(spread, (loss.later, loss.first, loss.cost))
                     print(
-                        f"{name:9} {way:10} {budget:5}%  {spread(loss.later):26} "
-                        f"{spread(loss.first):26} {100 * median(loss.own):.1f}%",
+                        f"{name:9} {way:10} {budget:5}%  {later:26} {first:26} {cost:26} "
+                        f"{100 * median(loss.own):.1f}%",
                         flush=True,
                     )
 
