@@ -112,7 +112,7 @@ def postgres(folder: Path) -> Iterator[Target]:
                 lines = Lines(log)
                 # The first connection is a short one, in which pgbench looks at the tables.
                 eventually(lambda: lines.count() > 0 and len(targets()) == 2)
-                few = ["calls@/Code/postgres/exec_simple_query", "io_bytes", "alloc_bytes"]
+                few = ["calls@/Code/postgres/pg_plan_query", "io_bytes", "alloc_bytes"]
                 yield Target(targets()[1], lines.count, "postgres", few)
             finally:
                 asking.kill()
