@@ -34,7 +34,8 @@ def command(target: tuple[str, ...], interval: float, budget: str) -> None:
     runs on. What it writes to the terminal is dropped: to keep it, redirect standard output.
 
     What is on the screen is measured, as far as it fits into the budget: what is called too often
-    for that is an estimate (~), or "too hot".
+    for that is an estimate (~), or "too hot". Where keys come faster than weft can follow at small
+    cost, their numbers come up to four seconds later.
 
     \b
     Examples:
@@ -51,14 +52,20 @@ def command(target: tuple[str, ...], interval: float, budget: str) -> None:
             "its standard input or standard error is none",
             "`weft attach PID -m calls` writes lines that can be redirected",
         )
+    # Drawing takes processor time that the target may need. Textual looks at this when it is
+    # imported; a program that is started is not to find it.
+    is_set = "TEXTUAL_FPS" in os.environ
+    os.environ.setdefault("TEXTUAL_FPS", "15")
     # Textual is large: only who watches waits for it.
     from weft.ui.source import SessionSource
     from weft.ui.top import Top
 
+    if not is_set:
+        del os.environ["TEXTUAL_FPS"]
     started = () if pid is not None else target
     session = _start(target) if pid is None else weft.attach(pid)
     try:
-        app = Top(SessionSource(session, started, share), interval)
+        app = Top(SessionSource(session, started, share), interval, lets_others_first=True)
         with interruptible(app.end_by):
             app.run()
     finally:

@@ -12,6 +12,7 @@ import select
 import signal
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -61,6 +62,10 @@ measured of the functions on the screen. ~ is an estimate; too hot: not within t
 """
 
 
+_NICER = 10
+"""By how much drawing is nicer than all else."""
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     """What stands at a place in the tree."""
@@ -98,9 +103,13 @@ class Top(App[None]):
         Binding("q,ctrl+c", "leave", "Quit", key_display="q"),
     ]
 
-    def __init__(self, source: Source, interval: float = 1.0) -> None:
+    def __init__(
+        self, source: Source, interval: float = 1.0, *, lets_others_first: bool = False
+    ) -> None:
+        """``lets_others_first``: where processors are scarce, drawing waits for the target."""
         super().__init__()
         self._source = source
+        self._lets_others_first = lets_others_first
         self.board = Board()
         self._watcher = Watcher(source, interval, self.post_message)
         self._has_hung_up = False
@@ -177,6 +186,9 @@ class Top(App[None]):
 
     @work(thread=True, exit_on_error=False)
     def _work(self) -> None:
+        if self._lets_others_first:
+            # Not this thread, which may have the target stand still; so it had to begin first.
+            _be_nice(threading.main_thread())
         self._watcher.run()
         if self._has_hung_up:
             # Textual waits for ever to write to a terminal that is gone; the target was left.
@@ -563,6 +575,15 @@ class Top(App[None]):
             self._shown_notes = lines
             self._notes.display = bool(lines)
             self._notes.update(Group(*lines))
+
+
+def _be_nice(thread: threading.Thread) -> None:
+    """Have a thread run after others where processors are scarce."""
+    # Its priority may be out of reach, or the lowest already.
+    with suppress(OSError):
+        if thread.native_id is not None:
+            nice = os.getpriority(os.PRIO_PROCESS, thread.native_id) + _NICER
+            os.setpriority(os.PRIO_PROCESS, thread.native_id, nice)
 
 
 def _number(text: str, status: Status) -> Text:

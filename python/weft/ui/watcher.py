@@ -6,6 +6,7 @@ It is told what is wanted, and tells what came of it in messages.
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -19,6 +20,10 @@ __all__ = ["Failed", "Left", "Listed", "Opened", "Read", "Watcher", "Weaving"]
 
 _FIRST = 0.3
 """How long to wait for the first rates, in seconds."""
+_SHARE = 0.05
+"""How much of a processor weaving may take, if it goes on and on."""
+_LONGEST = 4.0
+"""How long what is wanted is kept waiting for that, in seconds."""
 
 
 @dataclass
@@ -85,6 +90,8 @@ class Watcher:
         self._is_drawn = threading.Event()
         self._is_drawn.set()
         self._has_missed = False
+        self._may_weave = 0.0
+        """From when on something may be woven, by the monotonic clock."""
 
     def want(self, requests: frozenset[Request]) -> None:
         """Have this measured, and nothing else."""
@@ -137,9 +144,9 @@ class Watcher:
         is_first, is_early = True, False
         while not self._is_closing.is_set():
             self._wake.clear()
-            self._weave(woven)
             while self._to_list:
                 self._list(self._to_list.popleft())
+            self._weave_in_time(woven)
             try:
                 reading = self._source.read()
             except WeftError as error:
@@ -155,6 +162,18 @@ class Watcher:
             rest = self._source.pace(self._interval)
             is_early = self._wake.wait(min(_FIRST, rest) if is_first else rest)
             is_first = False
+
+    def _weave_in_time(self, woven: set[Request]) -> None:
+        """Weave at once what is wanted after a while, but not for each of many keys in a row."""
+        if (self._wanted or frozenset()) == woven:
+            return
+        # By then something else may be wanted instead.
+        if self._is_closing.wait(max(0.0, self._may_weave - time.monotonic())):
+            return
+        began = time.thread_time()
+        self._weave(woven)
+        spent = time.thread_time() - began
+        self._may_weave = time.monotonic() + min(spent / _SHARE - spent, _LONGEST)
 
     def _weave(self, woven: set[Request]) -> None:
         """Make what is woven what is wanted."""

@@ -5,7 +5,7 @@ use super::signals::Actions;
 use super::state::{RAX, RCX, RSP};
 use super::system::{self, EFAULT};
 use super::thread::{Thread, stripe};
-use super::{calls, engine, fail, halt, program, report, signals, switch};
+use super::{calls, clock, engine, fail, halt, program, report, signals, switch};
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use weft_abi::halt::reason;
@@ -118,6 +118,7 @@ pub fn clone(thread: &Thread, number: usize) -> Option<isize> {
     };
     let call = if number == system::VFORK { system::CLONE } else { number };
     let mut kept = (!is_sharing).then(|| {
+        give_way();
         // As for `fork`; the child lets the lock go for itself.
         let mut engine = engine();
         engine.arenas.iter_mut().for_each(Arena::copy_for_child);
@@ -151,8 +152,22 @@ pub fn clone(thread: &Thread, number: usize) -> Option<isize> {
     Some(result)
 }
 
+/// Lets the host have the engine first, if it waits for it.
+fn give_way() {
+    let Some(control) = report::control() else { return };
+    for _ in 0..PATIENCE / SHORT {
+        if control.is_wanted.load(Relaxed) == 0 {
+            return;
+        }
+        clock::wait_for(&control.is_wanted, 1, SHORT);
+    }
+    // It was killed meanwhile.
+    control.is_wanted.store(0, Relaxed);
+}
+
 /// A process of its own, which goes on from here as the parent does.
 fn fork(thread: &Thread, flags: u64) -> Option<isize> {
+    give_way();
     // Nobody else may be in the middle of something that the child then finds half done.
     let mut engine = engine();
     engine.arenas.iter_mut().for_each(Arena::copy_for_child);

@@ -193,6 +193,11 @@ impl Presence {
         self.get().counter_mode.load(Relaxed) == COUNTER_FORBIDDEN
     }
 
+    /// Has threads that are about to fork leave the engine to the host, or do so again.
+    pub fn want(&self, is_wanted: bool) {
+        self.get().is_wanted.store(u32::from(is_wanted), Relaxed);
+    }
+
     /// Whether the program has put a seccomp filter over itself since it is in the clone.
     pub fn is_filtered(&self) -> bool {
         self.get().is_filtered.load(Relaxed) != 0

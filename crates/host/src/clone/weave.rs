@@ -3,7 +3,7 @@
 use super::family::Family;
 use super::inject::Presence;
 use super::release::{PATIENCE, let_busy_run, set_up};
-use super::visit::{Errand, describe};
+use super::visit::{Desk, Errand, describe};
 use crate::agent::{self, Sharing};
 use crate::proc::{self, Tid};
 use crate::room::Room;
@@ -126,32 +126,44 @@ impl Loom<'_> {
         let room = Room::find(pid, &proc::maps(pid)?)?;
         self.stopped.stop_before(self.presence.call());
         let desk = set_up(self.stopped, &room, message.len())?;
+        let outcome = self.visit_until_done(&desk, &room, message.to_vec());
+        self.presence.want(false);
+        agent::take_out(self.stopped, &[(desk.at, desk.length)]).and(outcome)
+    }
+
+    fn visit_until_done(
+        &mut self,
+        desk: &Desk,
+        room: &Room,
+        mut message: Vec<u64>,
+    ) -> Result<bool> {
+        let pid = self.stopped.pid();
         let began = Instant::now();
-        let mut message = message.to_vec();
-        let outcome = loop {
+        loop {
             let mut threads = describe(self.stopped)?;
             let errand = Errand { message: message.clone(), ..Errand::to(self.presence.weave) };
-            match desk.visit(self.stopped, &room, errand, &mut threads) {
+            match desk.visit(self.stopped, room, errand, &mut threads) {
                 Ok(true) if threads.iter().all(|(_, thread)| thread.is_busy == 0) => {
-                    break Ok(true);
+                    return Ok(true);
                 }
-                Ok(true) if self.is_debugged || began.elapsed() > MOMENT => break Ok(false),
+                Ok(true) if self.is_debugged || began.elapsed() > MOMENT => return Ok(false),
                 // What was to be done is done.
                 Ok(true) if message != [weaving::LEAVE] => message.clear(),
                 Ok(true) => {}
-                Ok(false) if !self.is_debugged && began.elapsed() < PATIENCE => {}
+                Ok(false) if !self.is_debugged && began.elapsed() < PATIENCE => {
+                    self.presence.want(true);
+                }
                 Ok(false) => {
-                    break Err(Error::new(
+                    return Err(Error::new(
                         ErrorKind::Timeout,
                         format!("the engine in process {pid} does not get to weaving"),
                     )
                     .advice("try again: the program runs on as before"));
                 }
-                Err(error) => break Err(error),
+                Err(error) => return Err(error),
             }
             let_busy_run(self.stopped, &threads)?;
-        };
-        agent::take_out(self.stopped, &[(desk.at, desk.length)]).and(outcome)
+        }
     }
 
     /// Takes memory out of the program that nobody uses.
