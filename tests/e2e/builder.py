@@ -46,6 +46,7 @@ RECIPES = {
     "goroutines": _go("goroutines.go"),
     "preempted": _go("preempted.go"),
     "moves": _go("moves.go"),
+    "datagrams": _go("datagrams.go"),
     "java": Recipe("Workload.java", (("javac", "-d", "{out}", "{source}"),)),
     "blocked": _compile("gcc", "blocked.c"),
     "invariants": _compile("gcc", "invariants.c"),

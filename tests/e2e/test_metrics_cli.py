@@ -177,10 +177,11 @@ def test_run_counts_forked_children(build: Build) -> None:
     )
 
 
-def test_what_go_reads_and_writes_is_seen(build: Build) -> None:
+@pytest.mark.parametrize("program", ["moves", "datagrams"])
+def test_what_go_reads_and_writes_is_seen(build: Build, program: str) -> None:
     """Its system calls do not go through the C library."""
     need("go")
-    done = weft("run", "-m", "io_bytes", "--format", "json", "--", build("moves"))
+    done = weft("run", "-m", "io_bytes", "--format", "json", "--", build(program))
     assert done.returncode == 0
     moved = int(done.stdout) + len(done.stdout)
     assert total(json.loads(done.stderr), "io_bytes") == moved
