@@ -25,15 +25,17 @@ def _run(program: Path, weaver: str, metric: str, mode: str) -> Outcome:
     return outcome([sys.executable, "-m", "weft", *words])
 
 
-@pytest.mark.parametrize(("mode", "calls"), [("later", 2 * CALLS), ("child", CALLS)])
+@pytest.mark.parametrize(
+    ("mode", "calls"), [("later", 2 * CALLS), ("child", CALLS), ("few", CALLS)]
+)
 def test_a_filter_that_comes_later_does_no_harm(build: Build, mode: str, calls: int) -> None:
     done = _run(build("confined"), "patch", "calls", mode)
     assert (done.status, done.stdout) == (7, "unharmed\n"), done.stderr
     assert re.search(rf"^calls .* {calls} +calls", done.stderr, re.MULTILINE), done.stderr
 
 
-@pytest.mark.parametrize("mode", ["later", "child"])
-def test_a_filter_that_forbids_what_new_threads_need_is_left_a_clone(
+@pytest.mark.parametrize("mode", ["later", "child", "few"])
+def test_a_program_leaves_its_clone_before_a_filter_that_forbids_what_it_needs(
     build: Build, mode: str
 ) -> None:
     done = _run(build("confined"), "clone", "calls", mode)

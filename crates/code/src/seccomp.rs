@@ -256,14 +256,6 @@ mod assemble {
     pub fn jump(condition: u32, k: u32, jump_true: u8, jump_false: u8) -> Instruction {
         Instruction { jump_true, jump_false, ..op(bpf::BPF_JMP | condition, k) }
     }
-
-    pub fn jump_if_equal(k: u32, jump_true: u8, jump_false: u8) -> Instruction {
-        jump(bpf::BPF_JEQ, k, jump_true, jump_false)
-    }
-
-    pub fn jump_if_any_bit(k: u32, jump_true: u8, jump_false: u8) -> Instruction {
-        jump(bpf::BPF_JSET, k, jump_true, jump_false)
-    }
 }
 
 #[cfg(test)]

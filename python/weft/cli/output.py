@@ -130,7 +130,7 @@ def console(*, stderr: bool = False) -> Console:
     """
     from rich.console import Console
 
-    screen = Console(stderr=stderr, highlight=False)
+    screen = Console(stderr=stderr, highlight=False, emoji=False)
     if not screen.is_terminal:
         screen.width = _UNLIMITED
     return screen

@@ -37,7 +37,7 @@ def write(file: BinaryIO, coverage: Coverage) -> None:
     from rich.console import Console
 
     text = io.StringIO()
-    show(Console(file=text, width=_UNLIMITED, highlight=False), coverage)
+    show(Console(file=text, width=_UNLIMITED, highlight=False, emoji=False), coverage)
     lines = [line.rstrip() for line in text.getvalue().splitlines()]
     file.write("\n".join([*lines, ""]).encode(errors="surrogateescape"))
 

@@ -38,7 +38,7 @@ def write_changes(file: BinaryIO, changes: list[Change], top: int) -> None:
 
 
 def _write(file: BinaryIO, content: RenderableType) -> None:
-    console = Console(color_system=None, width=1_000_000, highlight=False)
+    console = Console(color_system=None, width=1_000_000, highlight=False, emoji=False)
     with console.capture() as written:
         console.print(content, soft_wrap=True)
     lines = [line.rstrip() for line in written.get().splitlines()]

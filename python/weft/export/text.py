@@ -23,7 +23,7 @@ _TIMES = ("ns", "us", "ms", "s", "seconds")
 
 def write(file: BinaryIO, target: TargetFacts, metrics: Sequence[Measured], seconds: float) -> None:
     """Write the summary, without colour; no name is shortened."""
-    console = Console(color_system=None, width=1_000_000, highlight=False)
+    console = Console(color_system=None, width=1_000_000, highlight=False, emoji=False)
     with console.capture() as written:
         console.print(summary(target, metrics, seconds), soft_wrap=True)
     lines = [line.rstrip() for line in written.get().splitlines()]

@@ -6,18 +6,20 @@ use core::sync::atomic::Ordering::Relaxed;
 use weft_code::seccomp::{Filter, Instruction};
 
 const ASKS: &str = "the program is about to have its system calls filtered (seccomp), and what is measured needs some of its own";
-const FORBIDS: &str = "the program is about to forbid itself system calls (seccomp) that a clone needs for new threads";
+const FORBIDS: &str =
+    "the program is about to forbid itself system calls (seccomp) that a clone needs";
 
 /// How many instructions the kernel takes.
 const LONGEST: usize = 4096;
+/// What the engine asks the kernel when a signal comes and when a thread ends: SIG_BLOCK, SIG_UNBLOCK, SIG_SETMASK.
+const ALWAYS: [(usize, u64); 3] =
+    [(system::RT_SIGPROCMASK, 0), (system::RT_SIGPROCMASK, 1), (system::RT_SIGPROCMASK, 2)];
 /// What a thread or process asks the kernel when it begins in the clone, with its first argument.
-const OF_NEW_THREADS: [(usize, u64); 4] = [
+const OF_NEW_THREADS: [(usize, u64); 3] = [
     (system::ARCH_PRCTL, system::ARCH_SET_GS as u64),
     (system::GETTID, 0),
     (system::SIGALTSTACK, 0),
-    (system::RT_SIGPROCMASK, SIG_SETMASK),
 ];
-const SIG_SETMASK: u64 = 2;
 /// How threads and processes are made, with the flags that C libraries give.
 const MAKING: [(usize, u64); 5] = [
     (system::CLONE, 0x3d_0f00),
@@ -35,11 +37,13 @@ pub fn come(at: u64) {
         fail(ASKS);
     }
     // What cannot be read, the kernel refuses as well.
-    if let Some(filter) = read(at)
-        && may_have_new_threads(&engine, &filter)
-        && !OF_NEW_THREADS.iter().all(|&(number, first)| filter.permits(number, first))
-    {
-        fail(FORBIDS);
+    if let Some(filter) = read(at) {
+        let permits =
+            |calls: &[(usize, u64)]| calls.iter().all(|&(n, first)| filter.permits(n, first));
+        let needs_more = may_have_new_threads(&engine, &filter);
+        if !permits(&ALWAYS) || needs_more && !permits(&OF_NEW_THREADS) {
+            fail(FORBIDS);
+        }
     }
     engine.seal();
 }
