@@ -366,7 +366,9 @@ def test_perfetto_has_threads_under_their_processes(tmp_path: Path) -> None:
         "child": "renamed main th",
         "becomes": other.name[:15],
     }
-    assert weft_command("trace", "export", file, "-o", out).returncode == 0
+    trace = weft.trace.open(file)
+    with out.open("wb") as written:
+        perfetto.write(trace, written)
     processes: dict[int, tuple[int, str]] = {}
     threads: dict[tuple[int, int], str] = {}
     for _, packet in fields(out.read_bytes()):
@@ -386,15 +388,15 @@ def test_perfetto_has_threads_under_their_processes(tmp_path: Path) -> None:
         ]
     )
     assert threads == {ids[name]: names[name] for name in ids}
-    info = json.loads(weft_command("trace", "info", file, "--format", "json").stdout)
-    listed = {(row["process"], row["thread"]): row["name"] for row in info["threads"]}
-    assert listed == threads
-    assert {row["process"] for row in info["threads"] if row["program"]} == {ids["becomes"][0]}
+    assert {(total.process, total.thread): total.name for total in trace.threads} == threads
+    assert {total.process for total in trace.threads if total.program} == {ids["becomes"][0]}
 
 
 def test_commands(traced: Path, tmp_path: Path) -> None:
     info = json.loads(weft_command("trace", "info", traced, "--format", "json").stdout)
-    assert info["threads"][0]["accesses"] > 40_000
+    (about,) = info["threads"]
+    assert about["accesses"] > 40_000
+    assert (about["process"], about["program"], about["name"]) == (about["thread"], 0, "memory")
     assert "for each access" in weft_command("trace", "info", traced).stdout
     asked = weft_command("trace", "query", traced, "SELECT count(*) AS n FROM blocks")
     assert re.search(r"n\n\d+\n", asked.stdout.replace(" ", ""))
