@@ -592,8 +592,8 @@ class Trace:
     @property
     def modules(self) -> list[tuple[int, int, int, int, int, str]]:
         """The files that were mapped: program, time, start, end, offset, path."""
-    def totals(self) -> list[tuple[int, int, int, int]]:
-        """For each thread its blocks and events, its accesses, and its bytes in the file."""
+    def totals(self) -> list[tuple[int, int, int, str, int, int, int]]:
+        """Of each thread: id, process, program, name, blocks and events, accesses, bytes."""
     def blocks(self) -> list[tuple[int, int, int, int, int]]:
         """The blocks: number, address, bytes, instructions, program."""
     def code(self, number: int) -> bytes | None:

@@ -94,6 +94,16 @@ class ThreadTotal:
     """How much a thread has executed."""
 
     thread: int
+    process: int
+    """Its process; like the thread's, its id is that which the program itself knows."""
+    program: int
+    """The program that it has executed last: see :class:`MappedFile`."""
+    name: str
+    """The name that it had last, as the kernel has it (15 bytes); empty if that is not known.
+
+    Threads that are made have the name of who makes them. A name that another thread gives is not
+    known.
+    """
     blocks: int
     """Its blocks and events."""
     accesses: int
@@ -302,7 +312,7 @@ class Trace:
 
     @cached_property
     def modules(self) -> tuple[MappedFile, ...]:
-        """The files whose code was mapped."""
+        """The files whose code was mapped; those of each program begin with its own."""
         return tuple(
             MappedFile(program, path, start, end, offset, time)
             for program, time, start, end, offset, path in self._native.modules

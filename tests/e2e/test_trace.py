@@ -297,9 +297,106 @@ def test_perfetto_has_balanced_slices(traced: Path, tmp_path: Path) -> None:
     assert any(name == "write" and "main" in around[:-1] for name, around in seen)
 
 
+FAMILY = r"""
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static void *named(void *name) {
+    pthread_setname_np(pthread_self(), name);
+    printf("%s %d %d\n", (char *)name, getpid(), gettid());
+    return 0;
+}
+static void *unnamed(void *none) {
+    printf("unnamed %d %d\n", getpid(), gettid());
+    return none;
+}
+static void run(void *(*work)(void *), char *name) {
+    pthread_t thread;
+    pthread_create(&thread, 0, work, name);
+    pthread_join(thread, 0);
+}
+int main(int count, char **words) {
+    if (count == 1) {
+        printf("becomes %d %d\n", getpid(), gettid());
+        return 0;
+    }
+    printf("main %d %d\n", getpid(), gettid());
+    run(named, "left");
+    // The kernel takes 15 bytes.
+    prctl(PR_SET_NAME, "renamed main thread");
+    run(unnamed, 0);
+    run(named, "right");
+    fflush(stdout);
+    pid_t child = fork();
+    if (!child) {
+        printf("child %d %d\n", getpid(), gettid());
+        run(named, "of child");
+        fflush(stdout);
+        _exit(0);
+    }
+    waitpid(child, 0, 0);
+    char *other[] = {words[1], 0};
+    posix_spawn(&child, words[1], 0, 0, other, 0);
+    waitpid(child, 0, 0);
+    return 0;
+}
+"""
+
+
+def test_perfetto_has_threads_under_their_processes(tmp_path: Path) -> None:
+    need("cc")
+    source, program = tmp_path / "family.c", tmp_path / "family"
+    source.write_text(FAMILY)
+    subprocess.run(["cc", "-O1", "-pthread", "-o", program, source], check=True)
+    other = tmp_path / "a-name-of-more-than-15-bytes"
+    other.hardlink_to(program)
+    file, out = tmp_path / "family.weft-trace", tmp_path / "family.perfetto"
+    done = weft_command("trace", "-o", file, "--", program, other)
+    assert (done.returncode, done.stderr) == (0, "")
+    told = [line.rsplit(" ", 2) for line in done.stdout.splitlines()]
+    ids = {name: (int(pid), int(tid)) for name, pid, tid in told}
+    assert len(ids) == 7
+    names = {name: name for name in ids} | {
+        "main": "renamed main th",
+        "unnamed": "renamed main th",
+        "child": "renamed main th",
+        "becomes": other.name[:15],
+    }
+    trace = weft.trace.open(file)
+    with out.open("wb") as written:
+        perfetto.write(trace, written)
+    processes: dict[int, tuple[int, str]] = {}
+    threads: dict[tuple[int, int], str] = {}
+    for _, packet in fields(out.read_bytes()):
+        track = dict(fields(dict(fields(packet)).get(60, b"")))
+        if 3 in track:
+            process = dict(fields(track[3]))
+            processes[track[1]] = process[1], process[6].decode()
+        if 4 in track:
+            thread = dict(fields(track[4]))
+            assert processes[track[5]][0] == thread[1]
+            threads[thread[1], thread[2]] = thread[5].decode()
+    assert sorted(processes.values()) == sorted(
+        [
+            (ids["main"][0], str(program)),
+            (ids["child"][0], str(program)),
+            (ids["becomes"][0], other.name),
+        ]
+    )
+    assert threads == {ids[name]: names[name] for name in ids}
+    assert {(total.process, total.thread): total.name for total in trace.threads} == threads
+    assert {total.process for total in trace.threads if total.program} == {ids["becomes"][0]}
+
+
 def test_commands(traced: Path, tmp_path: Path) -> None:
     info = json.loads(weft_command("trace", "info", traced, "--format", "json").stdout)
-    assert info["threads"][0]["accesses"] > 40_000
+    (about,) = info["threads"]
+    assert about["accesses"] > 40_000
+    assert (about["process"], about["program"], about["name"]) == (about["thread"], 0, "memory")
     assert "for each access" in weft_command("trace", "info", traced).stdout
     asked = weft_command("trace", "query", traced, "SELECT count(*) AS n FROM blocks")
     assert re.search(r"n\n\d+\n", asked.stdout.replace(" ", ""))
@@ -332,6 +429,8 @@ def test_a_running_process_is_traced_for_a_while(
     trace = weft.trace.open(tmp_path / "t")
     assert not trace.is_cut
     assert len(trace.threads) >= 2
+    assert {total.process for total in trace.threads} == {running.pid}
+    assert {total.name for total in trace.threads} == {program.name[:15]}
     assert sum(total.accesses for total in trace.threads) > 10_000
 
 

@@ -50,6 +50,8 @@ pub struct CloneThread {
     pub signature: u64,
     /// xmm0 to xmm15, likewise.
     pub vectors: [[u64; 2]; 16],
+    /// Its name when it is taken over, with zeros behind it, if what it executes is recorded.
+    pub name: [u64; 2],
     /// Where the engine keeps what it knows of the thread: set by the engine.
     pub record: u64,
     /// The program's alternate stack as `sigaltstack` takes it: set by the engine when the thread leaves.

@@ -157,7 +157,7 @@ pub mod ending {
 
 /// Kinds of events of a trace, and the words that follow.
 pub mod event {
-    /// A thread begins, or is taken over: its id, the bases of `fs` and `gs`, the time.
+    /// A thread begins, or is taken over: its id and that of its process, the bases of `fs` and `gs`, the time.
     pub const THREAD: u32 = 1;
     /// The block before was left in its middle: the address of the instruction that was next (or under way, if it
     /// repeats itself), 1 if what is captured before that instruction was captured (0 if not), and the sixteen
@@ -178,4 +178,6 @@ pub mod event {
     /// A signal is about to be handled, or to end the program: its number, 1 if what the thread has executed is the
     /// reason (0 if not), the time.
     pub const SIGNAL: u32 = 9;
+    /// The thread has a name, or another one: its bytes in two words, with zeros behind it.
+    pub const NAME: u32 = 10;
 }

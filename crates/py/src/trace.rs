@@ -14,6 +14,8 @@ use weft_trace::{Detail, Shape, file};
 use crate::cloned::LossRow;
 use crate::errors::to_python;
 
+/// thread, process, program, name, items, accesses, bytes.
+type TotalRow = (u32, u32, u32, String, u64, u64, u64);
 /// program, time, start, end, offset, path.
 type ModuleRow<'trace> = (u32, u64, u64, u64, u64, &'trace str);
 /// name, type, values, which are known (nothing if all are).
@@ -76,9 +78,12 @@ impl Trace {
         self.trace.modules.iter().map(row).collect()
     }
 
-    fn totals(&self) -> PyResult<Vec<(u32, u64, u64, u64)>> {
+    fn totals(&self) -> PyResult<Vec<TotalRow>> {
         let totals = self.trace.totals().map_err(|error| failed(&self.path, error))?;
-        let row = |total: file::Total| (total.thread, total.items, total.accesses, total.bytes);
+        let row = |total: file::Total| {
+            let file::Total { thread, process, program, name, items, accesses, bytes } = total;
+            (thread, process, program, name, items, accesses, bytes)
+        };
         Ok(totals.into_iter().map(row).collect())
     }
 

@@ -21,6 +21,10 @@ pub struct Start {
 pub struct Chunk {
     /// The thread: not part of what is packed.
     pub thread: u32,
+    /// Its process.
+    pub process: u32,
+    /// Its name at the end, with zeros behind it; all of them if it is not known.
+    pub name: [u64; 2],
     /// How it was.
     pub start: Start,
     /// How many blocks and events there are.
@@ -63,7 +67,9 @@ impl Chunk {
         let mut out = Vec::new();
         let Start { instructions, bases, time, next } = self.start;
         let head = [instructions, bases[0], bases[1], time, next, self.items, self.accesses];
-        for number in head.into_iter().chain([self.words]) {
+        let [low, high] = self.name;
+        let rest = [self.words, self.process.into(), low, high];
+        for number in head.into_iter().chain(rest) {
             put(&mut out, number);
         }
         let Streams { masks, numbers, lengths, values, events } = &self.streams;
@@ -78,16 +84,32 @@ impl Chunk {
 
     /// What the chunk that begins so says of itself: all but the streams.
     pub(crate) fn head(input: &mut Input<'_>) -> Result<Self> {
-        let mut head = [0; 8];
+        let mut head = [0; 11];
         for number in &mut head {
             *number = input.number()?;
         }
-        let [instructions, fs, gs, time, next, items, accesses, words] = head;
+        let [instructions, fs, gs, time, next, items, accesses, words, process, low, high] = head;
         if items > MOST_ITEMS || words > MOST_WORDS {
             return Err(too_large());
         }
         let start = Start { instructions, bases: [fs, gs], time, next };
-        Ok(Self { thread: 0, start, items, accesses, words, streams: Streams::default() })
+        Ok(Self {
+            thread: 0,
+            process: process as u32,
+            name: [low, high],
+            start,
+            items,
+            accesses,
+            words,
+            streams: Streams::default(),
+        })
+    }
+
+    /// The name as text.
+    pub(crate) fn name(&self) -> String {
+        let bytes = self.name.map(u64::to_le_bytes).concat();
+        let length = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+        String::from_utf8_lossy(&bytes[..length]).into_owned()
     }
 
     /// The chunk that was packed.

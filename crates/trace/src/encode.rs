@@ -25,6 +25,8 @@ pub struct Encoder {
     chunk: Chunk,
     thread: Start,
     id: u32,
+    process: u32,
+    name: [u64; 2],
     last_event: Box<[u64; LONGEST_EVENT]>,
     /// Whole items that are too short to be compared yet.
     rest: Vec<u64>,
@@ -80,6 +82,8 @@ impl Default for Encoder {
             chunk: Chunk::default(),
             thread: Start::default(),
             id: 0,
+            process: 0,
+            name: [0; 2],
             last_event: Box::new([0; LONGEST_EVENT]),
             rest: Vec::new(),
             is_unexpected: false,
@@ -214,8 +218,8 @@ impl Encoder {
                 }
             }
             Item::Event { kind, words } => {
-                if let (event::THREAD, &[id, ..]) = (kind, words)
-                    && id != u64::from(self.id)
+                if let (event::THREAD, &[id, process, ..]) = (kind, words)
+                    && (id, process) != (self.id.into(), self.process.into())
                 {
                     if self.chunk.items > 0 {
                         done(self.end(0))?;
@@ -223,7 +227,8 @@ impl Encoder {
                     }
                     self.thread = Start::default();
                     self.chunk.start = self.thread;
-                    self.id = id as u32;
+                    (self.id, self.process) = (id as u32, process as u32);
+                    self.name = [0; 2];
                 }
                 self.event(kind, words)?;
             }
@@ -243,7 +248,7 @@ impl Encoder {
         let differences = std::mem::replace(&mut self.differences, Packer::new());
         (chunk.streams.lengths, chunk.streams.values) = differences.finish();
         chunk.start.next = next;
-        chunk.thread = self.id;
+        (chunk.thread, chunk.process, chunk.name) = (self.id, self.process, self.name);
         chunk.accesses = sum >> 32;
         self.thread.instructions += sum & u64::from(u32::MAX);
         self.history.forget();
@@ -307,11 +312,12 @@ impl Encoder {
         }
         let thread = &mut self.thread;
         match (kind, words) {
-            (event::THREAD, &[_, fs, gs, time]) => {
+            (event::THREAD, &[_, _, fs, gs, time]) => {
                 thread.bases = [fs, gs];
                 thread.time = time;
             }
             (event::BASES, &[fs, gs]) => thread.bases = [fs, gs],
+            (event::NAME, &[low, high]) => self.name = [low, high],
             (
                 event::SYSTEM_CALL | event::RESULT | event::TIME | event::SIGNAL | event::END,
                 words,

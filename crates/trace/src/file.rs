@@ -26,7 +26,7 @@ use crate::{Detail, Error, Result};
 
 pub(crate) const MAGIC: &[u8; 8] = b"WEFTTRCE";
 /// The version of the format: another one for whatever an older reader would not understand.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// In the header: what is read and written is part of the trace.
 pub(crate) const HAS_VALUES: u32 = 1;
 pub(crate) const HEADER: u64 = 16;
@@ -42,7 +42,7 @@ pub(crate) mod tag {
 /// The most bytes of a section that are believed.
 const MOST: u64 = 1 << 32;
 /// The most bytes that a chunk says things of itself in.
-const LONGEST_HEAD: u64 = 80;
+const LONGEST_HEAD: u64 = 110;
 
 /// A file that was mapped into a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,10 +74,16 @@ pub struct Part {
 }
 
 /// How much a thread has executed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Total {
     /// The thread.
     pub thread: u32,
+    /// Its process.
+    pub process: u32,
+    /// The program that it has executed last.
+    pub program: u32,
+    /// The name that it had last; empty if that is not known.
+    pub name: String,
     /// Its blocks and events.
     pub items: u64,
     /// Its accesses, at most.
@@ -222,6 +228,10 @@ impl Trace {
                 totals.len() - 1
             });
             let total = &mut totals[place];
+            (total.process, total.program) = (head.process, part.program);
+            if head.name != [0; 2] {
+                total.name = head.name();
+            }
             total.items += head.items;
             total.accesses += head.accesses;
             total.bytes += part.length;

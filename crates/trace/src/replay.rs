@@ -216,7 +216,7 @@ impl Current {
         let what = match item {
             Item::Event { kind, words } => {
                 match (kind, words) {
-                    (event::THREAD, &[_, fs, gs, _]) | (event::BASES, &[fs, gs]) => {
+                    (event::THREAD, &[_, _, fs, gs, _]) | (event::BASES, &[fs, gs]) => {
                         bases = [fs, gs];
                     }
                     _ => {}

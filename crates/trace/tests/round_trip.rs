@@ -118,7 +118,7 @@ fn written(name: &str) -> PathBuf {
     for (number, code) in (0..).zip(CODE) {
         writer.block(program, number, 0x1000 + u64::from(number) * 0x100, code).expect("a block");
     }
-    let mut words = vec![event_word(event::THREAD, 4), 7, 0x111, 0x222, 1000];
+    let mut words = vec![event_word(event::THREAD, 5), 7, 6, 0x111, 0x222, 1000];
     words.extend([4, 0x5000, 0x6000, 0]);
     // Five bytes were moved, and the jump was not reached.
     words.extend([event_word(event::INTERRUPTED, 18), 0x1400, 1]);
@@ -188,7 +188,7 @@ fn each_program_has_blocks_of_its_own() {
         Writer::new(File::create(&path).expect("a file"), Detail::Addresses).expect("a file");
     let first = writer.program().expect("the first program");
     let second = writer.program().expect("what it becomes");
-    let begin = [event_word(event::THREAD, 4), 7, 0, 0, 1000];
+    let begin = [event_word(event::THREAD, 5), 7, 6, 0, 0, 1000];
     // The same number, and the same thread: nop, and mov rax, [rdi]; ret.
     writer.block(second, 1, 0x2000, CODE[1]).expect("a block");
     writer.push(second, 0, &[&begin[..], &[1, 0x8000, 0x9000]].concat()).expect("records");
@@ -208,4 +208,31 @@ fn each_program_has_blocks_of_its_own() {
     assert_eq!(blocks, [((0, 1), 0x1000), ((0, 1), 0x1000), ((1, 1), 0x2000)]);
     let found = Accesses::next(&mut Replay::new(trace, &[]), 100).expect("accesses");
     assert_eq!(found.address, [0x8000, 0x9000]);
+}
+
+#[test]
+fn threads_have_processes_and_their_last_names() {
+    let path = scratch("names");
+    let mut writer =
+        Writer::new(File::create(&path).expect("a file"), Detail::Addresses).expect("a file");
+    let first = writer.program().expect("the first program");
+    let second = writer.program().expect("what one becomes");
+    let begin = |thread, process| [event_word(event::THREAD, 5), thread, process, 0, 0, 1000];
+    let name = |text: &[u8; 16]| {
+        let [low, high] = [0, 8].map(|at| text[at..at + 8].try_into().expect("eight bytes"));
+        [event_word(event::NAME, 2), u64::from_le_bytes(low), u64::from_le_bytes(high)]
+    };
+    let [early, late] = [name(b"early\0\0\0\0\0\0\0\0\0\0\0"), name(b"of fifteen byte\0")];
+    // Three threads at the same place: the name is that of one of them.
+    let words = [&begin(7, 6)[..], &early, &late, &begin(8, 6), &begin(9, 9), &early].concat();
+    writer.push(first, 0, &words).expect("records");
+    writer.push(second, 0, &begin(9, 9)).expect("records");
+    writer.finish().expect("a whole file");
+    let totals = Trace::open(&path).expect("a trace").totals().expect("a sound trace");
+    let found: Vec<_> = totals
+        .iter()
+        .map(|total| (total.thread, total.process, total.program, total.name.as_str()))
+        .collect();
+    assert_eq!(found, [(7, 6, 0, "of fifteen byte"), (8, 6, 0, ""), (9, 9, 1, "early")]);
+    std::fs::remove_file(path).expect("the file");
 }

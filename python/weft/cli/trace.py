@@ -119,6 +119,9 @@ def info(file: Path, output_format: str) -> None:
     threads = [
         {
             "thread": total.thread,
+            "process": total.process,
+            "program": total.program,
+            "name": total.name,
             "blocks": total.blocks,
             "accesses": total.accesses,
             "bytes": total.bytes,
@@ -143,6 +146,7 @@ def info(file: Path, output_format: str) -> None:
         print_json(about)
         return
     from rich.table import Table
+    from rich.text import Text
 
     out = console()
     for key, value in trace.notes.items():
@@ -155,11 +159,13 @@ def info(file: Path, output_format: str) -> None:
     for text in trace.lost:
         out.print(f"note: {text}", highlight=False)
     table = Table(box=None, pad_edge=False)
-    for name in ("thread", "blocks executed", "accesses (at most)", "bytes"):
+    table.add_column("name")
+    for name in ("process", "thread", "blocks executed", "accesses (at most)", "bytes"):
         table.add_column(name, justify="right")
     for total in trace.threads:
         row = (total.blocks, total.accesses, total.bytes)
-        table.add_row(str(total.thread), *(f"{number:,}" for number in row))
+        ids = str(total.process), str(total.thread)
+        table.add_row(Text(total.name), *ids, *(f"{number:,}" for number in row))
     out.print(table)
 
 

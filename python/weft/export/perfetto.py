@@ -1,5 +1,7 @@
 """Perfetto: the calls and the system calls of a trace, as slices on a track for each thread.
 
+The tracks of threads are under those of their processes.
+
 The file opens in https://ui.perfetto.dev and in Perfetto's trace processor. Its format is a
 sequence of protobuf messages of which a few fields are needed; the numbers below are those of
 ``perfetto/trace/trace_packet.proto`` and its neighbours. Names are written once and referred to.
@@ -9,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from weft.system_calls import name_of
@@ -23,7 +26,7 @@ __all__ = ["write"]
 _PACKET, _TIMESTAMP, _SEQUENCE, _EVENT, _INTERNED, _FLAGS, _TRACK = 1, 8, 10, 11, 12, 13, 60
 # TrackDescriptor, ThreadDescriptor, ProcessDescriptor
 _UUID, _PROCESS, _THREAD, _PARENT = 1, 3, 4, 5
-_THREAD_PID, _THREAD_TID, _PROCESS_PID, _PROCESS_NAME = 1, 2, 1, 6
+_THREAD_PID, _THREAD_TID, _THREAD_NAME, _PROCESS_PID, _PROCESS_NAME = 1, 2, 5, 1, 6
 # TrackEvent, DebugAnnotation, InternedData, EventName
 _ANNOTATION, _TYPE, _NAME_ID, _TRACK_UUID, _CATEGORY = 4, 9, 10, 11, 22
 _ANNOTATION_INTEGER, _ANNOTATION_POINTER, _ANNOTATION_NAME = 4, 7, 10
@@ -109,19 +112,36 @@ def write(trace: Trace, file: BinaryIO) -> int:
     that goes on does something.
     """
     writer = _Writer(file)
-    pid = trace.threads[0].thread if trace.threads else 0
-    command = trace.notes.get("command", "")
-    process = _integer(_PROCESS_PID, pid) + _text(_PROCESS_NAME, command.split(" ")[0])
-    # Tracks have numbers of their own: a thread's is its id, and no thread has this one.
-    everybody = 1 << 32
-    writer.track(everybody, _bytes(_PROCESS, process))
+    # The last one that any thread of a process has executed: programs are numbered as they come.
+    programs: dict[int, int] = {}
     for total in trace.threads:
-        ids = _integer(_THREAD_PID, pid) + _integer(_THREAD_TID, total.thread)
-        writer.track(total.thread, _integer(_PARENT, everybody) + _bytes(_THREAD, ids))
+        programs[total.process] = max(programs.get(total.process, 0), total.program)
+    for pid, program in programs.items():
+        process = _integer(_PROCESS_PID, pid) + _text(_PROCESS_NAME, _program_name(trace, program))
+        writer.track(_process_track(pid), _bytes(_PROCESS, process))
+    for total in trace.threads:
+        thread = _integer(_THREAD_PID, total.process) + _integer(_THREAD_TID, total.thread)
+        if total.name:
+            thread += _text(_THREAD_NAME, total.name)
+        parent = _integer(_PARENT, _process_track(total.process))
+        writer.track(total.thread, parent + _bytes(_THREAD, thread))
     for total in trace.threads:
         for one in _merged(trace, total.thread):
             writer.slice(one)
     return writer.slices
+
+
+def _process_track(pid: int) -> int:
+    """Return the number of a process's track: a thread's is its id, and no thread has this one."""
+    return 1 << 32 | pid
+
+
+def _program_name(trace: Trace, program: int) -> str:
+    """Return the first word of the command, or the file of what a process has become."""
+    command = trace.notes.get("command", "").split(" ")[0]
+    if program == 0 and command:
+        return command
+    return next((Path(file.path).name for file in trace.modules if file.program == program), "")
 
 
 def _merged(trace: Trace, thread: int) -> Iterator[_Slice]:

@@ -14,6 +14,7 @@ use weft_abi::{CloneControl, exec, option};
 const CLONE_VM: u64 = 0x100;
 const CLONE_SIGHAND: u64 = 0x800;
 const CLONE_VFORK: u64 = 0x4000;
+const CLONE_THREAD: u64 = 0x1_0000;
 const CLONE_CLEAR_SIGHAND: u64 = 1 << 32;
 const SIGCHLD: u64 = 17;
 /// How long a host may take to answer before it is taken for gone.
@@ -36,6 +37,7 @@ pub extern "C" fn join(thread: &Thread) {
         signals::stay_native(thread);
     }
     thread.altstack.set(settle(thread));
+    thread.pid.set(system::pid() as u32);
     {
         let mut engine = engine();
         if !core::mem::replace(&mut engine.has_begun, true) {
@@ -106,6 +108,8 @@ pub fn clone(thread: &Thread, number: usize) -> Option<isize> {
     child.actions.store(actions, Relaxed);
     // Not that of whoever had the record before: see below.
     child.tid.set(0);
+    child.pid.set(if flags & CLONE_THREAD != 0 { thread.pid.get() } else { 0 });
+    child.name.set(thread.name.get());
     child.is_vforked.set(u32::from(flags & CLONE_VFORK != 0));
     child.is_forked.set(u32::from(!is_sharing));
     child.is_cleared.set(u32::from(flags & CLONE_CLEAR_SIGHAND != 0));
@@ -188,6 +192,7 @@ fn fork(thread: &Thread, flags: u64) -> Option<isize> {
 /// What a forked child has to do before anything else.
 fn become_process(thread: &Thread) {
     thread.tid.set(system::tid() as u32);
+    thread.pid.set(thread.tid.get());
     let mut engine = engine();
     engine.control.processes.fetch_add(1, Relaxed);
     engine.arenas.iter_mut().for_each(Arena::part_from_parent);
@@ -206,6 +211,10 @@ fn become_process(thread: &Thread) {
 /// The first thing that a new thread does, on its own stack in the agent.
 pub extern "C" fn begin_thread(thread: &Thread) {
     settle(thread);
+    if thread.pid.get() == 0 {
+        // The first thread of a process has its number.
+        thread.pid.set(thread.tid.get());
+    }
     if thread.is_forked.get() != 0 {
         super::unlock();
         become_process(thread);

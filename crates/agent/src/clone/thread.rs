@@ -120,6 +120,10 @@ pub struct Thread {
     pub vectors: Cell<[u128; 16]>,
     /// What the kernel calls it.
     pub tid: Cell<u32>,
+    /// What the kernel calls its process; 0 if the thread begins one, until it has begun.
+    pub pid: Cell<u32>,
+    /// Its name as far as it is known, with zeros behind it.
+    pub name: Cell<[u64; 2]>,
     /// Which clone it has last been seen in; [`u64::MAX`] while it is in the agent.
     pub epoch: AtomicU64,
     /// The next thread that is known.
@@ -302,6 +306,7 @@ impl Thread {
         let vectors = visitor.vectors.map(|[low, high]| u128::from(low) | u128::from(high) << 64);
         self.vectors.set(vectors);
         self.gs_base.set(visitor.gs_base);
+        self.name.set(visitor.name);
         self.hidden_mask.set(visitor.mask & signals::NEEDED);
         self.pending_mask.set(visitor.mask & !signals::NEEDED);
         if visitor.area != 0 {

@@ -9,7 +9,7 @@ use super::signals::Context;
 use super::state::{self, Kind};
 use super::system;
 use super::thread::{Thread, stripe};
-use super::{Engine, clock, give_up};
+use super::{Engine, clock, give_up, program};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use iced_x86::{Decoder, DecoderOptions, OpKind, Register};
@@ -23,6 +23,9 @@ use weft_code::accesses::GONE;
 const PATIENCE: u64 = 100;
 const ROUNDS: u32 = 100;
 const LAST_ROUNDS: u32 = 10;
+const PR_SET_NAME: u64 = 15;
+/// How many bytes of a name the kernel takes.
+const LONGEST_NAME: u64 = 15;
 
 /// Where it is said how many captures each run has. Who has filled a buffer may look there whatever others hold.
 static CAPTURES: AtomicU64 = AtomicU64::new(0);
@@ -189,7 +192,16 @@ impl Thread {
     pub fn trace_begin(&self) {
         if self.is_traced.get() != 0 {
             let [fs, gs] = self.bases();
-            self.trace(event::THREAD, &[self.tid.get().into(), fs, gs, clock::now()]);
+            let [tid, pid] = [&self.tid, &self.pid].map(|id| id.get().into());
+            self.trace(event::THREAD, &[tid, pid, fs, gs, clock::now()]);
+            self.trace_name();
+        }
+    }
+
+    /// It has a name.
+    fn trace_name(&self) {
+        if self.name.get() != [0; 2] {
+            self.trace(event::NAME, &self.name.get());
         }
     }
 
@@ -219,6 +231,11 @@ impl Thread {
         if number == system::ARCH_PRCTL {
             self.trace(event::BASES, &self.bases());
         }
+        let [_, _, _, _, _, _, rsi, rdi, ..] = self.general();
+        if (number, rdi, result) == (system::PRCTL, PR_SET_NAME, 0) {
+            self.name.set(name_at(rsi));
+            self.trace(event::NAME, &self.name.get());
+        }
     }
 
     /// It is about to handle a signal, or to end by it.
@@ -227,6 +244,18 @@ impl Thread {
             self.trace(event::SIGNAL, &[signal as u64, is_fault.into(), clock::now()]);
         }
     }
+}
+
+/// The name that a thread has just got from an address. The kernel is not asked for it: a filter may forbid that.
+fn name_at(address: u64) -> [u64; 2] {
+    let mut name = 0;
+    for index in 0..LONGEST_NAME {
+        match program::read::<u8>(address.wrapping_add(index)) {
+            Some(byte) if byte != 0 => name |= u128::from(byte) << (8 * index),
+            _ => break,
+        }
+    }
+    [name as u64, (name >> 64) as u64]
 }
 
 impl Engine {

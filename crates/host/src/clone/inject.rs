@@ -467,6 +467,9 @@ fn begin(
 ) -> Result<Vec<(Tid, CloneThread)>> {
     let image = image()?;
     let mut threads = describe(stopped)?;
+    if start.recording != 0 {
+        threads.iter_mut().for_each(|(tid, thread)| thread.name = name_of(*tid));
+    }
     let executable = image.data_start.unwrap_or(image.bytes.len() as u64);
     let protection = (libc::PROT_READ | libc::PROT_EXEC) as u64;
     let protect = [presence.base.0, executable, protection].map(Value::Const).to_vec();
@@ -491,6 +494,17 @@ fn begin(
         .why("it has no memory left"));
     }
     Ok(threads)
+}
+
+/// A thread's name, as the engine is told of it.
+fn name_of(tid: Tid) -> [u64; 2] {
+    let mut name = [0; 16];
+    let read = fs::read(format!("/proc/{tid}/comm")).unwrap_or_default();
+    let read = read.strip_suffix(b"\n").unwrap_or(&read);
+    let length = read.len().min(name.len());
+    name[..length].copy_from_slice(&read[..length]);
+    let word = u128::from_le_bytes(name);
+    [word as u64, (word >> 64) as u64]
 }
 
 /// What the engine is told of a mapping.

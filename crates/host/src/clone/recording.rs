@@ -14,6 +14,7 @@ use memmap2::MmapMut;
 use std::fs::File;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
+use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -43,7 +44,7 @@ pub struct Recording {
     records: Records,
     /// What was mapped when it began.
     modules: Vec<Module>,
-    /// Where code of files was mapped then.
+    /// Where code of files was mapped then, the program's own first.
     code: Vec<Mapping>,
     /// Where code of files was mapped later by processes that could not tell their names.
     named: Mutex<Vec<Mapping>>,
@@ -98,7 +99,9 @@ impl Recording {
         if memory.len() as u64 != RECORDING_SIZE {
             return Err(Error::new(ErrorKind::Internal, "what is recorded has no room"));
         }
-        let code = maps.into_iter().filter(is_code_of_file).collect();
+        let mut code: Vec<Mapping> = maps.into_iter().filter(is_code_of_file).collect();
+        let executable = std::fs::read_link(format!("/proc/{pid}/exe")).ok();
+        code.sort_by_key(|map| executable.as_deref() != Some(Path::new(&map.path)));
         let (modules, named) = (modules(pid)?, Mutex::default());
         let recording = Self { memory, file, at, records, modules, code, named };
         // Number 0 is none.
@@ -111,7 +114,7 @@ impl Recording {
         (self.at, RECORDING_SIZE)
     }
 
-    /// Where code of files was mapped when it began.
+    /// Where code of files was mapped when it began, the program's own first.
     pub fn code(&self) -> &[Mapping] {
         &self.code
     }

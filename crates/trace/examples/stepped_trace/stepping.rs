@@ -135,8 +135,9 @@ impl<'a> Stepped<'a> {
 
     fn begin(&mut self, id: i32, now: &libc::user_regs_struct) {
         let mut thread = Thread { bases: [now.fs_base, now.gs_base], ..Thread::default() };
-        thread.words.push(event_word(event::THREAD, 4));
-        thread.words.extend([id as u64, now.fs_base, now.gs_base, self.clock]);
+        thread.words.push(event_word(event::THREAD, 5));
+        // Whose threads they are is of no interest here.
+        thread.words.extend([id as u64, 0, now.fs_base, now.gs_base, self.clock]);
         self.threads.insert(id, thread);
     }
 
