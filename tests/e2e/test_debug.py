@@ -355,6 +355,19 @@ def test_a_repeated_store_stops_each_time_around_that_changes_something(build: B
 
 
 @SIDES
+def test_a_repeated_store_that_faults_before_a_watched_place(side: str, build: Build) -> None:
+    steps = commands(
+        *("tbreak *fills", "continue", "watch *(int *)(pages + 9000)", "continue", "print $rcx"),
+        *("continue", "delete", "continue"),
+    )
+    printed = run_gdb(side, steps, [build("debug_gap")])
+    assert "received signal SIGSEGV" in printed
+    assert values(printed) == ["8192"], "all that is left, not only until there"
+    assert printed.count("New value") == 1
+    assert "exited normally" in printed
+
+
+@SIDES
 def test_steps_through_a_repeated_store_see_watched_places(side: str, build: Build) -> None:
     steps = commands(
         *("tbreak *fills", "continue", "watch *(short *)(filled + 1)"),
