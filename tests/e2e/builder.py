@@ -224,6 +224,8 @@ RECIPES = {
             ("waiting", "waiting.c", "gcc", ("-O0",)),
             ("sleeping", "sleeping.c", "gcc", ("-O1",)),
             ("alarmed", "alarmed.c", "gcc", ("-O0",)),
+            ("filling", "filling.c", "gcc", ("-O1",)),
+            ("gap", "gap.c", "gcc", ("-O1",)),
         ]
     },
     "debug_rust": Recipe("debug/walked.rs", (("rustc", "-g", "{source}", "-o", "{out}"),)),

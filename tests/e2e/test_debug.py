@@ -319,6 +319,90 @@ def test_watchpoints_of_any_number_and_size(build: Build) -> None:
     )
 
 
+def rounds_left(printed: str) -> list[tuple[int, int]]:
+    """Return which watchpoints have stopped the program, and what GDB has printed then."""
+    stop = r"watchpoint (\d+): [^\n]+\n\n(?:Old value|Value) = .*?^\$\d+ = (\d+)$"
+    found = re.findall(stop, printed, re.MULTILINE | re.DOTALL)
+    return [(int(number), int(left)) for number, left in found]
+
+
+@SIDES
+def test_a_repeated_store_stops_at_each_watched_place(side: str, build: Build) -> None:
+    """It goes backwards, which processors do step by step."""
+    steps = commands(
+        *("tbreak *copies", "continue"),
+        *("watch *(int *)(filled + 64)", "watch *(int *)(filled + 128)"),
+        *("continue", "print $rcx", "continue", "print $rcx", "delete", "continue"),
+    )
+    printed = run_gdb(side, steps, [build("debug_filling")])
+    assert rounds_left(printed) == [(3, 32), (2, 16)]
+    assert "exited normally" in printed
+
+
+def test_a_repeated_store_stops_each_time_around_that_changes_something(build: Build) -> None:
+    """Not when the same is written again. Natively, a fast one may stop some times around later."""
+    steps = commands(
+        *("tbreak *fills", "continue"),
+        *("watch *(int *)(filled + 64)", "watch *(int *)(filled + 128)"),
+        *("continue", "print $rcx") * 8,
+        *("tbreak *copies", "continue", "delete", "continue"),
+    )
+    printed = run_gdb(WEFT, steps, [build("debug_filling")])
+    first = [(2, left) for left in range(191, 187, -1)]
+    assert rounds_left(printed) == first + [(3, left) for left in range(127, 123, -1)]
+    assert "Temporary breakpoint 4, " in printed
+    assert "exited normally" in printed
+
+
+@SIDES
+def test_a_repeated_store_that_faults_before_a_watched_place(side: str, build: Build) -> None:
+    steps = commands(
+        *("tbreak *fills", "continue", "watch *(int *)(pages + 9000)", "continue", "print $rcx"),
+        *("continue", "delete", "continue"),
+    )
+    printed = run_gdb(side, steps, [build("debug_gap")])
+    assert "received signal SIGSEGV" in printed
+    assert values(printed) == ["8192"], "all that is left, not only until there"
+    assert printed.count("New value") == 1
+    assert "exited normally" in printed
+
+
+@SIDES
+def test_steps_through_a_repeated_store_see_watched_places(side: str, build: Build) -> None:
+    steps = commands(
+        *("tbreak *fills", "continue", "watch *(short *)(filled + 1)"),
+        *("stepi", "print $rcx") * 4,
+        *("delete", "tbreak copies", "continue", "print (int)filled[255]"),
+    )
+    printed = run_gdb(side, steps, [build("debug_filling")])
+    assert rounds_left(printed) == [(2, 254), (2, 253)]
+    assert values(printed) == ["255", "254", "253", "252", "1"]
+
+
+@SIDES
+def test_a_repeated_load_stops_at_each_watched_place(side: str, build: Build) -> None:
+    """Until it has found what it looks for."""
+    steps = commands(
+        *("tbreak *finds", "continue", "awatch filled[20]", "awatch filled[30]"),
+        *("awatch filled[200]", "break found", *("continue", "print $rcx") * 2),
+        *("continue", "print left", "continue"),
+    )
+    printed = run_gdb(side, steps, [build("debug_filling")])
+    assert rounds_left(printed) == [(2, 235), (3, 225)]
+    assert values(printed)[-1] == "155"
+    assert "exited normally" in printed
+
+
+def test_a_repeated_store_is_not_held_up_within_much_that_is_watched(build: Build) -> None:
+    """It stops behind what is too large for the processor's own watchpoints."""
+    steps = commands(
+        *("tbreak *fills", "continue", "watch *(char (*)[100])(filled + 50)"),
+        *("watch *(int *)(filled + 200)", *("continue", "print $rcx") * 2),
+    )
+    printed = run_gdb(WEFT, steps, [build("debug_filling")])
+    assert rounds_left(printed) == [(2, 106), (3, 55)]
+
+
 def test_a_condition_that_is_false_a_million_times(build: Build) -> None:
     steps = commands("break hot if number == 999999", "continue", "print number", "delete", "c")
     start = time.monotonic()

@@ -10,10 +10,10 @@ mod watch;
 
 use super::regions::Region;
 use super::signals::{self, Actions, Context, SIGSEGV, SIGTRAP};
-use super::state::{RAX, RSP, block_at, kind_and_length};
+use super::state::{RAX, RCX, RSP, block_at, kind_and_length};
 use super::switch;
 use super::thread::{Thread, at};
-use super::translate::{Block, Extent, Kind, LONGEST_INSTRUCTION};
+use super::translate::{self, Block, Extent, Kind, LONGEST_INSTRUCTION};
 use super::{Engine, Exit, Guard, calls, emit, engine, left, locked, program, recording, system};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -249,12 +249,18 @@ impl Engine {
         }
         thread.set_general(&context.general());
         thread.flags.set(context.rflags);
-        if thread.is_stepping() { self.step(thread, pc) } else { self.go(thread, pc) }
+        if !thread.is_stepping() {
+            return self.go(thread, pc);
+        }
+        let code = self.step(thread, pc);
+        context.set_general(&thread.general());
+        code
     }
 
     /// Has a thread execute one instruction, with all that is woven at it and told of it.
     fn step(&mut self, thread: &Thread, pc: u64) -> u64 {
         thread.pc.set(pc);
+        self.halts.watches.divide(thread);
         thread.touched.set(self.halts.watches.touched(thread));
         let (code, counter) = match self.halts.steps.get(&pc) {
             Some(&step) => step,
@@ -364,6 +370,34 @@ pub fn at_breakpoint(thread: &Thread, exit: &Exit) {
     }
 }
 
+/// Gives a thread back what is left of a repeated instruction of which it has executed a piece, if it has: `general` are
+/// its registers when it was at `pc`. Says where it is then.
+pub fn rejoin(thread: &Thread, pc: u64, general: &mut [u64; 16], flags: u64) -> u64 {
+    const ZERO: u64 = 0x40;
+    let [start, rest] = thread.rest.take();
+    if start == 0 {
+        return pc;
+    }
+    let left = &mut general[RCX];
+    if pc == start || *left != 0 {
+        // It has not come to what ends the piece.
+        thread.touched.set(0);
+    }
+    // One that compares may have found what it looks for.
+    let is_found = instruction_at(start)
+        .is_some_and(|it| compares(it) && (flags & ZERO != 0) == it.has_repne_prefix());
+    let is_over = pc != start && (rest == 0 || *left != 0 || is_found);
+    *left = left.wrapping_add(rest);
+    if is_over { pc } else { start }
+}
+
+/// Does the same for a thread that is in the agent.
+pub fn rejoin_in_agent(thread: &Thread, pc: u64) {
+    let mut general = thread.general();
+    thread.pc.set(rejoin(thread, pc, &mut general, thread.flags.get()));
+    thread.set_general(&general);
+}
+
 /// A thread has come to a store that may change memory that is watched: it stands before the instruction.
 pub fn at_store(thread: &Thread) {
     let mut engine = engine();
@@ -445,6 +479,9 @@ pub fn arrived(thread: &Thread, kind: u32, next: u64) {
     if was_store {
         thread.errand.set(errand::NONE);
     }
+    // In the middle of a repeated instruction.
+    let is_single = was_store || thread.is_stepping();
+    let is_amid = is_single && !is_call && thread.pc.get() != translate::real(next);
     let is_caught = thread.is_caught.take();
     let has_heard = thread.halt.heard.take() != 0;
     // One that was given up for a signal is made again.
@@ -462,14 +499,17 @@ pub fn arrived(thread: &Thread, kind: u32, next: u64) {
         }
     }
     if !thread.is_stepping() {
-        if was_store {
-            let pc = thread.pc.get();
+        let pc = thread.pc.get();
+        if is_amid {
+            thread.errand.set(errand::STORE);
+            engine.step(thread, pc);
+        } else if was_store {
             engine.go(thread, pc);
         }
         return;
     }
     let (pc, goes_on) = (thread.pc.get(), thread.goes_on());
-    let is_at_breakpoint = engine.halts.contains(pc);
+    let is_at_breakpoint = !is_amid && engine.halts.contains(pc);
     if goes_on && !is_at_breakpoint && !thread.has_pending() {
         engine.step(thread, pc);
         return;
@@ -604,6 +644,12 @@ fn instruction_at(pc: u64) -> Option<Instruction> {
 fn is_repeated(instruction: Instruction) -> bool {
     instruction.is_string_instruction()
         && (instruction.has_rep_prefix() || instruction.has_repne_prefix())
+}
+
+/// Whether a repeated instruction looks at what it has compared before it goes around again.
+fn compares(instruction: Instruction) -> bool {
+    use iced_x86::Mnemonic::{Cmpsb, Cmpsd, Cmpsq, Cmpsw, Scasb, Scasd, Scasq, Scasw};
+    matches!(instruction.mnemonic(), Cmpsb | Cmpsw | Cmpsd | Cmpsq | Scasb | Scasw | Scasd | Scasq)
 }
 
 /// Whether a signal is the one by which a thread stands still, where nobody has caught it.

@@ -360,7 +360,7 @@ extern "C" fn dispatch(thread: &Thread) {
         engine.control.stats.agent_entries.fetch_add(1, Relaxed);
         match kind {
             left::EXIT | left::INDIRECT if thread.is_single() => {
-                thread.pc.set(translate::real(exit.target));
+                halt::rejoin_in_agent(thread, translate::real(exit.target));
             }
             left::EXIT => engine.exit(thread, &exit),
             left::INDIRECT => engine.indirect(thread, exit.target),

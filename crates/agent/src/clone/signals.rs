@@ -543,6 +543,7 @@ pub extern "C" fn handler(signal: usize, info: &mut [u64; 16], context: &mut Con
     let is_inner = engine.is_inner(pc, state.pc);
     engine.cut(pc, state.pc);
     engine.trace_cut(thread, pc, (state.pc, &state.general));
+    state.pc = halt::rejoin(thread, state.pc, &mut state.general, context.rflags);
     if is_broken {
         thread.set_general(&state.general);
         thread.pc.set(state.pc);
@@ -695,6 +696,7 @@ pub fn keep_mask(thread: &Thread, mask: u64) {
 /// Goes on natively with what the thread's record has of the program.
 pub fn go_natively(thread: &Thread) -> ! {
     let mut vectors = VectorState::save(&thread.vectors.get());
+    halt::rejoin_in_agent(thread, thread.pc.get());
     let mut context = native_context(thread, vectors.at());
     context.mask |= thread.hidden_mask.get();
     context.stack = thread.altstack.get();

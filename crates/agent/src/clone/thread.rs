@@ -171,6 +171,8 @@ pub struct Thread {
     pub errand: Cell<u32>,
     /// Watched memory that it is about to touch; 0 for none.
     pub touched: Cell<u64>,
+    /// A repeated instruction that it executes a piece of, and how often that is to go around afterwards.
+    pub rest: Cell<[u64; 2]>,
     /// The system call that it makes: its number and one more. And whether the debugger is to know of its end.
     pub number: Cell<u64>,
     pub is_caught: Cell<bool>,
@@ -291,6 +293,7 @@ impl Thread {
     pub fn forget_halt(&self) {
         self.halt.set(&Halt::default());
         self.errand.set(errand::NONE);
+        self.rest.set([0; 2]);
     }
 
     /// Measures nothing, as at first.

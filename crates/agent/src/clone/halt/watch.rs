@@ -2,12 +2,13 @@
 //! interest.
 //!
 //! The look is rough, and changes no flag: a range is taken for one whose length is a power of two. Whoever may have
-//! met it executes the instruction by itself, and compares what is watched with what it was.
+//! met it executes the instruction by itself, and compares what is watched with what it was. A repeated one is executed in
+//! pieces, each of which ends where the processor's own watchpoints would have it stop.
 
 use super::super::emit::{Out, RAX, RCX};
 use super::super::thread::{Thread, at};
 use super::super::{program, system};
-use super::{instruction_at, is_repeated};
+use super::{instruction_at, is_repeated, motion};
 use alloc::vec::Vec;
 use core::ops::Range;
 use iced_x86::{
@@ -19,6 +20,10 @@ const RDX: u8 = 2;
 /// How many ranges a store looks at: as many as a short jump reaches over. If there are more, some that are close
 /// together are one.
 const MOST_RANGES: usize = 3;
+/// What the processor's own watchpoints can cover together: a repeated instruction stops each time around within as
+/// much, and behind what is larger.
+const FINE: u64 = 32;
+const BACKWARDS: u64 = 0x400;
 
 /// Memory that is watched, with what it held when it was last looked at.
 #[derive(Debug)]
@@ -32,6 +37,25 @@ struct Watch {
 impl Watch {
     fn end(&self) -> u64 {
         self.start + self.held.len() as u64
+    }
+
+    /// How many times a repeated instruction, of which the first touches `first`, goes around until it has touched this;
+    /// all of this if it is large. Any number if it never does.
+    fn times_until(&self, first: Range<u64>, is_backwards: bool) -> u64 {
+        let size = (first.end - first.start).max(1);
+        let is_behind =
+            if is_backwards { self.start >= first.end } else { self.end() <= first.start };
+        if is_behind {
+            return u64::MAX;
+        }
+        let is_large = self.held.len() as u64 > FINE;
+        let before = match (is_backwards, is_large) {
+            (false, false) => self.start.saturating_sub(first.start) / size,
+            (false, true) => (self.end() - 1 - first.start) / size,
+            (true, false) => (first.end - 1).saturating_sub(self.end() - 1) / size,
+            (true, true) => (first.end - 1 - self.start) / size,
+        };
+        before + 1
     }
 
     /// What it holds now; zeros where it is not there.
@@ -108,6 +132,37 @@ impl Watches {
             }
         }
         0
+    }
+
+    /// Has a thread that stands before a repeated instruction execute it only until it has come to what is watched, or
+    /// once if it is stepped: it keeps how often is left for later.
+    pub fn divide(&self, thread: &Thread) {
+        if self.is_empty() {
+            return;
+        }
+        let pc = thread.pc.get();
+        let Some(instruction) = instruction_at(pc).filter(|it| is_repeated(*it)) else { return };
+        let count = thread.general[usize::from(RCX)].get();
+        let mut piece = if thread.halt.motion.get() == motion::STEP { 1 } else { count };
+        let mut factory = InstructionInfoFactory::new();
+        for memory in factory.info(&instruction).used_memory() {
+            if !memory.base().is_gpr64() {
+                // It counts in half a register.
+                return;
+            }
+            let Some((start, end)) = element(&instruction, memory, thread) else { return };
+            let is_backwards = thread.flags.get() & BACKWARDS != 0;
+            let is_of_interest = |watch: &&Watch| match watch.is_any {
+                true => touches(memory.access()),
+                false => writes(memory.access()),
+            };
+            for watch in self.all.iter().filter(is_of_interest) {
+                piece = piece.min(watch.times_until(start..end, is_backwards));
+            }
+        }
+        let piece = piece.min(count);
+        thread.general[usize::from(RCX)].set(piece);
+        thread.rest.set([pc, count - piece]);
     }
 
     /// Where something has changed since this was last asked.
@@ -212,9 +267,8 @@ fn touches(access: OpAccess) -> bool {
     !matches!(access, OpAccess::None | OpAccess::NoMemAccess)
 }
 
-/// The memory that a thread is about to touch: from where to where.
-fn place(instruction: &Instruction, memory: &UsedMemory, thread: &Thread) -> Option<(u64, u64)> {
-    const BACKWARDS: u64 = 0x400;
+/// The memory that a thread is about to touch, the first time around if it does that repeatedly: from where to where.
+fn element(instruction: &Instruction, memory: &UsedMemory, thread: &Thread) -> Option<(u64, u64)> {
     let value = |register: Register| match register {
         // Of one relative to `rip` the displacement is the address.
         Register::None | Register::RIP => Some(0),
@@ -231,14 +285,25 @@ fn place(instruction: &Instruction, memory: &UsedMemory, thread: &Thread) -> Opt
         .wrapping_add(value(memory.index())?.wrapping_mul(memory.scale().into()))
         .wrapping_add(memory.displacement())
         .wrapping_add(segment);
-    let size = memory.memory_size().size() as u64;
+    // Of what is repeated, the size is not said with the place.
+    let size = match is_repeated(*instruction) {
+        true => instruction.memory_size(),
+        false => memory.memory_size(),
+    };
+    Some((start, start.checked_add(size.size() as u64)?))
+}
+
+/// The memory that a thread is about to touch: from where to where.
+fn place(instruction: &Instruction, memory: &UsedMemory, thread: &Thread) -> Option<(u64, u64)> {
+    let (start, end) = element(instruction, memory, thread)?;
+    let size = end - start;
     let count = match is_repeated(*instruction) {
         true => thread.general[usize::from(RCX)].get(),
         false => 1,
     };
     let length = size.wrapping_mul(count);
     Some(match count > 1 && thread.flags.get() & BACKWARDS != 0 {
-        true => (start.wrapping_sub(length - size), start + size),
+        true => (start.wrapping_sub(length - size), end),
         false => (start, start.wrapping_add(length)),
     })
 }
