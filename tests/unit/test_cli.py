@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 import weft
 from weft.cli import CommandFolder, main
-from weft.cli.output import WithParts
+from weft.cli.output import WithParts, console
 from weft.errors import Internal, WeftError
 
 WEFT = Path(sys.executable).with_name("weft")
@@ -206,3 +206,10 @@ def test_a_process_that_is_not_there_is_no_fault_of_weft(words: str) -> None:
     result = CliRunner().invoke(main, [*words.split(), str(pid)])
     assert result.exit_code == 3, result.output
     assert f"there is no process {pid}" in result.output
+
+
+def test_what_looks_like_the_name_of_an_emoji_is_shown_as_it_is(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    console().print("root:x:0 main.c:100:5")
+    assert capsys.readouterr().out == "root:x:0 main.c:100:5\n"
