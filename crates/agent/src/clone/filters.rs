@@ -20,9 +20,10 @@ const OF_NEW_THREADS: [(usize, u64); 3] = [
     (system::GETTID, 0),
     (system::SIGALTSTACK, 0),
 ];
-/// How threads and processes are made, with the flags that C libraries give.
-const MAKING: [(usize, u64); 5] = [
+/// How threads and processes are made, with the flags that C libraries and Go give.
+const MAKING: [(usize, u64); 6] = [
     (system::CLONE, 0x3d_0f00),
+    (system::CLONE, 0x5_0f00),
     (system::CLONE, 0x120_0011),
     (system::CLONE3, 0),
     (system::FORK, 0),
