@@ -34,6 +34,7 @@ check:  ## Everything that can be said without running the code
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	cargo clippy --locked --package weft-agent --features clone --all-targets -- -D warnings

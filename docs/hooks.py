@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from weft._interrupts import ENDING, Interrupted
+from weft.base.interrupts import ENDING, Interrupted
 from weft.cli import main
 from weft.cli.output import WithParts
 from weft.errors import WeftError

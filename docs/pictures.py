@@ -18,10 +18,11 @@ from rich.console import Console
 from tests.covered import covered
 from tests.measurements import TARGET, Measurement, growing, measurements
 from tests.watched import under_load
-from weft.export import flame, profile_json
-from weft.export.coverage_text import show
-from weft.metrics.model import Measured, Sample
-from weft.probes import Histogram
+from weft.export.coverage.text import show
+from weft.export.profile import flame
+from weft.export.profile import json as profile_json
+from weft.model.measured import Measured, Sample
+from weft.model.values import Histogram
 from weft.ui.live import view
 from weft.ui.top import Top
 from weft.ui.watcher import Read

@@ -20,8 +20,8 @@ from rich.console import Console
 from rich.table import Table
 
 import weft
-from weft.flow import NO_FILE, Flow
-from weft.model import Module
+from weft.model.flow import NO_FILE, Flow
+from weft.model.program import Module
 
 
 def mix_of(flow: Flow) -> Counter[str]:

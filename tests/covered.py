@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.flow import Block, CodeModule, Flow
+from weft.model.flow import Block, CodeModule, Flow
 from weft.tools.coverage import (
     Branch,
     Coverage,

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from tests.e2e.harness import need
 from weft import _native
-from weft.flow import Block, CodeModule, Edge, EdgeKind, Flow
+from weft.model.flow import Block, CodeModule, Edge, EdgeKind, Flow
 
 Way: TypeAlias = tuple[int, str, int]
 """From an instruction, to a module, to an instruction of it."""

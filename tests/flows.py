@@ -13,10 +13,10 @@ from pathlib import Path
 
 from tests.e2e.harness import need
 from weft._native import ModuleSymbols, disassemble
-from weft.binary import Code
 from weft.errors import BadFile
-from weft.flow import Block, CodeModule, Edge, EdgeKind, Flow
-from weft.model import Module
+from weft.model.flow import Block, CodeModule, Edge, EdgeKind, Flow
+from weft.model.program import Module
+from weft.program.binary import Code
 
 _LONGEST = 15
 _NOWHERE = "???"

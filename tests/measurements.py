@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from weft.metrics.model import (
+from weft.model.measured import (
     Completeness,
     Interval,
     MetricKind,
@@ -14,7 +14,7 @@ from weft.metrics.model import (
     TargetFacts,
     Value,
 )
-from weft.probes import Bucket, Histogram
+from weft.model.values import Bucket, Histogram
 
 START = 1_750_000_000.0
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeAlias, cast
 
 import weft
-from weft.model import Module, Pause
+from weft.model.program import Module, Pause
 
 Kind: TypeAlias = Literal["entry", "exit", "call", "after", "block", "edge", "insn"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.flow import Edge, EdgeKind
+from weft.model.flow import Edge, EdgeKind
 from weft.tools.profile import (
     Profile,
     ProfiledBlock,

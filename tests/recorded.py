@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TypeAlias, cast
 
 from weft import clone
-from weft.flow import Flow
+from weft.model.flow import Flow
 
 Counts: TypeAlias = dict[tuple[str, int], int]
 """By module and address."""

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 import weft
-from weft.probes import Point
+from weft.model.points import Point
 
 SNIPPETS = 5
 POINTS = 24

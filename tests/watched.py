@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from tests.measurements import LATENCY, SHED, TARGET
 from weft.errors import WeftError
-from weft.metrics.model import Shed, TargetFacts
+from weft.model.measured import Shed, TargetFacts
 from weft.ui import source
 from weft.ui.source import Reading, Request, Values
 

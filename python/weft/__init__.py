@@ -6,19 +6,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from weft import errors
     from weft._native import __version__
-    from weft.clone import Cloned, CloneStats
-    from weft.completeness import Completeness, Interval, Missing
-    from weft.probes import (
-        Bucket,
-        Histogram,
-        Point,
-        PointKind,
-        PointSelection,
-        Probe,
-        Refusal,
-        Timer,
-    )
-    from weft.session import Session, attach, run
+    from weft.control.clone import CloneStats
+    from weft.control.probes import Probe
+    from weft.model.completeness import Completeness, Interval, Missing
+    from weft.model.points import Point, PointKind, PointSelection, Refusal
+    from weft.model.values import Bucket, Histogram, Timer
+    from weft.session import Cloned, Session, attach, run
 
 __all__ = [
     "Bucket",
@@ -42,9 +35,12 @@ __all__ = [
 ]
 
 _HOMES = {
-    **dict.fromkeys(["CloneStats", "Cloned"], "weft.clone"),
-    **dict.fromkeys(["Completeness", "Interval", "Missing"], "weft.completeness"),
-    **dict.fromkeys(["Session", "attach", "run"], "weft.session"),
+    "CloneStats": "weft.control.clone",
+    **dict.fromkeys(["Completeness", "Interval", "Missing"], "weft.model.completeness"),
+    **dict.fromkeys(["Cloned", "Session", "attach", "run"], "weft.session"),
+    **dict.fromkeys(["Point", "PointKind", "PointSelection", "Refusal"], "weft.model.points"),
+    **dict.fromkeys(["Bucket", "Histogram", "Timer"], "weft.model.values"),
+    "Probe": "weft.control.probes",
     "__version__": "weft._native",
 }
 
@@ -57,7 +53,7 @@ if not TYPE_CHECKING:  # a checker would believe that everything is there
             raise AttributeError(f"module 'weft' has no attribute {name!r}")
         if name == "errors":
             return import_module("weft.errors")
-        found = getattr(import_module(_HOMES.get(name, "weft.probes")), name)
+        found = getattr(import_module(_HOMES[name]), name)
         globals()[name] = found
         return found
 

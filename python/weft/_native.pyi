@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias, TypedDict, final
 
-from weft.flow import EdgeKind
-from weft.probes import PointKind, PointSelection
+from weft.model.flow import EdgeKind
+from weft.model.points import PointKind, PointSelection
 
 __version__: str
 
@@ -235,14 +235,14 @@ class Cloned:
 
         Modules: path, build-id, bias, start and size. Blocks: module, offset, size, instructions,
         count. Edges: module and offset that each leaves, those that it leads to, kind, count. How
-        many counters were executed. What is missing, and how often: see weft.losses.
+        many counters were executed. What is missing, and how often: see weft.model.losses.
         """
     def stats(self) -> list[tuple[str, int]]:
         """What the engine has counted, by name."""
     def last_losses(self) -> list[tuple[str, int]]:
         """As losses, with processes that still run although the first one has ended."""
     def losses(self) -> list[tuple[str, int]]:
-        """What is missing from what is known of it, and how often: see weft.losses."""
+        """What is missing from what is known of it, and how often: see weft.model.losses."""
     def reports(self) -> list[Path]:
         """The files in which the engine has said what went wrong in it."""
     def cycles(self) -> int:
@@ -606,7 +606,7 @@ class Tracer:
     """A file that a trace is being written to."""
 
     def finish(self) -> list[tuple[str, int]]:
-        """Take what is left, and end the file. What is missing from it: see weft.losses."""
+        """Take what is left, and end the file. What is missing from it: see weft.model.losses."""
 
 @final
 class TraceTable:

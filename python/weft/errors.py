@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
-    from weft.completeness import Missing
     from weft.mdl.diagnostics import Diagnostic
+    from weft.model.completeness import Missing
 
 
 class WeftError(Exception):

@@ -17,7 +17,7 @@ def main() -> None:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     _open_streams()
-    from weft import _interrupts
+    from weft.base import interrupts as _interrupts
 
     with _interrupts.orderly():
         from weft.cli import main as command

@@ -18,7 +18,7 @@ import pytest
 from tests.e2e.harness import need
 from tests.recorded import bytes_of
 from weft import clone
-from weft.flow import Flow
+from weft.model.flow import Flow
 
 Build = Callable[[str], Path]
 

@@ -17,8 +17,8 @@ import pytest
 from tests import drcov, executed, gcov
 from tests.e2e.harness import answers, free_port, need, redis_clients, server
 from tests.toolchain import PROGRAMS, run
-from weft.export.coverage_json import read
-from weft.flow import Flow
+from weft.export.coverage.json import read
+from weft.model.flow import Flow
 from weft.tools import coverage
 
 SOURCES = sorted((PROGRAMS / "coverage").iterdir())

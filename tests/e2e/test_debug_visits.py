@@ -31,7 +31,8 @@ from tests.e2e.harness import (
 from tests.e2e.test_debug_command import words
 from tests.gdb.rsp import Remote
 from tests.toolchain import compile_program
-from weft import _visits, clone
+from weft import clone
+from weft.control import visits as _visits
 
 WEFT = [sys.executable, "-m", "weft"]
 

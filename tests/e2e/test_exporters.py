@@ -15,7 +15,7 @@ import pytest
 
 from tests.e2e.harness import answers, free_port, need, server
 from tests.measurements import LATENCY, TARGET, measurements
-from weft.export import prometheus
+from weft.export.metrics import prometheus
 
 
 def ask(port: int, what: str, **query: str) -> Any:

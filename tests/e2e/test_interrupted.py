@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import weft
-from weft.probes import PointKind
+from weft.model.points import PointKind
 
 COUNTER = "counter hits\nhits += 1"
 SECONDS = 8.0

@@ -17,8 +17,8 @@ import weft
 from tests.clone import session_of
 from tests.toolchain import compile_program
 from weft import errors
+from weft.control.probes import Probe
 from weft.metrics.metric import Metric
-from weft.probes import Probe
 
 FOCUS = "/Code/libplug.so/f"
 COUNTER = "counter calls; calls += 1"

@@ -11,7 +11,7 @@ import pytest
 
 import weft
 from tests.lockstep import lockstep
-from weft.probes import PointSelection
+from weft.model.points import PointSelection
 
 Build = Callable[[str], Path]
 

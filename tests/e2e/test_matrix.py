@@ -59,7 +59,7 @@ def test_a_signal_before_anything_is_held_has_the_exit_code_of_a_shell(
     number: signal.Signals,
 ) -> None:
     code = (
-        "import os, weft._interrupts as i\n"
+        "import os, weft.base.interrupts as i\n"
         "with i.orderly():\n"
         f"    os.kill(os.getpid(), {int(number)})\n"
         "    import click\n"
@@ -72,7 +72,7 @@ def test_a_signal_before_anything_is_held_has_the_exit_code_of_a_shell(
 def test_a_signal_in_a_finalizer_is_not_lost() -> None:
     """Every import ends with a callback in which Python cannot raise an exception."""
     code = (
-        "import os, signal, weft._interrupts as i\n"
+        "import os, signal, weft.base.interrupts as i\n"
         "class Finalized:\n"
         "    def __del__(self):\n"
         "        os.kill(os.getpid(), signal.SIGHUP)\n"
@@ -88,7 +88,7 @@ def test_a_signal_in_a_finalizer_is_not_lost() -> None:
 def test_a_signal_that_another_thread_gets_ends_the_wait() -> None:
     code = (
         "import os, signal, threading, time\n"
-        "import weft._interrupts as i, weft.cli.measure as measure\n"
+        "import weft.base.interrupts as i, weft.cli.measure as measure\n"
         "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
         "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])\n"
         "with i.orderly(), measure.waiting_for(os.getppid()) as wait, i.interruptible():\n"

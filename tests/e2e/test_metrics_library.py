@@ -19,8 +19,8 @@ from tests.e2e.harness import PROGRAMS, eventually, is_blocked
 from tests.lockstep import Lockstep, lockstep
 from tests.probing import IS_LONG
 from weft.errors import BadSnippet
-from weft.metrics.model import Measured
-from weft.probes import Histogram
+from weft.model.measured import Measured
+from weft.model.values import Histogram
 
 Build = Callable[[str], Path]
 

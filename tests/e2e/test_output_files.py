@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.e2e.harness import NOBODY, need
-from weft._files import Draft, check
+from weft.base.files import Draft, check
 from weft.cli import main
 from weft.errors import BadFile
 
@@ -264,7 +264,7 @@ def test_a_file_in_a_folder_of_somebody_else(public_folder: Path) -> None:
     file.write_bytes(BEFORE)
     os.chown(file, NOBODY, NOBODY)
     script = (
-        "from weft._files import Draft, check\n"
+        "from weft.base.files import Draft, check\n"
         f"import os, shutil, tempfile; os.setgid({NOBODY}); os.setuid({NOBODY})\n"
         f"check({str(file)!r})\n"
         f"with Draft({str(file)!r}) as file: file.write(b'new')\n"

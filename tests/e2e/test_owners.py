@@ -564,8 +564,8 @@ def test_a_held_program_is_not_let_go_by_a_child(build: Build) -> None:
 
 
 def test_exporters_end_with_their_process(build: Build) -> None:
-    from weft.export import prometheus
-    from weft.metrics.model import TargetFacts
+    from weft.export.metrics import prometheus
+    from weft.model.measured import TargetFacts
 
     with left_as_it_was(build) as program, weft.attach(program.pid) as session:
         metric = session.metric("calls", NORMAL)

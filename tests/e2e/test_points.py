@@ -234,7 +234,8 @@ def test_module_that_is_only_in_memory(
     sleeper: tuple[subprocess.Popen[bytes], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An ordinary user cannot reach a deleted library but through the memory of the process."""
-    from weft import _live_modules, _native
+    from weft import _native
+    from weft.program import live_modules as _live_modules
 
     process, _program = sleeper
     without_files = [{**module, "open_path": None} for module in _native.modules(process.pid)]

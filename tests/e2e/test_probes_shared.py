@@ -14,7 +14,7 @@ import weft
 from tests.lockstep import Lockstep, lockstep
 from weft import _native
 from weft.errors import InvalidArgument, LimitReached, WeftError
-from weft.probes import PointKind
+from weft.model.points import PointKind
 
 Build = Callable[[str], Path]
 Item: TypeAlias = "tuple[int, str, list[PointKind], list[int], list[int], bool]"

@@ -17,8 +17,9 @@ import pytest
 from tests.callgrind import hits
 from tests.e2e.harness import Background, need
 from tests.flows import flow
-from weft.callgraph import INDIRECT
-from weft.export import callgrind, fdata, profile_json
+from weft.export.profile import callgrind, fdata
+from weft.export.profile import json as profile_json
+from weft.tools.callgraph import INDIRECT
 from weft.tools.profile import Profile, profile
 
 BOLT = next(filter(None, map(shutil.which, ("llvm-bolt", "llvm-bolt-16", "llvm-bolt-15"))), None)

@@ -19,8 +19,8 @@ from tests.e2e.harness import need
 from tests.recorded import record
 from tests.toolchain import rust_example
 from weft import clone
-from weft.flow import Flow
-from weft.model import Module
+from weft.model.flow import Flow
+from weft.model.program import Module
 
 Build = Callable[[str], Path]
 

@@ -16,7 +16,8 @@ import pytest
 import weft
 from tests.clone import session_of
 from tests.e2e.harness import Background, code, eventually
-from weft.probes import Probe, Timer
+from weft.control.probes import Probe
+from weft.model.values import Timer
 
 Build = Callable[[str], Path]
 

@@ -20,7 +20,7 @@ import weft
 from tests.e2e.harness import code, eventually
 from tests.lockstep import lockstep
 from tests.probing import COUNTER
-from weft._live_modules import LastingModules
+from weft.program.live_modules import LastingModules
 from weft.tools.profile import profile
 
 Build = Callable[[str], Path]

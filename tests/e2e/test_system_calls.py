@@ -161,7 +161,7 @@ def test_time_in_system_calls() -> None:
         program.session.resume()
         assert program.wait() == 0
         spent = probe.value("spent")
-        assert isinstance(spent, weft.probes.Timer)
+        assert isinstance(spent, weft.Timer)
         assert spent.count == 1 and 0.2 <= spent.seconds < 5
         # `nanosleep` or `clock_nanosleep`, once, with success.
         assert probe.value("results") in ({(35, 0): 1}, {(230, 0): 1})

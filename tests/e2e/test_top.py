@@ -23,7 +23,7 @@ import weft
 from tests.e2e.harness import Footprint
 from tests.lockstep import lockstep
 from tests.toolchain import compile_program
-from weft.probes import Histogram
+from weft.model.values import Histogram
 from weft.ui.source import Request, SessionSource
 from weft.ui.top import Top
 

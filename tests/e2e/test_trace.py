@@ -21,7 +21,8 @@ import pytest
 import weft.trace
 from tests.e2e.harness import Background, eventually, need, status, threads
 from weft.errors import BadFile, InvalidArgument
-from weft.export import perfetto, trace_parquet
+from weft.export.trace import parquet as trace_parquet
+from weft.export.trace import perfetto
 from weft.tools.cachesim import Level, simulate
 from weft.tools.heatmap import heat_map, to_html, to_png
 from weft.tools.query import ask

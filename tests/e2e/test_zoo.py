@@ -33,7 +33,7 @@ from tests.e2e.harness import (
     threads,
 )
 from weft import errors
-from weft.model import Pong
+from weft.model.program import Pong
 
 Build = Callable[[str], Path]
 Command = list[str | Path]

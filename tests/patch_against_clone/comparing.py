@@ -20,7 +20,7 @@ from tests.patch_against_clone.model import (
     Verdict,
     Weaver,
 )
-from weft.probes import Point
+from weft.model.points import Point
 
 AGAIN = 2
 """How often each weaver measures again where the two differ, to see what is not the same by

@@ -19,7 +19,8 @@ from typing import Any
 import weft
 import weft.session  # what is loaded late cannot be loaded by nobody
 from tests.patch_against_clone.model import Name, Place, Weaver, Work
-from weft.probes import Point, Probe
+from weft.control.probes import Probe
+from weft.model.points import Point
 
 NOBODY = 65534
 NO_RANDOM_ADDRESSES = 0x0040000

@@ -12,7 +12,7 @@ from typing_extensions import assert_type
 
 import weft
 from weft.errors import NoSuchProcess, TargetError, WeftError
-from weft.model import Resource, Thread
+from weft.model.program import Resource, Thread
 
 assert_type(weft.__version__, str)
 

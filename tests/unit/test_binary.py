@@ -9,9 +9,9 @@ import pytest
 
 from tests.toolchain import compile_program, run
 from weft._native import disassemble
-from weft.binary import Code
 from weft.errors import BadFile
-from weft.model import Module
+from weft.model.program import Module
+from weft.program.binary import Code
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.callgraph import INDIRECT, SMALL, CallGraph, apportion
+from weft.tools.callgraph import INDIRECT, SMALL, CallGraph, apportion
 
 MAIN, PARSE, READ, SORT = range(4)
 

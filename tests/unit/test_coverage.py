@@ -17,8 +17,11 @@ from tests import drcov as drcov_reader
 from tests.toolchain import PROGRAMS, compile_program
 from weft.cli import main
 from weft.errors import BadFile, InvalidArgument
-from weft.export import cobertura, coverage_html, coverage_json, coverage_text, drcov, lcov
-from weft.flow import NO_FILE, Block, CodeModule, Edge, Flow
+from weft.export.coverage import cobertura, drcov, lcov
+from weft.export.coverage import html as coverage_html
+from weft.export.coverage import json as coverage_json
+from weft.export.coverage import text as coverage_text
+from weft.model.flow import NO_FILE, Block, CodeModule, Edge, Flow
 from weft.tools import coverage
 from weft.tools.coverage import (
     Branch,

@@ -22,13 +22,13 @@ from tests.measurements import (
     measurements,
 )
 from weft.errors import WeftError
-from weft.export import csv as csv_format
-from weft.export import json as json_format
-from weft.export import parquet
-from weft.export.document import document
-from weft.export.frames import to_arrow, to_pandas
-from weft.export.values import Rising, cumulative
-from weft.metrics.model import Interval
+from weft.export.metrics import csv as csv_format
+from weft.export.metrics import json as json_format
+from weft.export.metrics import parquet
+from weft.export.metrics.document import document
+from weft.export.metrics.frames import to_arrow, to_pandas
+from weft.export.metrics.values import Rising, cumulative
+from weft.model.measured import Interval
 
 HIGHEST = (1 << 63) - 1
 

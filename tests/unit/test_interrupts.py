@@ -11,8 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from weft import _interrupts
-from weft._interrupts import Interrupted, interruptible, raise_again
+from weft.base import interrupts as _interrupts
+from weft.base.interrupts import Interrupted, interruptible, raise_again
 
 
 @pytest.fixture

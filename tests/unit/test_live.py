@@ -19,11 +19,10 @@ from tests.measurements import (
     log2,
     measurements,
 )
-from weft.export import text
-from weft.metrics.model import Interval, Missing, Shed, TargetFacts
-from weft.ui import draw
+from weft.base.numbers import shortened
+from weft.export.metrics import draw, text
+from weft.model.measured import Interval, Missing, Shed, TargetFacts
 from weft.ui.live import LiveTable, line, view
-from weft.ui.numbers import shortened
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import xml.etree.ElementTree as xml
 
 from tests.measurements import LATENCY, Measurement, growing, log2, measurements
-from weft.metrics.model import Interval, Missing
-from weft.ui import notebook
+from weft.export.metrics import notebook
+from weft.model.measured import Interval, Missing
 
 
 def table(*metrics: Measurement) -> list[xml.Element]:

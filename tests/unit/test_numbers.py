@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from weft.ui import numbers
+from weft.base import numbers
 
 
 @pytest.mark.parametrize(

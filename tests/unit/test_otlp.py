@@ -18,8 +18,8 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 
 from tests.measurements import LATENCY, START, TARGET, Measurement, growing, measurements
 from weft.errors import InvalidArgument
-from weft.export.otlp import push
-from weft.export.values import Source
+from weft.export.metrics.otlp import push
+from weft.export.metrics.values import Source
 
 CUMULATIVE = 2
 

@@ -20,16 +20,9 @@ from tests.e2e.harness import need
 from tests.profiles import COMPARE, HASH, LOOK_UP, MAIN, MALLOC, PRINT, PRINT_SIDE, STUB, words
 from weft.cli import main
 from weft.errors import BadFile
-from weft.export import (
-    callgrind,
-    fdata,
-    flame,
-    folded,
-    pprof,
-    profile_json,
-    profile_text,
-    speedscope,
-)
+from weft.export.profile import callgrind, fdata, flame, folded, pprof, speedscope
+from weft.export.profile import json as profile_json
+from weft.export.profile import text as profile_text
 from weft.tools.profile import Profile, diff
 
 GOLDEN = Path(__file__).parent / "golden"

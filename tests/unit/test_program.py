@@ -7,8 +7,8 @@ import pytest
 
 from weft.metrics import program
 from weft.metrics.program import TargetProgram
-from weft.probes import Point, PointSelection
-from weft.resources import ResourceTree
+from weft.model.points import Point, PointSelection
+from weft.program.resources import ResourceTree
 from weft.session import Session
 
 

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.measurements import LATENCY, TARGET, Measurement, distribution, measurements
 from weft.errors import InvalidArgument, SystemCall
-from weft.export.prometheus import Server, serve
+from weft.export.metrics.prometheus import Server, serve
 
 WHO = 'pid="4242",program="/usr/bin/redis-server"'
 

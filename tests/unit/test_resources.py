@@ -8,8 +8,8 @@ import pytest
 
 from tests.toolchain import compile_program
 from weft.errors import InvalidArgument
-from weft.model import Function, Module, Process, Thread
-from weft.resources import ResourceTree
+from weft.model.program import Function, Module, Process, Thread
+from weft.program.resources import ResourceTree
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ import pytest
 from tests.toolchain import compile_program, run
 from weft._native import ModuleSymbols
 from weft.errors import BadFile
-from weft.model import Frame, Function, Module
+from weft.model.program import Frame, Function, Module
 
 
 @pytest.fixture(autouse=True)

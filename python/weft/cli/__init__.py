@@ -19,7 +19,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from weft import __version__
-from weft._files import FULL
+from weft.base.files import FULL
 from weft.cli import output
 from weft.errors import WeftError
 

@@ -10,7 +10,7 @@ import weft
 from weft.cli import clone, measure
 from weft.cli.inputs import Pid
 from weft.cli.output import console, left_in, print_json
-from weft.metrics.model import TargetFacts
+from weft.model.measured import TargetFacts
 
 
 @click.command()

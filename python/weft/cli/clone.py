@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from weft import clone
-from weft._files import Draft, check
-from weft._interrupts import Interrupted, interruptible
+from weft.base.files import Draft, check
+from weft.base.interrupts import Interrupted, interruptible
 from weft.cli import measure
 from weft.cli.output import all_of, console, forward_signals, left_in, print_json
 from weft.clone import Cloned, CloneStats
 from weft.errors import InvalidArgument
-from weft.metrics.model import TargetFacts
+from weft.model.measured import TargetFacts
 
 if TYPE_CHECKING:
     from weft.metrics.metric import Metric

@@ -17,9 +17,8 @@ import click
 
 import weft
 from weft import _native, clone
-from weft._files import check
-from weft._interrupts import Interrupted, interruptible
-from weft._live_modules import LastingModules
+from weft.base.files import check
+from weft.base.interrupts import Interrupted, interruptible
 from weft.cli import measure
 from weft.cli.clone import Reports
 from weft.cli.inputs import Seconds, process_id
@@ -34,21 +33,15 @@ from weft.cli.output import (
     say_lost,
 )
 from weft.errors import InvalidArgument, TargetGone, WeftError
+from weft.program.live_modules import LastingModules
 
 if TYPE_CHECKING:
-    from weft.flow import Flow
-    from weft.model import Module
+    from weft.model.flow import Flow
+    from weft.model.program import Module
     from weft.tools.coverage import Coverage
 
-FORMATS = {
-    "text": "coverage_text",
-    "json": "coverage_json",
-    "html": "coverage_html",
-    "lcov": "lcov",
-    "cobertura": "cobertura",
-    "drcov": "drcov",
-}
-"""The formats, each with its module of :mod:`weft.export`."""
+FORMATS = ("text", "json", "html", "lcov", "cobertura", "drcov")
+"""The formats: modules of :mod:`weft.export.coverage`."""
 
 _ROUND = 0.2
 """How often to look whether something was asked for, in seconds."""
@@ -156,7 +149,7 @@ def report(file: str, output: str | None, output_format: str) -> None:
       weft cov report cov.json
       weft cov report cov.json --format html -o cov.html
     """
-    from weft.export.coverage_json import read
+    from weft.export.coverage.json import read
 
     _check_output(output, output_format)
     _write(read(file), output, output_format, to_stderr=False)
@@ -175,7 +168,7 @@ def merge(files: tuple[str, ...], output: str | None, output_format: str) -> Non
       weft cov merge unit.json system.json -o all.json
       weft cov merge run-*.json --format lcov -o cov.info
     """
-    from weft.export.coverage_json import read
+    from weft.export.coverage.json import read
     from weft.tools import coverage
 
     _check_output(output, output_format)
@@ -196,8 +189,8 @@ def diff(old: str, new: str, output_format: str) -> None:
       weft cov diff before.json after.json
       weft cov diff before.json after.json --format json
     """
-    from weft.export.coverage_json import read
-    from weft.export.coverage_text import show_changes
+    from weft.export.coverage.json import read
+    from weft.export.coverage.text import show_changes
     from weft.tools import coverage
 
     changes = coverage.diff(read(old), read(new))
@@ -226,7 +219,7 @@ def _check_output(output: str | None, output_format: str) -> None:
 
 
 def _write(coverage: Coverage, output: str | None, output_format: str, *, to_stderr: bool) -> None:
-    format_ = importlib.import_module(f"weft.export.{FORMATS[output_format]}")
+    format_ = importlib.import_module(f"weft.export.coverage.{output_format}")
     if output is None and output_format == "text":
         format_.show(console(stderr=to_stderr), coverage)
     else:

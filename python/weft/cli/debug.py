@@ -17,8 +17,8 @@ from pathlib import Path
 import click
 
 from weft import debug
-from weft._files import Draft, check
-from weft._interrupts import interruptible, raise_again
+from weft.base.files import Draft, check
+from weft.base.interrupts import interruptible, raise_again
 from weft.cli.inputs import process_id
 from weft.clone import Records
 from weft.debug import Address, Debugged, Ending, Visited
@@ -177,12 +177,12 @@ def _recorded(program: Debugged, coverage: Path | None, trace: Path | None) -> I
     finally:
         program.close()
         if writing is not None:
-            from weft.losses import sentences
+            from weft.model.losses import sentences
 
             for text in sentences(writing.finish()):
                 click.echo(f"note: {text}", err=True)
         if coverage is not None:
-            from weft.export import coverage_json
+            from weft.export.coverage import json as coverage_json
             from weft.tools.coverage import cover
 
             with Draft(coverage) as file:

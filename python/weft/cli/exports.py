@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from weft.metrics.model import TargetFacts
+from weft.model.measured import TargetFacts
 
 if TYPE_CHECKING:
-    from weft.export.prometheus import Server
-    from weft.export.values import Source
-    from weft.metrics.model import Measured
+    from weft.export.metrics.prometheus import Server
+    from weft.export.metrics.values import Source
+    from weft.model.measured import Measured
 
 _NOBODY = TargetFacts(0, "")
 
@@ -27,11 +27,11 @@ class Exports:
         self._otlp: str | None = None
         self._interval = interval
         if otlp is not None:
-            from weft.export.otlp import check
+            from weft.export.metrics.otlp import check
 
             self._otlp = check(otlp)
         if prometheus is not None:
-            from weft.export.prometheus import serve
+            from weft.export.metrics.prometheus import serve
 
             self._server = serve(prometheus, self._ask)
 
@@ -44,7 +44,7 @@ class Exports:
                 stack.enter_context(self._server)
                 click.echo(f"metrics for Prometheus: {self._server.url}", err=True)
             if self._otlp is not None:
-                from weft.export.otlp import push
+                from weft.export.metrics.otlp import push
 
                 stack.enter_context(push(self._otlp, source, self._interval, _tell))
             yield

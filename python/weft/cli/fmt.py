@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from weft._files import MOST_TEXT, Draft, read
+from weft.base.files import MOST_TEXT, Draft, read
 from weft.cli.output import format_option, print_json
 from weft.errors import BadFile
 from weft.mdl.format import format_document

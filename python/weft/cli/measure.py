@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from weft._files import check
-from weft._interrupts import Interrupted, heed, interruptible, raise_again
+from weft.base.files import check
+from weft.base.interrupts import Interrupted, heed, interruptible, raise_again
 from weft.cli.exports import Exports
 from weft.cli.inputs import Seconds
 from weft.cli.output import all_of, console, deliver, file_option, format_option_of
@@ -34,7 +34,7 @@ from weft.errors import (
 if TYPE_CHECKING:
     from weft.mdl import ast
     from weft.metrics.metric import Metric
-    from weft.metrics.model import TargetFacts
+    from weft.model.measured import TargetFacts
     from weft.session import Session
 
 FORMATS = ("text", "json", "csv", "parquet")
@@ -164,7 +164,7 @@ def wish(options: dict[str, Any]) -> Wish:
     if options["output"] is not None:
         check(options["output"])
     if options["output_format"] == "parquet":
-        from weft.export import parquet
+        from weft.export.metrics import parquet
 
         parquet.check()
     prometheus, otlp = options.pop("prometheus"), options.pop("otlp")
@@ -425,7 +425,7 @@ def _say_what_is_called(session: Session) -> None:
 def _write(
     wanted: Wish, facts: TargetFacts, metrics: Sequence[Metric], seconds: float, to_stderr: bool
 ) -> None:
-    format_ = importlib.import_module(f"weft.export.{wanted.output_format}")
+    format_ = importlib.import_module(f"weft.export.metrics.{wanted.output_format}")
 
     def write(file: BinaryIO) -> None:
         format_.write(file, facts, metrics, seconds)
@@ -445,7 +445,7 @@ def measure_to_end(
     ``start`` brings it to its entry, where its libraries are loaded, and has everything woven there
     that is wanted; ``wait`` lets it run, and returns its exit code when it has ended.
     """
-    from weft.metrics.model import TargetFacts
+    from weft.model.measured import TargetFacts
 
     facts = TargetFacts(session.pid, session.program(), program)
     try:

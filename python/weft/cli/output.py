@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, TextIO, TypeVar
 
 import click
 
-from weft import _interrupts
-from weft._files import FULL, Draft, cannot_write
+from weft.base import interrupts as _interrupts
+from weft.base.files import FULL, Draft, cannot_write
 from weft.errors import Internal, InvalidArgument, WeftError
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ from typing import BinaryIO
 
 import click
 
-from weft._ifuncs import Implementations
-from weft._live_modules import live_modules
 from weft.cli.inputs import process_id
 from weft.cli.output import format_option
 from weft.errors import BadFile
-from weft.model import Module
+from weft.model.program import Module
+from weft.program.ifuncs import Implementations
+from weft.program.live_modules import live_modules
 
 #: How many functions are rendered at a time: enough to be quick, not so many as to fill memory.
 _BATCH = 16384

@@ -11,9 +11,8 @@ from typing import BinaryIO
 import click
 
 from weft import clone
-from weft._files import check
-from weft._interrupts import Interrupted, interruptible
-from weft._live_modules import LastingModules
+from weft.base.files import check
+from weft.base.interrupts import Interrupted, interruptible
 from weft.cli import measure
 from weft.cli.clone import Reports
 from weft.cli.inputs import Seconds, process_id
@@ -27,11 +26,12 @@ from weft.cli.output import (
     say_lost,
 )
 from weft.errors import InvalidArgument
+from weft.program.live_modules import LastingModules
 from weft.tools import profile as tool
 
 _FORMATS = {
-    "text": "profile_text",
-    "json": "profile_json",
+    "text": "text",
+    "json": "json",
     "callgrind": "callgrind",
     "pprof": "pprof",
     "speedscope": "speedscope",
@@ -131,7 +131,7 @@ def report(
       weft profile report before.json
       weft profile report before.json --format svg -o flame.svg
     """
-    from weft.export import profile_json
+    from weft.export.profile import json as profile_json
 
     _check(output, output_format, sys.stdout.isatty())
     _show(profile_json.read(file), output, output_format, top, pattern)
@@ -158,7 +158,8 @@ def diff(before: str, after: str, output: str | None, output_format: str, top: i
     Examples:
       weft profile diff before.json after.json
     """
-    from weft.export import profile_json, profile_text
+    from weft.export.profile import json as profile_json
+    from weft.export.profile import text as profile_text
 
     _check(output, output_format, False)
     changes = tool.diff(profile_json.read(before), profile_json.read(after))
@@ -215,7 +216,7 @@ def _show(
     *,
     to_stderr: bool = False,
 ) -> None:
-    from weft.export import profile_text
+    from weft.export.profile import text as profile_text
 
     if pattern is not None:
         profile = profile.only(pattern)
@@ -234,7 +235,7 @@ def _show(
         if output_format == "text":
             profile_text.write(file, shown, top)
         else:
-            format_ = importlib.import_module(f"weft.export.{_FORMATS[output_format]}")
+            format_ = importlib.import_module(f"weft.export.profile.{_FORMATS[output_format]}")
             format_.write(file, shown)
 
     deliver(write, output, to_stderr=to_stderr)

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 import weft
-from weft._interrupts import interruptible
+from weft.base.interrupts import interruptible
 from weft.cli import measure
 from weft.cli.inputs import process_id
 from weft.errors import InvalidArgument

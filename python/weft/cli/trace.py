@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from weft._files import Draft, check
-from weft._interrupts import Interrupted, interruptible
+from weft.base.files import Draft, check
+from weft.base.interrupts import Interrupted, interruptible
 from weft.cli import measure
 from weft.cli.inputs import Seconds, process_id
 from weft.cli.output import WithParts, console, format_option, forward_signals, print_json
@@ -243,11 +243,11 @@ def export(file: Path, output: Path, output_format: str | None, view: Any) -> No
     trace = _opened(file)
     with Draft(output) as out:
         if chosen == "parquet":
-            from weft.export import trace_parquet
+            from weft.export.trace import parquet as trace_parquet
 
             count = trace_parquet.write(trace, view, out)
         else:
-            from weft.export import perfetto
+            from weft.export.trace import perfetto
 
             count = perfetto.write(trace, out)
     what = "slices" if chosen == "perfetto" else "rows"

@@ -20,8 +20,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, NamedTuple, Protocol
 
-from weft.model import Procedures
-from weft.probes import Point, PointSelection
+from weft.model.points import Point, PointSelection
+from weft.model.program import Procedures
 
 __all__ = ["LOCALS", "Leaving", "leavings"]
 

@@ -13,8 +13,8 @@ from typing import Literal, Protocol, TypeAlias
 from weft.errors import InvalidArgument
 from weft.mdl import ast, leaving
 from weft.mdl.passes.scope import expressions, places, statements
-from weft.model import Procedures
-from weft.probes import Point, PointSelection
+from weft.model.points import Point, PointSelection
+from weft.model.program import Procedures
 
 __all__ = [
     "Focus",

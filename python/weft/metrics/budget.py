@@ -21,11 +21,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from weft import _native
+from weft.base.numbers import percent
 from weft.errors import WeftError
 from weft.metrics.ledger import OWN, Ledger, Loss
-from weft.metrics.model import Shed
 from weft.metrics.sampling import DEAREST, HITS, Moment, Sampling
-from weft.ui.numbers import percent
+from weft.model.measured import Shed
 
 if TYPE_CHECKING:
     from weft.metrics.engine import Engine, Node

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from weft import _native
-from weft._libraries import Arrivals, Code, Loader, arrived, mapped_code, steadily
-from weft.completeness import Missing
+from weft.control.libraries import Arrivals, Code, Loader, arrived, mapped_code, steadily
+from weft.control.probes import Probe, refuse_anothers, remove_all
 from weft.errors import CodeGone, InvalidArgument, LimitReached, WeftError
 from weft.mdl import ast
 from weft.mdl.leaving import LOCALS
@@ -31,10 +31,11 @@ from weft.metrics.missing import CLONE_HELPS, Piece, incomplete_metric, left_ope
 from weft.metrics.owners import refuse_nobody
 from weft.metrics.program import TargetProgram
 from weft.metrics.sampling import HITS, Sampling
-from weft.probes import Point, PointKind, Probe, refuse_anothers, remove_all
+from weft.model.completeness import Missing
+from weft.model.points import Point, PointKind
 
 if TYPE_CHECKING:
-    from weft.session import Session
+    from weft.control.probing import Probing
 
 __all__ = ["Engine", "Node", "metric_and_focus"]
 
@@ -153,7 +154,7 @@ def metric_and_focus(text: str) -> tuple[str, str]:
 class Engine:
     """The metrics of a session; made when the first is asked for."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Probing) -> None:
         self.session = session
         self._sources: list[str | Path] = [*library_files()]
         self._known = Library()

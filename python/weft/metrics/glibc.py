@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable
 
-from weft.completeness import Missing
 from weft.errors import BadFile
-from weft.model import Function, Module
+from weft.model.completeness import Missing
+from weft.model.program import Function, Module
 
 __all__ = ["freed_twice", "nameless"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 
-from weft.completeness import EXACT, Completeness
+from weft.model.completeness import EXACT, Completeness
 
 __all__ = ["History"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.completeness import Missing
+from weft.model.completeness import Missing
 
 __all__ = ["LARGEST_SLACK", "fallen", "too_long"]
 

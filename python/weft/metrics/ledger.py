@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weft.metrics.sampling import RunTime
-from weft.model import Pause
+from weft.model.program import Pause
 
 __all__ = ["INTERVAL", "OWN", "Ledger", "Loss"]
 

@@ -11,7 +11,8 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from weft._libraries import unnoticed
+from weft.control.libraries import unnoticed
+from weft.control.probes import Probe, process_number
 from weft.errors import InvalidArgument, TargetError, TargetGone, WeftError
 from weft.mdl import ast
 from weft.mdl.lower import RESULTS_UNSEEN, TAKES_PART, Focus, Plan, left_name
@@ -21,7 +22,9 @@ from weft.metrics import kernel
 from weft.metrics.glibc import freed_twice
 from weft.metrics.history import History
 from weft.metrics.invariants import fallen, too_long
-from weft.metrics.model import (
+from weft.metrics.pace import Pace
+from weft.metrics.sampling import HITS, Sampling, estimate
+from weft.model.measured import (
     EXACT,
     Completeness,
     Interval,
@@ -31,17 +34,8 @@ from weft.metrics.model import (
     Shed,
     Value,
 )
-from weft.metrics.pace import Pace
-from weft.metrics.sampling import HITS, Sampling, estimate
-from weft.probes import (
-    Bucket,
-    Histogram,
-    MapValue,
-    Probe,
-    Process,
-    Timer,
-    process_number,
-)
+from weft.model.points import Process
+from weft.model.values import Bucket, Histogram, MapValue, Timer
 
 if TYPE_CHECKING:
     import pandas
@@ -706,19 +700,19 @@ class Metric:
     # For data tools.
 
     def to_arrow(self) -> pyarrow.Table:
-        """Return the history as an Arrow table; see :func:`weft.export.frames.to_arrow`."""
-        from weft.export import frames
+        """Return the history as an Arrow table; see :func:`weft.export.metrics.frames.to_arrow`."""
+        from weft.export.metrics import frames
 
         return frames.to_arrow(self)
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return the history as a data frame by time, with the columns of :meth:`to_arrow`."""
-        from weft.export import frames
+        from weft.export.metrics import frames
 
         return frames.to_pandas(self)
 
     def _repr_html_(self) -> str:
-        from weft.ui import notebook
+        from weft.export.metrics import notebook
 
         return notebook.html([self])
 

@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
-from weft.completeness import Missing
+from weft.control.probes import Part
 from weft.errors import IncompleteMetric
 from weft.mdl.lower import Unseen, Weaving
-from weft.probes import Part, Refusal, kind_of, refused_points, unseen_points
+from weft.model.completeness import Missing
+from weft.model.points import Refusal, kind_of, refused_points, unseen_points
 
 __all__ = ["Piece", "incomplete_metric", "left_open", "missing_points"]
 

@@ -12,7 +12,7 @@ from weft.errors import InvalidArgument
 from weft.mdl.lower import Focus
 
 if TYPE_CHECKING:
-    from weft.session import Session
+    from weft.control.probing import Probing
 
 __all__ = ["refuse_nobody"]
 
@@ -20,7 +20,7 @@ _SHOWN = 4
 """How many threads are named for somebody who has named none of them."""
 
 
-def refuse_nobody(session: Session, focus: Focus) -> None:
+def refuse_nobody(session: Probing, focus: Focus) -> None:
     """Raise an error if a focus names a process, a thread or a machine that cannot be measured.
 
     Threads of a name may come later, but nobody knows the id of one that is not there.
@@ -45,7 +45,7 @@ def refuse_nobody(session: Session, focus: Focus) -> None:
         )
 
 
-def _is_process(session: Session, name: str) -> bool:
+def _is_process(session: Probing, name: str) -> bool:
     if not name.isdecimal():
         return False
     number = int(name)
@@ -53,7 +53,7 @@ def _is_process(session: Session, name: str) -> bool:
     return number in known or _is_child(number)
 
 
-def _may_be_thread(session: Session, name: str) -> bool:
+def _may_be_thread(session: Probing, name: str) -> bool:
     if not name.isdecimal():
         return True
     number, threads = int(name), session.threads()

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from weft import _native
-from weft._ifuncs import Implementations, by_address, unbound
 from weft.errors import InvalidArgument
 from weft.mdl.diagnostics import did_you_mean
 from weft.metrics.glibc import nameless
-from weft.model import Function, Procedures
-from weft.probes import Point, PointSelection
+from weft.model.points import Point, PointSelection
+from weft.model.program import Function, Procedures
+from weft.program.ifuncs import Implementations, by_address, unbound
 
 if TYPE_CHECKING:
-    from weft.session import Session
+    from weft.control.probing import Probing
 
 __all__ = ["TargetProgram"]
 
@@ -39,7 +39,7 @@ class TargetProgram:
     It is a picture of one moment: modules that are loaded later are not in it.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Probing) -> None:
         self._session = session
         self._tree = session.resources()
         self.implementations = Implementations(session.pid, self._tree.modules)

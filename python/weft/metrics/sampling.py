@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from weft.metrics.model import Interval
+from weft.model.measured import Interval
 
 __all__ = ["HITS", "Moment", "RunTime", "Sampling", "estimate"]
 

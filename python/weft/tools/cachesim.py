@@ -19,7 +19,7 @@ from weft.errors import InvalidArgument
 if TYPE_CHECKING:
     import pyarrow
 
-    from weft.trace import Trace
+    from weft.tools.trace import Trace
 
 __all__ = ["DEFAULT", "FunctionMisses", "Level", "LevelMisses", "Simulated", "simulate"]
 

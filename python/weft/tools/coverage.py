@@ -19,8 +19,8 @@ from typing import TypeAlias
 
 from weft import _native
 from weft.errors import BadFile, InvalidArgument
-from weft.flow import NO_FILE, Block, CodeModule, Edge, Flow
-from weft.lines import ModuleEdges, edges_of, line_counts, line_rows
+from weft.model.flow import NO_FILE, Block, CodeModule, Edge, Flow
+from weft.tools.lines import ModuleEdges, edges_of, line_counts, line_rows
 
 __all__ = [
     "Branch",

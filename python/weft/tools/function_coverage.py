@@ -10,11 +10,12 @@ import os
 from collections import Counter
 from dataclasses import replace
 
+from weft.control.probes import Probe
+from weft.control.probing import Probing
 from weft.errors import BadFile, InvalidArgument
-from weft.losses import sentences
-from weft.model import Module
-from weft.probes import Point, Probe
-from weft.session import Session
+from weft.model.losses import sentences
+from weft.model.points import Point
+from weft.model.program import Module
 from weft.tools.coverage import (
     Coverage,
     FunctionCoverage,
@@ -39,7 +40,7 @@ class FunctionRecorder:
     """
 
     def __init__(
-        self, session: Session, patterns: tuple[str, ...] = (), *, counts: bool = False
+        self, session: Probing, patterns: tuple[str, ...] = (), *, counts: bool = False
     ) -> None:
         self._session = session
         paths = [module.path for module in session.modules()]

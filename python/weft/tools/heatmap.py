@@ -17,7 +17,7 @@ from math import log1p
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from weft.trace import Trace
+    from weft.tools.trace import Trace
 
 __all__ = ["HeatMap", "heat_map", "to_html", "to_png"]
 

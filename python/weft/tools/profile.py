@@ -1,7 +1,7 @@
 """Where the instructions go: exact counts of blocks, lines, functions and calls.
 
 What a function executed itself, and how often it was called from where, is exact. What it cost
-with all that it called is attributed by these calls: see :mod:`weft.callgraph`.
+with all that it called is attributed by these calls: see :mod:`weft.tools.callgraph`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from weft._native import disassemble
-from weft.binary import Code
-from weft.callgraph import INDIRECT, SMALL, CallGraph
 from weft.errors import BadFile
-from weft.flow import NO_FILE, Block, CodeModule, Edge, Flow
-from weft.model import Function, Module
+from weft.model.flow import NO_FILE, Block, CodeModule, Edge, Flow
+from weft.model.program import Function, Module
+from weft.program.binary import Code
+from weft.tools.callgraph import INDIRECT, SMALL, CallGraph
 
 if TYPE_CHECKING:
     from weft._native import _FunctionRow
@@ -44,7 +44,7 @@ class ProfiledModule:
     """A file with code."""
 
     path: str
-    """The file, as the program has it; :data:`weft.flow.NO_FILE` for code that no file has."""
+    """The file, as the program has it; :data:`weft.model.flow.NO_FILE` for code without one."""
     build_id: str | None
     """What tells it from others of the same name."""
     bias: int

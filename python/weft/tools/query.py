@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from weft.base.extras import needed
 from weft.errors import InvalidArgument
-from weft.export.extras import needed
-from weft.trace import VIEWS
+from weft.tools.trace import VIEWS
 
 if TYPE_CHECKING:
     import pyarrow
 
-    from weft.trace import Trace
+    from weft.tools.trace import Trace
 
 __all__ = ["ask"]
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from heapq import nlargest, nsmallest
 from typing import Literal
 
-from weft.completeness import EXACT, Status
-from weft.metrics.model import Shed
-from weft.probes import Histogram
-from weft.ui.numbers import percent, quantity
+from weft.base.numbers import percent, quantity
+from weft.model.completeness import EXACT, Status
+from weft.model.measured import Shed
+from weft.model.values import Histogram
 from weft.ui.source import CALLERS, LATENCY, Reading, Request
 
 __all__ = ["MEASURES", "Board", "Column", "Measure", "Place", "Row"]

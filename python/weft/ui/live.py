@@ -14,13 +14,13 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from weft.export.text import summary
-from weft.export.values import QUANTILES, in_seconds, number
-from weft.metrics.model import Measured, TargetFacts
-from weft.probes import Histogram
-from weft.ui import draw
-from weft.ui.numbers import elapsed as clock
-from weft.ui.numbers import percent, printable, shortened
+from weft.base.numbers import elapsed as clock
+from weft.base.numbers import percent, printable, shortened
+from weft.export.metrics import draw
+from weft.export.metrics.text import summary
+from weft.export.metrics.values import QUANTILES, in_seconds, number
+from weft.model.measured import Measured, TargetFacts
+from weft.model.values import Histogram
 
 if TYPE_CHECKING:
     from rich.console import Console

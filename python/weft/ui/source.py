@@ -12,14 +12,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol, TypeAlias
 
+from weft.base.numbers import percent
 from weft.errors import TargetGone, WeftError
 from weft.metrics.metric import Metric
-from weft.metrics.model import EXACT, Completeness, Shed, TargetFacts
-from weft.model import Module
-from weft.probes import Histogram
-from weft.resources import ResourceTree
+from weft.model.measured import EXACT, Completeness, Shed, TargetFacts
+from weft.model.program import Module
+from weft.model.values import Histogram
+from weft.program.resources import ResourceTree
 from weft.session import Session
-from weft.ui.numbers import percent
 
 __all__ = ["CALLERS", "LATENCY", "Reading", "Request", "SessionSource", "Source", "Values"]
 

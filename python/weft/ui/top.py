@@ -26,11 +26,11 @@ from textual.coordinate import Coordinate
 from textual.events import Key
 from textual.widgets import DataTable, Footer, Input, Static, Tree
 
-from weft.completeness import Status
-from weft.ui import draw
+from weft.base.numbers import printable, shortened
+from weft.export.metrics import draw
+from weft.model.completeness import Status
 from weft.ui.board import MEASURES, NAME, Board
 from weft.ui.live import header
-from weft.ui.numbers import printable, shortened
 from weft.ui.source import LATENCY, Request, Source
 from weft.ui.watcher import Failed, Listed, Opened, Read, Watcher, Weaving
 

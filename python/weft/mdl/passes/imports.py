@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from weft._files import MOST_TEXT, read
+from weft.base.files import MOST_TEXT, read
 from weft.mdl import ast
 from weft.mdl.diagnostics import Diagnostic, did_you_mean, problem
 from weft.mdl.parser import parse

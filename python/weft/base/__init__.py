@@ -1,0 +1,1 @@
+"""What every part of weft uses and that knows nothing of targets: files, signals, numbers."""

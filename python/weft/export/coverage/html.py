@@ -1,0 +1,216 @@
+"""Coverage as one HTML file: a summary, the sources with counts, and the disassembly of the rest.
+
+The file needs nothing else: no script, no font, no network. It is light or dark as the reader is.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from html import escape
+from pathlib import Path
+from typing import BinaryIO
+
+from weft import __version__
+from weft.errors import BadFile
+from weft.model.flow import CodeModule
+from weft.tools.coverage import (
+    Branch,
+    Coverage,
+    FileCoverage,
+    FunctionCoverage,
+    ModuleCoverage,
+    Share,
+    open_symbols,
+)
+
+_INSTRUCTIONS = 50_000
+"""How many instructions of a module are shown: more than that nobody reads."""
+
+_STYLE = """
+:root { color-scheme: light dark; --ink: #1b1f24; --paper: #fff; --faint: #6a737d; --rule: #d8dee4;
+  --hit: #e6f6e9; --miss: #fde4e4; --half: #fff4d1; }
+@media (prefers-color-scheme: dark) { :root { --ink: #dde3ea; --paper: #14181d; --faint: #8b949e;
+  --rule: #2d333b; --hit: #12301c; --miss: #471a1d; --half: #3d3210; } }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
+  margin: 2rem auto; max-width: 75rem; padding: 0 1rem; }
+h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2.5rem; }
+code, pre, .code { font: 13px/1.45 ui-monospace, monospace; }
+p, .faint { color: var(--faint); }
+table { border-collapse: collapse; width: 100%; }
+th { text-align: left; font-weight: 600; }
+th, td { padding: .2rem .8rem .2rem 0; border-bottom: 1px solid var(--rule); vertical-align: top; }
+td.number { text-align: right; white-space: nowrap; }
+td.name { overflow-wrap: anywhere; }
+meter { width: 9rem; }
+a { color: inherit; }
+details { border: 1px solid var(--rule); border-radius: .4rem; margin: .6rem 0; }
+summary { cursor: pointer; padding: .4rem .8rem; display: flex; gap: 1rem; align-items: center; }
+summary .path { flex: 1; overflow-wrap: anywhere; }
+.code { overflow-x: auto; border-top: 1px solid var(--rule); }
+.code div { white-space: pre; min-width: max-content; padding-right: 1rem; }
+.code .n, .code .c, .code .b { display: inline-block; color: var(--faint); text-align: right; }
+.code .n { width: 5em; } .code .c { width: 8em; } .code .b { width: 5em; padding-right: 1.5em; }
+.hit { background: var(--hit); } .miss { background: var(--miss); }
+.half { background: var(--half); }
+.label { font-weight: 600; padding-top: .6rem; }
+"""
+
+
+def write(file: BinaryIO, coverage: Coverage) -> None:
+    """Write a coverage to a file."""
+    text = "".join(_page(coverage))
+    file.write(text.encode(errors="replace"))
+
+
+def _page(coverage: Coverage) -> Iterator[str]:
+    command = escape(" ".join(coverage.flow.command))
+    yield '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    yield f"<title>Coverage of {command}</title><style>{_STYLE}</style></head><body>\n"
+    yield f"<h1>Coverage of <code>{command}</code></h1>\n"
+    how = "with exact counts" if coverage.is_counted else "executed or not, without counts"
+    yield f"<p>{how} &middot; weft {escape(__version__)}</p>\n"
+    files = [source for source, _ in coverage.files() if source.lines]
+    yield from _summary(coverage, files)
+    if files:
+        yield "<h2>Files</h2>\n"
+        base = _base([source.path for source in files])
+        for number, source in enumerate(files):
+            yield from _file(number, source, base, is_open=len(files) == 1)
+    functions = [function for _, function in coverage.functions()]
+    if functions:
+        yield from _functions(functions)
+    for module, details in zip(coverage.flow.modules, coverage.modules, strict=True):
+        if details.is_detailed and not details.files and module.blocks:
+            yield from _disassembly(module, details, coverage.is_counted)
+    yield "</body></html>\n"
+
+
+def _base(paths: Sequence[str]) -> str:
+    """What comes before what is worth reading of the paths."""
+    here = f"{Path.cwd()}/"
+    return here if any(path.startswith(here) for path in paths) else ""
+
+
+def _summary(coverage: Coverage, files: Sequence[FileCoverage]) -> Iterator[str]:
+    yield "<table><tr><th>module</th><th>functions</th><th></th><th>lines</th><th></th>"
+    yield "<th>branches</th><th></th></tr>\n"
+    for module in sorted(coverage.shown_modules(), key=lambda module: not module.is_detailed):
+        shares = (module.function_share, module.line_share, module.branch_share)
+        cells = "".join(map(_cells, shares))
+        yield f'<tr><td class="name" title="{escape(module.path)}">{escape(module.name)}</td>'
+        yield f"{cells}</tr>\n"
+    yield "</table>\n"
+    if len(files) > 1:
+        base = _base([source.path for source in files])
+        yield "<table><tr><th>file</th><th>lines</th><th></th><th>branches</th><th></th></tr>\n"
+        order = sorted(range(len(files)), key=lambda number: files[number].line_share.ratio)
+        for number in order:
+            source = files[number]
+            name = escape(source.path.removeprefix(base))
+            yield f'<tr><td class="name"><a href="#f{number}">{name}</a></td>'
+            yield f"{_cells(source.line_share)}{_cells(source.branch_share)}</tr>\n"
+        yield "</table>\n"
+
+
+def _cells(share: Share) -> str:
+    if not share.total:
+        return "<td></td><td></td>"
+    return f'<td>{_meter(share)}</td><td class="number">{share.hit:,} of {share.total:,}</td>'
+
+
+def _meter(share: Share) -> str:
+    limits = 'min="0" max="1" low="0.5" high="0.9" optimum="1"'
+    return f'<meter {limits} value="{share.ratio:.4f}">{share.ratio:.0%}</meter>'
+
+
+def _file(
+    number: int,
+    source: FileCoverage,
+    base: str,
+    *,
+    is_open: bool,
+) -> Iterator[str]:
+    share = source.line_share
+    yield f'<details id="f{number}"{" open" if is_open else ""}><summary>'
+    yield f'<span class="path">{escape(source.path.removeprefix(base))}</span>'
+    yield f'{_meter(share)}<span class="faint">{share.hit:,} of {share.total:,} lines</span>'
+    yield "</summary>\n"
+    yield '<div class="code">\n'
+    branches: dict[int, list[Branch]] = defaultdict(list)
+    for branch in source.branches:
+        branches[branch.line].append(branch)
+    try:
+        text = Path(source.path).read_text(errors="replace").splitlines()
+    except OSError:
+        # The source is not here: the lines are all that is known.
+        text = []
+        yield '<div class="faint">  the source file is not here</div>\n'
+    shown = range(1, len(text) + 1) if text else sorted(source.lines)
+    for line in shown:
+        words = escape(text[line - 1]) if text else ""
+        yield _line(line, source.lines.get(line), branches[line], words)
+    yield "</div></details>\n"
+
+
+def _line(line: int, count: int | None, branches: Sequence[Branch], text: str) -> str:
+    ways = FileCoverage("", {}, tuple(branches)).branch_share
+    style = ""
+    if count is not None:
+        is_half = count and ways.hit < ways.total
+        style = ' class="miss"' if not count else ' class="half"' if is_half else ' class="hit"'
+    shown = "" if count is None else f"{count:,}"
+    # Which ways, for those who want to know.
+    told = "; ".join(f"{b.offset:#x}: taken {b.taken:,}, passed {b.passed:,}" for b in branches)
+    title = f' title="{told}"' if told else ""
+    which = f"{ways.hit}/{ways.total}" if ways.total else ""
+    return (
+        f'<div{style}><span class="n">{line}</span><span class="c">{shown}</span>'
+        f'<span class="b"{title}>{which}</span>{text}</div>\n'
+    )
+
+
+def _functions(functions: Sequence[FunctionCoverage]) -> Iterator[str]:
+    share = Share.of(function.count for function in functions)
+    yield "<h2>Functions</h2>\n"
+    yield '<details><summary><span class="path">'
+    yield f"{share.total - share.hit:,} of {share.total:,} were not executed</span>"
+    yield f"{_meter(share)}</summary>\n"
+    yield "<table><tr><th>function</th><th>count</th><th>bytes</th><th>source</th></tr>\n"
+    for function in sorted(functions, key=lambda one: (one.count > 0, -one.size)):
+        style = "" if function.count else ' class="miss"'
+        where = f"{function.file}:{function.line}" if function.file else f"{function.offset:#x}"
+        yield f'<tr{style}><td class="name">{escape(function.name)}</td>'
+        yield f'<td class="number">{function.count:,}</td><td class="number">{function.size:,}</td>'
+        yield f'<td class="name">{escape(where)}</td></tr>\n'
+    yield "</table></details>\n"
+
+
+def _disassembly(module: CodeModule, details: ModuleCoverage, is_counted: bool) -> Iterator[str]:
+    """The instructions of executed functions, for a module of which no lines are known."""
+    starts = [block.offset for block in module.blocks]
+    left = _INSTRUCTIONS
+    executed = [function for function in details.functions if function.count and function.size]
+    try:
+        pieces = [(function.offset, function.size) for function in executed]
+        texts = open_symbols(module).disassemble(pieces)
+    except BadFile:
+        return
+    yield f'<details open><summary><span class="path">Instructions of {escape(details.name)}</span>'
+    yield '</summary><div class="code">\n'
+    for function, instructions in zip(executed, texts, strict=True):
+        if left < 0:
+            yield '<div class="faint">  and more, which is left out</div>\n'
+            break
+        left -= len(instructions)
+        yield f'<div class="label">{escape(function.name)}</div>\n'
+        for offset, text in instructions:
+            at = bisect_right(starts, offset) - 1
+            block = module.blocks[at] if at >= 0 else None
+            is_hit = block is not None and offset < block.offset + block.size
+            count = f"{block.count:,}" if is_hit and block is not None and is_counted else ""
+            yield f'<div class="{"hit" if is_hit else "miss"}"><span class="c">{count}</span>'
+            yield f'<span class="c">{offset:x}</span>  {escape(text)}</div>\n'
+    yield "</div></details>\n"

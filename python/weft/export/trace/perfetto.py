@@ -1,0 +1,191 @@
+"""Perfetto: the calls and the system calls of a trace, as slices on a track for each thread.
+
+The tracks of threads are under those of their processes.
+
+The file opens in https://ui.perfetto.dev and in Perfetto's trace processor. Its format is a
+sequence of protobuf messages of which a few fields are needed; the numbers below are those of
+``perfetto/trace/trace_packet.proto`` and its neighbours. Names are written once and referred to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from weft.export.protobuf import integer, message, text
+from weft.program.system_calls import name_of
+from weft.tools.trace import program_of
+
+if TYPE_CHECKING:
+    from weft.tools.trace import Trace
+
+__all__ = ["write"]
+
+# Trace and TracePacket
+_PACKET, _TIMESTAMP, _SEQUENCE, _EVENT, _INTERNED, _FLAGS, _TRACK = 1, 8, 10, 11, 12, 13, 60
+# TrackDescriptor, ThreadDescriptor, ProcessDescriptor
+_UUID, _PROCESS, _THREAD, _PARENT = 1, 3, 4, 5
+_THREAD_PID, _THREAD_TID, _THREAD_NAME, _PROCESS_PID, _PROCESS_NAME = 1, 2, 5, 1, 6
+# TrackEvent, DebugAnnotation, InternedData, EventName
+_ANNOTATION, _TYPE, _NAME_ID, _TRACK_UUID, _CATEGORY = 4, 9, 10, 11, 22
+_ANNOTATION_INTEGER, _ANNOTATION_POINTER, _ANNOTATION_NAME = 4, 7, 10
+_EVENT_NAMES, _ID, _NAME = 2, 1, 2
+
+_BEGIN, _END = 1, 2
+_STATE_CLEARED, _STATE_NEEDED = 1, 2
+_LONGEST_CALL = 15
+"""The most bytes of an instruction."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Slice:
+    """Something that begins or ends on a thread's track."""
+
+    time: int
+    thread: int
+    name: str | None
+    """What begins; nothing if something ends."""
+    category: str = ""
+    annotations: tuple[tuple[str, int, bool], ...] = ()
+    """Names, values, and whether they are addresses."""
+
+
+@dataclass
+class _Writer:
+    file: BinaryIO
+    names: dict[str, int] = field(default_factory=dict)
+    slices: int = 0
+
+    def packet(self, content: bytes, flags: int = _STATE_NEEDED) -> None:
+        whole = content + integer(_SEQUENCE, 1) + integer(_FLAGS, flags)
+        self.file.write(message(_PACKET, whole))
+
+    def track(self, uuid: int, content: bytes) -> None:
+        self.packet(message(_TRACK, integer(_UUID, uuid) + content), _STATE_CLEARED)
+
+    def slice(self, one: _Slice) -> None:
+        event = integer(_TYPE, _END if one.name is None else _BEGIN)
+        event += integer(_TRACK_UUID, one.thread)
+        interned = b""
+        if one.name is not None:
+            self.slices += 1
+            if one.name not in self.names:
+                self.names[one.name] = len(self.names) + 1
+                entry = integer(_ID, self.names[one.name]) + text(_NAME, one.name)
+                interned = message(_INTERNED, message(_EVENT_NAMES, entry))
+            event += integer(_NAME_ID, self.names[one.name]) + text(_CATEGORY, one.category)
+        for name, value, is_address in one.annotations:
+            kind = _ANNOTATION_POINTER if is_address else _ANNOTATION_INTEGER
+            content = text(_ANNOTATION_NAME, name) + integer(kind, value)
+            event += message(_ANNOTATION, content)
+        self.packet(integer(_TIMESTAMP, one.time) + message(_EVENT, event) + interned)
+
+
+def write(trace: Trace, file: BinaryIO) -> int:
+    """Write the calls and system calls of a trace; returns how many slices there are.
+
+    Times within a thread are exact for system calls and reckoned for what is between them. A
+    function that is left otherwise than by a return (``longjmp``, an exception) ends when the one
+    that goes on does something.
+    """
+    writer = _Writer(file)
+    # The last one that any thread of a process has executed: programs are numbered as they come.
+    programs: dict[int, int] = {}
+    for total in trace.threads:
+        programs[total.process] = max(programs.get(total.process, 0), total.program)
+    for pid, program in programs.items():
+        process = integer(_PROCESS_PID, pid) + text(_PROCESS_NAME, _program_name(trace, program))
+        writer.track(_process_track(pid), message(_PROCESS, process))
+    for total in trace.threads:
+        thread = integer(_THREAD_PID, total.process) + integer(_THREAD_TID, total.thread)
+        if total.name:
+            thread += text(_THREAD_NAME, total.name)
+        parent = integer(_PARENT, _process_track(total.process))
+        writer.track(total.thread, parent + message(_THREAD, thread))
+    for total in trace.threads:
+        for one in _merged(trace, total.thread):
+            writer.slice(one)
+    return writer.slices
+
+
+def _process_track(pid: int) -> int:
+    """Return the number of a process's track: a thread's is its id, and no thread has this one."""
+    return 1 << 32 | pid
+
+
+def _program_name(trace: Trace, program: int) -> str:
+    """Return the first word of the command, or the file of what a process has become."""
+    command = trace.notes.get("command", "").split(" ")[0]
+    if program == 0 and command:
+        return command
+    return next((Path(file.path).name for file in trace.modules if file.program == program), "")
+
+
+def _merged(trace: Trace, thread: int) -> Iterator[_Slice]:
+    """The slices of a thread in the order of their times: system calls are within functions."""
+    system_calls = _system_calls(trace, thread)
+    following = next(system_calls, None)
+    depth = latest = 0
+    for one in _calls(trace, thread):
+        # A system call is two slices: it begins, it ends.
+        while following is not None and following[0].time <= one.time:
+            yield from following
+            latest = following[1].time
+            following = next(system_calls, None)
+        latest = max(latest, one.time)
+        depth += -1 if one.name is None else 1
+        yield _Slice(latest, one.thread, one.name, one.category, one.annotations)
+    while following is not None:
+        yield from following
+        latest = max(latest, following[1].time)
+        following = next(system_calls, None)
+    for _ in range(depth):
+        yield _Slice(latest, thread, None)
+
+
+def _calls(trace: Trace, thread: int) -> Iterator[_Slice]:
+    stack: list[int] = []
+    names: dict[tuple[int, int], str] = {}
+    last = 0
+    for batch in trace.calls([thread]):
+        named = ("block", "ip", "kind", "target", "time")
+        columns = (batch.column(name).to_pylist() for name in named)
+        for block, ip, kind, target, time in zip(*columns, strict=True):
+            if target is None:
+                continue
+            program = program_of(block)
+            if program != last:
+                # What it was before does not go on.
+                for _ in stack:
+                    yield _Slice(time, thread, None)
+                stack, last = [], program
+            if kind != "return":
+                key = program, target
+                if key not in names:
+                    names[key] = trace.place(target, program)[1] or f"{target:#x}"
+                stack.append(ip)
+                yield _Slice(time, thread, names[key], "call", (("address", target, True),))
+                continue
+            # Whoever called from right before there goes on; a return that leads to nobody's call
+            # is a jump.
+            depth = len(stack)
+            while depth and not 0 < target - stack[depth - 1] <= _LONGEST_CALL:
+                depth -= 1
+            if depth:
+                for _ in range(len(stack) - depth + 1):
+                    yield _Slice(time, thread, None)
+                del stack[depth - 1 :]
+
+
+def _system_calls(trace: Trace, thread: int) -> Iterator[tuple[_Slice, _Slice]]:
+    for batch in trace.system_calls([thread]):
+        for row in batch.to_pylist():
+            end = row["end"] if row["end"] is not None else row["start"]
+            notes = [(f"a{index}", row[f"a{index}"], True) for index in range(6)]
+            if row["result"] is not None:
+                notes.append(("result", row["result"], False))
+            name = name_of(row["number"])
+            begin = _Slice(row["start"], thread, name, "system call", tuple(notes))
+            yield begin, _Slice(end, thread, None)
