@@ -296,9 +296,12 @@ MESSAGES = {
 
 
 @every_number
-def test_messages_of_all_procedures_modules_and_tags_at_once(threads: int, build: Build) -> None:
+@pytest.mark.parametrize("file", ["msgs.mdl", "figure2.mdl"])
+def test_messages_of_all_procedures_modules_and_tags_at_once(
+    file: str, threads: int, build: Build
+) -> None:
     with measured(build("pvm"), threads) as (target, session):
-        session.load_metrics(PROGRAMS / "metrics" / "msgs.mdl")
+        session.load_metrics(PROGRAMS / "metrics" / file)
         metrics = {focus: session.metric("msgs", focus=focus) for focus in MESSAGES}
         for truth in batches(target, 100):
             values = {focus: metric.value for focus, metric in metrics.items()}

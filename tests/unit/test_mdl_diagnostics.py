@@ -213,6 +213,11 @@ def test_a_hint_says_what_was_meant(text: str, hint: str) -> None:
         ("MDL032", "startWallTimer(m);", "counter"),
         ("MDL032", "stopProcessTimer(m);", "wallTimer"),
         ("MDL032", "startWallTimer(l);", "wallTimer"),
+        ("MDL032", "start m;", "counter"),
+        ("MDL032", "start m cpu;", "wallTimer"),
+        # It measured wall time.
+        ("MDL032", "startProcessTimer(m);", "histogram"),
+        ("MDL038", "m += load8();", "counter"),
         ("MDL033", "m++;", "map[a]"),
         ("MDL033", "m[1]++;", "map[a, b]"),
         ("MDL033", "m[1]++;", "counter"),
@@ -241,9 +246,9 @@ def test_what_does_not_fit_a_type(code: str, statement: str, base: str) -> None:
     [
         ("m += 1; m -= 2; l = m;", "counter"),
         ("m++; l--; l = 3;", "rate"),
-        ("m << l; startWallTimer(m); stopProcessTimer(m);", "histogram"),
+        ("m << l; startWallTimer(m); stop m;", "histogram"),
         ("startWallTimer(m); stopWallTimer(m);", "wallTimer"),
-        ("startProcessTimer(m);", "processTimer"),
+        ("startProcessTimer(m); stop m cpu; start m;", "processTimer"),
         ("m[1] += 2; m[l]--;", "map[a]"),
         ("emit m(1, l);", "record { a, b }"),
     ],

@@ -122,7 +122,7 @@ class Binary(Node):
 
 @dataclass(frozen=True, slots=True)
 class Call(Node):
-    """``name(a, b)``: a call of a function of the program, or of ``min``, ``max``."""
+    """``name(a, b)``: a call of a function of the program, or of the language."""
 
     function: str
     arguments: tuple[Expression, ...]
@@ -151,11 +151,14 @@ class Observe(Node):
 
 @dataclass(frozen=True, slots=True)
 class TimerAction(Node):
-    """``startWallTimer(x)`` and its three sisters."""
+    """``start x``, ``stop x cpu``; ``startWallTimer(x)`` and its variants.
+
+    Without a clock it is that of the variable.
+    """
 
     name: str
     action: Literal["start", "stop"]
-    clock: Literal["wall", "process"]
+    clock: Literal["", "wall", "process"]
 
 
 @dataclass(frozen=True, slots=True)

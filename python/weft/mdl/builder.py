@@ -11,6 +11,7 @@ from lark import Token, Tree
 from weft.mdl import ast
 from weft.mdl.ast import Span
 from weft.mdl.diagnostics import Diagnostic, did_you_mean, problem
+from weft.mdl.spelling import POINTS
 from weft.mdl.words import Word
 
 __all__ = ["DEEPEST", "Builder"]
@@ -259,7 +260,7 @@ class Builder:
         return ast.Insert(
             "append" if order == "append" else "prepend",
             "preInsn" if when == "preInsn" else "postInsn",
-            ast.PointExpression(place, kind, span=place_span),
+            ast.PointExpression(place, kind.instead(POINTS.get(kind, kind)), span=place_span),
             bool(constrained),
             _code(code, span),
             span=span,
@@ -314,6 +315,12 @@ class Builder:
         return ast.Observe(Word.from_token(name), value, span=span)
 
     def timer(self, span: Span, children: _Children) -> ast.TimerAction:
+        """``start x;``, ``stop x cpu;``."""
+        word, name, *clock = children
+        action: Any = str(word)
+        return ast.TimerAction(Word.from_token(name), action, "process" if clock else "", span=span)
+
+    def old_timer(self, span: Span, children: _Children) -> ast.TimerAction:
         """``startWallTimer(x);``."""
         word, name = children
         action: Any = "start" if word.startswith("start") else "stop"

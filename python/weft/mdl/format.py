@@ -1,8 +1,9 @@
 """Writes MDL the one way that it should look.
 
-Tokens and comments stay what they are, and in their order; only the space between them changes. A
-list, a code block or a branch that its author put on one line stays on one if it fits; the rows of
-a list of names stay rows; and one empty line stays where there were any.
+Older spellings become those of today. Otherwise tokens and comments stay what they are, and in
+their order; only the space between them changes. A list, a code block or a branch that its author
+put on one line stays on one if it fits; the rows of a list of names stay rows; and one empty line
+stays where there were any.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from weft.mdl.diagnostics import has_errors
 from weft.mdl.lexer import COMMENTS, Lexer, general_type
 from weft.mdl.loader import bad_metric
 from weft.mdl.parser import parse
+from weft.mdl.spelling import respelled
 
 __all__ = ["format_document"]
 
@@ -32,7 +34,7 @@ def format_document(text: str, file: str = "<text>") -> str:
     if has_errors(diagnostics):
         raise bad_metric(diagnostics, {file: text})
     lexer = Lexer(text, file)
-    tokens = list(lexer.tokens())
+    tokens = respelled(list(lexer.tokens()))
     end = lexer.token("$END", len(text), len(text))
     return _Formatter(_with_comments([*tokens, end])).document()
 

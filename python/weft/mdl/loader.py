@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,6 +28,8 @@ class Library:
     metrics: Mapping[str, ast.Metric] = field(default_factory=dict)
     diagnostics: tuple[Diagnostic, ...] = ()
     """Warnings: what is odd, but can be used."""
+    shipped: Library | None = None
+    """What comes with weft, where definitions of other files hide some of it."""
 
     def plus(self, other: Library) -> Library:
         """Return the definitions of both, which may have some in common."""
@@ -37,6 +39,15 @@ class Library:
             {**self.metrics, **other.metrics},
             (*self.diagnostics, *other.diagnostics),
         )
+
+    def used_by(self, metric: ast.Metric) -> Library:
+        """Return the definitions that the names in a metric stand for.
+
+        What a user's file defines hides what weft's own files have under the same name, but not
+        from the metrics of these files: they mean what they meant.
+        """
+        shipped = self.shipped
+        return shipped if shipped and shipped.metrics.get(metric.name) is metric else self
 
 
 def load(*sources: str | Path) -> Library:
@@ -53,24 +64,34 @@ def load(*sources: str | Path) -> Library:
             found.add_file(Path(source))
         else:
             found.add_text(source)
-    diagnostics = found.diagnostics + check(found.documents)
+    diagnostics = found.diagnostics + check(found.own, found.shipped)
     if has_errors(found.diagnostics):
         diagnostics = [one for one in diagnostics if one.code not in _UNKNOWN]
     if has_errors(diagnostics):
         raise bad_metric(diagnostics, found.texts)
-    scope = Scope.of(found.documents)
-    return Library(scope.lists, scope.constraints, scope.metrics, tuple(diagnostics))
+    inner = Scope.of(found.shipped)
+    shipped = Library(inner.lists, inner.constraints, inner.metrics)
+    scope = Scope.of([*found.own, *found.shipped])
+    return Library(
+        scope.lists, scope.constraints, scope.metrics, tuple(diagnostics), shipped=shipped
+    )
 
 
-def check(documents: list[ast.Document]) -> list[Diagnostic]:
-    """Run all passes over documents that are used together."""
-    scope = Scope.of(documents)
-    found = names.check_duplicates(documents)
-    for document in documents:
-        found += names.check(document, scope)
-        found += types.check(document)
-        found += places.check(document, scope)
-    order = {document.file: number for number, document in enumerate(documents)}
+def check(
+    documents: Sequence[ast.Document], shipped: Sequence[ast.Document] = ()
+) -> list[Diagnostic]:
+    """Run all passes over documents that are used together.
+
+    Those that come with weft do not see the others, which may hide what they define.
+    """
+    found = names.check_duplicates(shipped) + names.check_duplicates(documents)
+    inner, outer = Scope.of(shipped), Scope.of([*documents, *shipped])
+    for some, scope in ((shipped, inner), (documents, outer)):
+        for document in some:
+            found += names.check(document, scope)
+            found += types.check(document)
+            found += places.check(document, scope)
+    order = {document.file: number for number, document in enumerate([*shipped, *documents])}
     return sorted(found, key=lambda one: (order[one.file], one.span.line, one.span.column))
 
 

@@ -12,6 +12,7 @@ from typing import Literal, Protocol, TypeAlias
 
 from weft.errors import InvalidArgument
 from weft.mdl import ast, leaving
+from weft.mdl.functions import FUNCTIONS
 from weft.mdl.passes.scope import expressions, places, statements
 from weft.model.points import Point, PointSelection
 from weft.model.program import Procedures
@@ -65,6 +66,8 @@ _VALUES: Mapping[str, str] = {
     "address": "address",
     "time": "now",
     "cpu": "cpu",
+    "frame": "frame",
+    "ticks": "ticks",
 }
 
 
@@ -421,7 +424,7 @@ def _module_of(procedures: Procedures) -> str:
 def _calls(body: Iterable[ast.Statement]) -> bool:
     """Whether code calls functions of the program."""
     return any(
-        isinstance(one, ast.Call) and one.function not in ("min", "max")
+        isinstance(one, ast.Call) and one.function not in FUNCTIONS
         for statement in statements(body)
         for one in (statement, *expressions(statement))
     )
@@ -799,7 +802,7 @@ class _Code:
             return f"{load}({address})"
         if isinstance(value, ast.Call):
             arguments = ", ".join(map(self.expression, value.arguments))
-            if value.function in ("min", "max"):
+            if value.function in FUNCTIONS:
                 return f"{value.function}({arguments})"
             address = self.places.program.function(value.function, self.module)
             return f"call {address}({arguments})"

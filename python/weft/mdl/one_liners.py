@@ -25,6 +25,7 @@ from weft.mdl.lexer import COMMENTS, Lexer, span_of
 from weft.mdl.loader import check
 from weft.mdl.parser import parse_statements
 from weft.mdl.passes.scope import expressions, statements
+from weft.mdl.spelling import POINTS
 from weft.mdl.words import Word, place_of
 
 __all__ = ["parse_one_liner"]
@@ -99,7 +100,8 @@ def _probes(lexer: Lexer, found: list[Diagnostic]) -> Iterator[_Probe]:
             report("MDL005", "the text ends within these braces", "add `}`", head.end(), end)
             problems = [one for one in problems if one.code != "MDL005"]
         found += problems
-        kind = Word.from_token(lexer.token("NAME", head.start("kind"), head.end("kind")))
+        written = Word.from_token(lexer.token("NAME", head.start("kind"), head.end("kind")))
+        kind = written.instead(POINTS.get(written, written))
         pattern = head["function"]
         if pattern.startswith('"'):
             pattern = pattern[1:-1].replace('\\"', '"')
@@ -170,7 +172,7 @@ def _base(
     if isinstance(statement, ast.Observe):
         return ast.Base("histogram", ())
     if isinstance(statement, ast.TimerAction):
-        return ast.Base(f"{statement.clock}Timer", ())
+        return ast.Base(f"{statement.clock or 'wall'}Timer", ())
     if statement.keys:
         return ast.Base("map", (), tuple(_key_names(statement.keys)))
     return ast.Base("local" if statement.name in set_somewhere else "counter", ())

@@ -112,6 +112,7 @@ class _Driver:
         self.table = self.state.parse_conf.parse_table
         self.end_state = self.table.end_states[start]
         self.heads = _heads(tokens) if start == "document" else set()
+        self.ends = _ends(tokens, is_code=start == "statements")
         self.position = 0
         self.resumed = -1
         """Where parsing went on after the last mistake."""
@@ -125,6 +126,8 @@ class _Driver:
                 if token.type == _END_OF_TEXT:
                     return tree
                 self.position += 1
+            elif self.position in self.ends and self._accepts("SEMICOLON"):
+                self.parser.feed_token(Token.new_borrow_pos("SEMICOLON", ";", token))
             elif token.type == "RBRACE" and self._accepts("METRIC"):
                 message = "there is no open brace that this one closes"
                 self._report("MDL008", message, "leave it out", token)
@@ -137,9 +140,15 @@ class _Driver:
         if self.position in self.heads:
             return token
         general = general_type(token)
+        if token.type in ("START", "STOP") and not self._is_action():
+            return Token.new_borrow_pos(general, token.value, token)
         if general != token.type and not self._accepts(token.type) and self._accepts(general):
             return Token.new_borrow_pos(general, token.value, token)
         return token
+
+    def _is_action(self) -> bool:
+        """Whether `start` is followed by the name of a timer, and is no variable itself."""
+        return general_type(self.tokens[self.position + 1]) == "NAME"
 
     def _accepts(self, kind: str) -> bool:
         """Whether a token of this kind could come next; changes nothing."""
@@ -270,6 +279,17 @@ def _heads(tokens: Sequence[Token]) -> set[int]:
             index += 1
         index += 1
     return heads
+
+
+def _ends(tokens: Sequence[Token], *, is_code: bool) -> set[int]:
+    """Find where statements of code end, so that they need no semicolon."""
+    ends = set()
+    for index, token in enumerate(tokens):
+        is_code = is_code or token.type == "BEGIN"
+        if is_code and token.type in ("END", "RBRACE", "ELSE"):
+            ends.add(index)
+        is_code = is_code and token.type != "END"
+    return ends
 
 
 def _either(choices: list[str]) -> str:

@@ -28,6 +28,13 @@ class Word(str):
         word.span = span_of(token)
         return word
 
+    def instead(self, text: str) -> Word:
+        """Return another name for the same place."""
+        word = Word(text)
+        if hasattr(self, "span"):
+            word.span = self.span
+        return word
+
 
 def place_of(name: str, node: Node) -> Span:
     """Return where a name of a node stands; the place of the node if only that is known."""

@@ -354,7 +354,8 @@ class Engine:
 
     def is_of_libraries(self, metric: Metric) -> bool:
         """Whether what a metric is about is said to be elsewhere than in the program itself."""
-        paths = metric.code_paths({**self._known.lists, **self._lists})
+        used = self._known.used_by(metric.definition)
+        paths = metric.code_paths({**used.lists, **self._lists})
         return any(path.split("/")[2] != self._program_name for path in paths)
 
     @cached_property
@@ -446,13 +447,13 @@ class Engine:
             if focus.parts:
                 raise InvalidArgument(f"{metric.name} is known for the whole process only")
             return None
-        lists, constraints = {**self._known.lists, **self._lists}, self._known.constraints
+        used = self._known.used_by(metric)
         return lower(
             metric,
             focus,
             self.program,
-            lists,
-            constraints,
+            {**used.lists, **self._lists},
+            used.constraints,
             by_function=by_function,
             portion=portion,
             waits=waits,

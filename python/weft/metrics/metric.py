@@ -123,6 +123,11 @@ class Metric:
     # What it is.
 
     @property
+    def definition(self) -> ast.Metric:
+        """What says where and how it is measured."""
+        return self._definition
+
+    @property
     def name(self) -> str:
         """The metric's name."""
         return self._definition.name

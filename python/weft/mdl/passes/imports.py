@@ -23,7 +23,10 @@ _LONGEST_CHAIN = 100
 class Sources:
     """Documents that are used together: what is imported comes before what imports it."""
 
-    documents: list[ast.Document] = field(default_factory=list)
+    own: list[ast.Document] = field(default_factory=list)
+    """Those of the user."""
+    shipped: list[ast.Document] = field(default_factory=list)
+    """Those that come with weft."""
     texts: dict[str, str] = field(default_factory=dict)
     """The texts of all documents, by the name that diagnostics have for them."""
     diagnostics: list[Diagnostic] = field(default_factory=list)
@@ -45,7 +48,7 @@ class Sources:
         for definition in document.definitions:
             if isinstance(definition, ast.Import):
                 self._import(definition, file, folder)
-        self.documents.append(document)
+        (self.shipped if folder == LIBRARY else self.own).append(document)
 
     def _import(self, wanted: ast.Import, file: str, folder: Path | None) -> None:
         candidates = [LIBRARY / wanted.file]

@@ -26,6 +26,8 @@ VARIABLES = {
     "address": False,
     "time": False,
     "cpu": False,
+    "frame": False,
+    "ticks": False,
     "size": False,
     "value": False,
     "constraint": True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from weft.mdl import ast
 from weft.mdl.diagnostics import Diagnostic
+from weft.mdl.functions import FUNCTIONS
 from weft.mdl.passes.names import VARIABLES
 from weft.mdl.passes.places import KINDS
 from weft.mdl.passes.scope import Report, expressions, inserts, owners, statements
@@ -73,7 +74,7 @@ def _check_statement(metric: ast.Metric, statement: ast.Statement, report: Repor
         kind = _type_of(metric, statement.name)
         if kind:
             _check_action(metric, statement, kind, report)
-    elif isinstance(statement, ast.Call) and statement.function in ("min", "max"):
+    elif isinstance(statement, ast.Call) and statement.function in FUNCTIONS:
         message = f"`{statement.function}` alone does nothing"
         report.add("MDL030", message, "use what it gives", statement)
     for expression in expressions(statement):
@@ -110,11 +111,14 @@ def _check_action(
     elif isinstance(statement, ast.TimerAction):
         if kind != "histogram" and kind not in _CLOCKS:
             message = f"`{name}` is a {kind}, not a timer"
-            hint = f"write `base is {statement.clock}Timer`, or `base is histogram`"
+            hint = f"write `base is {statement.clock or 'wall'}Timer`, or `base is histogram`"
             report.add("MDL032", message, hint, statement)
-        elif _CLOCKS.get(kind, statement.clock) != statement.clock:
-            clock = _CLOCKS[kind].capitalize()
-            hint = f"write `{statement.action}{clock}Timer({name});`"
+        elif kind == "histogram" and statement.clock == "process":
+            message = "a histogram takes wall time, not the time that the thread runs"
+            hint = f"write `{statement.action} {name};`, or `base is processTimer`"
+            report.add("MDL032", message, hint, statement)
+        elif statement.clock and _CLOCKS.get(kind, statement.clock) != statement.clock:
+            hint = f"write `{statement.action} {name};`"
             report.add("MDL032", f"`{name}` is a {kind}", hint, statement)
     elif kind != "record":
         message = f"`{name}` is a {kind}, and `emit` is for records"
@@ -157,10 +161,11 @@ def _check_values(value: ast.Expression, report: Report) -> None:
 
 
 def _check_value(expression: ast.Expression, report: Report) -> None:
-    if isinstance(expression, ast.Call) and expression.function in ("min", "max"):
-        if len(expression.arguments) != 2:
-            message = f"`{expression.function}` takes two arguments"
-            hint = f"write `{expression.function}(a, b)`"
+    if isinstance(expression, ast.Call) and expression.function in FUNCTIONS:
+        count = FUNCTIONS[expression.function]
+        if len(expression.arguments) != count:
+            message = f"`{expression.function}` takes {_count(count, 'argument')}"
+            hint = f"write `{expression.function}({', '.join('ab'[:count])})`"
             report.add("MDL038", message, hint, expression)
     elif isinstance(expression, ast.Variable) and expression.name in VARIABLES:
         takes_index = VARIABLES[expression.name]
@@ -177,8 +182,7 @@ def _instead(name: str, kind: str) -> str:
     if kind == "histogram":
         return f"write `{name} << value;`"
     if kind in _CLOCKS:
-        clock = _CLOCKS[kind].capitalize()
-        return f"write `start{clock}Timer({name});` and `stop{clock}Timer({name});`"
+        return f"write `start {name};` and `stop {name};`"
     if kind == "record":
         return f"write `emit {name}(...);`"
     if kind == "map":
