@@ -267,6 +267,7 @@ class Session(Probing):
         focus: str = "",
         *,
         by_function: bool = False,
+        by: str | None = None,
         allow_incomplete: bool = False,
         wait: bool = False,
     ) -> Metric:
@@ -282,6 +283,10 @@ class Session(Probing):
         commas: ``/Code/server/handle,/Thread/worker-*``. ``weft metrics`` lists the library;
         :meth:`load_metrics` adds to it.
 
+        With ``by`` its value is a map, by ``function`` or ``module`` in which it was measured, by
+        ``caller``, by ``thread``, or by any expression of the language, as ``$arg[0]``. Of times,
+        recursion counts every call then.
+
         :attr:`weft.Metric.completeness` says whether all of it is measured. A time, a distribution
         of times or a constraint that would begin in a function and never end, since an exit of that
         cannot be woven, is refused by :class:`weft.errors.IncompleteMetric`, unless
@@ -292,7 +297,12 @@ class Session(Probing):
         missing.
         """
         return self.metrics.request(
-            name, focus, by_function=by_function, allow_incomplete=allow_incomplete, wait=wait
+            name,
+            focus,
+            by_function=by_function,
+            by=by,
+            allow_incomplete=allow_incomplete,
+            wait=wait,
         )
 
     def load_metrics(self, *sources: str | Path) -> None:

@@ -71,6 +71,9 @@ class Wish:
     verbose: bool
     allow_incomplete: bool
     wait: bool
+    by: str | None
+    top: int
+    lines: bool
 
     @property
     def is_empty(self) -> bool:
@@ -110,6 +113,21 @@ options = all_of(
         help="Measure by a one-liner: 'entry malloc { bytes += $arg[0] }'.",
     ),
     file_option("Take metrics from a file, too."),
+    click.option(
+        "--by",
+        metavar="KEY",
+        help="Divide each value: by function, module, caller, thread, or an expression such as "
+        "'$arg[0]'.",
+    ),
+    click.option(
+        "--top",
+        type=click.IntRange(min=1),
+        default=20,
+        show_default=True,
+        metavar="N",
+        help="How many keys the text shows, the largest first; other formats have all.",
+    ),
+    click.option("--lines", is_flag=True, help="Show the source line of addresses as well."),
     interval_option,
     click.option(
         "--for",
@@ -212,8 +230,10 @@ def begin(session: Session, wanted: Wish) -> list[Metric]:
     with interruptible():
         if wanted.budget is not None:
             session.metrics.keep_within(wanted.budget, counts_process=True)
+        session.metrics.shows_lines = wanted.lines
         metrics = session.metrics.request_all(
             requests(session, wanted),
+            by=wanted.by,
             allow_incomplete=wanted.allow_incomplete,
             wait=wanted.wait,
         )
@@ -260,7 +280,7 @@ def measure(
 
     screen = console(stderr=to_stderr)
     is_shown = wanted.output_format == "text" and wanted.output is None
-    table = LiveTable(screen, facts, wanted.budget) if is_shown else None
+    table = LiveTable(screen, facts, wanted.budget, wanted.top) if is_shown else None
     if wanted.verbose:
         _say_what_is_missing(metrics)
     _say_what_is_called(session)
@@ -428,7 +448,9 @@ def _write(
     format_ = importlib.import_module(f"weft.export.metrics.{wanted.output_format}")
 
     def write(file: BinaryIO) -> None:
-        format_.write(file, facts, metrics, seconds)
+        # Only what a person reads is cut short.
+        rest = [wanted.top] if wanted.output_format == "text" else []
+        format_.write(file, facts, metrics, seconds, *rest)
 
     deliver(write, wanted.output, to_stderr=to_stderr)
 

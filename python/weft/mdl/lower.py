@@ -37,6 +37,7 @@ Key: TypeAlias = "tuple[object, ...]"
 TAKES_PART = "weft_takes_part"
 """The counter that tells which threads have a value, where that of one of them is wanted."""
 MAP_CAPACITY = 1024
+MOST_ADDRESSES = 1 << 16
 RING_CAPACITY = 4096
 RESULTS_UNSEEN = "weft_results_unseen"
 """The counter of calls whose result the code of a metric wants, and has not seen."""
@@ -59,6 +60,7 @@ _POINT_KINDS: Mapping[str, PointSelection] = {
     "stores": "stores",
     "syscalls": "syscalls",
 }
+_ADDRESS = ast.Variable("address")
 _VALUES: Mapping[str, str] = {
     "return": "result",
     "thread": "thread",
@@ -207,8 +209,8 @@ class Plan:
     datum: str
     """The name of what the base measures into."""
     kind: Literal["counter", "timer", "histogram", "map", "ring"]
-    by_function: Literal["", "point", "address"] = ""
-    """Whether values are kept by function: one for each point, or by the address of a point."""
+    by_function: Literal["", "point", "address", "key"] = ""
+    """Whether values are kept apart: one for each point, by the address of a point, or by a key."""
     selected: tuple[int, ...] = ()
     """The keys of a vectorised metric that the focus asks for."""
     kept: str = ""
@@ -223,12 +225,14 @@ def lower(
     constraints: Mapping[str, ast.Constraint],
     *,
     by_function: bool = False,
+    by: ast.Expression | None = None,
     portion: tuple[int, int] = (0, 1),
     waits: bool = False,
 ) -> Plan:
     """Say what has to be woven for a metric that is narrowed to a focus.
 
-    ``portion`` chooses some of the procedures of the focus: the first of two halves is ``(0, 2)``.
+    With ``by`` it has a value for each value of that expression. ``portion`` chooses some of the
+    procedures of the focus: the first of two halves is ``(0, 2)``.
     With ``waits`` there may be none, nor any point.
     """
     places = _Places(program, lists, waits=waits)
@@ -250,7 +254,7 @@ def lower(
     if takes_focus:
         places.focus = _portion_of(_focused(program, focus, waits), portion)
         places.takes_focus = True
-    base = _Base(metric, predicates, keys, places, by_function)
+    base = _Base(metric, predicates, keys, places, by_function, by)
     return base.plan(focus, tuple(selected), portion)
 
 
@@ -559,6 +563,7 @@ class _Base:
         keys: list[ast.Constraint],
         places: _Places,
         by_function: bool,
+        by: ast.Expression | None,
     ) -> None:
         self.metric = metric
         self.predicates = predicates
@@ -568,17 +573,20 @@ class _Base:
         ]
         self.key_names = tuple(constraint.name for constraint in keys)
         self.by_function = by_function
+        self.by = by
 
     def plan(self, focus: Focus, selected: tuple[int, ...], portion: tuple[int, int]) -> Plan:
         metric, base = self.metric, self.metric.base
         inserts = list(self.places.evaluate(base.body, {}))
-        by: Literal["", "point", "address"] = ""
-        if self.by_function and base.type in ("counter", "rate") and len(inserts) == 1:
+        by: Literal["", "point", "address", "key"] = ""
+        if self.by is not None:
+            by = "key"
+        elif self.by_function and base.type in ("counter", "rate") and len(inserts) == 1:
             by = "point"
         elif self.by_function and base.type == "wallTimer":
             by = "address"
         role = self._role(by)
-        code = _Code(metric.name, role, self.places, metric.name, keys=self.keys)
+        code = _Code(metric.name, role, self.places, metric.name, self.keys, self.by)
         weavings: list[Weaving] = []
         unseen: list[Unseen] = []
         tail_calls: list[str] = []
@@ -618,13 +626,14 @@ class _Base:
             tuple(one.key for one in self.predicates),
             self.key_names,
             by,
+            self.by,
             portion,
         )
         return Plan(
             tuple(self.predicates),
             Instrument(
                 key,
-                self._declarations(role, by, code.needs_mark, wants_results),
+                self._declarations(role, by, weavings, code.needs_mark, wants_results),
                 tuple(weavings),
                 tuple((one.key, one.declarations[0]) for one in self.predicates),
                 tuple(self.places.missing),
@@ -647,6 +656,8 @@ class _Base:
 
     def _role(self, by: str) -> str:
         type_ = self.metric.base.type
+        if by == "key":
+            return self._role_by_key(type_)
         if type_ in ("counter", "rate"):
             return "keyed" if self.keys else "counter"
         if self.keys:
@@ -655,6 +666,23 @@ class _Base:
                 f"only counters can, and it is a {type_}",
             )
         return "times" if by == "address" else type_
+
+    def _role_by_key(self, type_: str) -> str:
+        if self.keys or (type_ == "map" and len(self.metric.base.fields) > 1):
+            raise InvalidArgument(
+                f"{self.metric.name} cannot be divided any further",
+                "it has the most keys that a map can have",
+                "leave out --by, or the key of the focus",
+            )
+        if type_ in ("counter", "rate"):
+            return "keyed"
+        if type_ in ("wallTimer", "map"):
+            return "times" if type_ == "wallTimer" else "map"
+        raise InvalidArgument(
+            f"{self.metric.name} cannot be divided by a key",
+            f"counts and wall times can, and it is a {type_}",
+            "--by thread works with every metric",
+        )
 
     @staticmethod
     def _kind(role: str) -> Literal["counter", "timer", "histogram", "map", "ring"]:
@@ -667,17 +695,27 @@ class _Base:
         return "histogram" if role == "histogram" else "counter"
 
     def _declarations(
-        self, role: str, by: str, needs_mark: bool, wants_results: bool
+        self,
+        role: str,
+        by: str,
+        weavings: Sequence[Weaving],
+        needs_mark: bool,
+        wants_results: bool,
     ) -> tuple[str, ...]:
         name, base = self.metric.name, self.metric.base
+        capacity = MAP_CAPACITY
+        if role == "times" or self.by == _ADDRESS:
+            points = sum(len(weaving.points) for weaving in weavings)
+            capacity = max(capacity, min(1 << (2 * points).bit_length(), MOST_ADDRESSES))
+        keys = len(base.fields) + (self.by is not None)
         first = {
             "counter": f"counter {name}" if by == "point" else f"counter {name} shared",
-            "keyed": f"map {name}[{len(self.keys)}] {MAP_CAPACITY}",
-            "times": f"map {name}[1] {MAP_CAPACITY}",
+            "keyed": f"map {name}[{len(self.keys) + (self.by is not None)}] {capacity}",
+            "times": f"map {name}[1] {capacity}",
             "wallTimer": f"timer {name} wall",
             "processTimer": f"timer {name} cpu",
             "histogram": f"histogram {name} fine",
-            "map": f"map {name}[{max(1, len(base.fields))}] {MAP_CAPACITY}",
+            "map": f"map {name}[{max(1, keys)}] {capacity}",
             "record": f"ring {name}({', '.join(base.fields)}) {RING_CAPACITY}",
         }[role]
         mark = [f"mark {name}_began"] if needs_mark else []
@@ -713,13 +751,16 @@ class _Code:
         role: str,
         places: _Places,
         datum: str,
-        keys: list[ast.Expression] | None = None,
+        keys: Sequence[ast.Expression] = (),
+        by: ast.Expression | None = None,
     ) -> None:
         self.owner = owner
         self.role = role
         self.places = places
         self.datum = datum
-        self.keys = keys or []
+        self.keys = [*keys] if by is None else [*keys, by]
+        """What is added to the keys of the metric's own variable."""
+        self.by = by or _ADDRESS
         self.needs_mark = False
         self.module = ""
         """Whose code it becomes part of."""
@@ -752,8 +793,8 @@ class _Code:
         if is_own and self.role == "predicate":
             return self._enter_or_leave(statement)
         keys = [*statement.keys]
-        if is_own and self.role == "keyed":
-            keys = self.keys
+        if is_own:
+            keys += self.keys
         if keys:
             inside = ", ".join(map(self.expression, keys))
             if statement.operator == "-=":
@@ -781,7 +822,7 @@ class _Code:
         took = f"took_{self.number_of_lets}"
         store = f"{self.datum} << {took}"
         if self.role == "times":
-            store = f"{self.datum}[address] += {took}"
+            store = f"{self.datum}[{self.expression(self.by)}] += {took}"
         return [f"let {took} = since({mark})", f"if {took} >= 0 {{", store, "}"]
 
     def expression(self, value: ast.Expression) -> str:

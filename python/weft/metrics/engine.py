@@ -26,6 +26,7 @@ from weft.mdl.loader import Library, load
 from weft.mdl.lower import Focus, Instrument, Key, Plan, Unseen, Weaving, lower
 from weft.metrics import kernel
 from weft.metrics.budget import Budget
+from weft.metrics.grouping import By, Symbols
 from weft.metrics.metric import Metric, Reading
 from weft.metrics.missing import CLONE_HELPS, Piece, incomplete_metric, left_open, missing_points
 from weft.metrics.owners import refuse_nobody
@@ -178,6 +179,8 @@ class Engine:
         self._looked = 0.0
         self._loader: Loader | None = None
         self._refusals = 0
+        self.shows_lines = False
+        """Whether keys that are addresses have the source line with them."""
         self.unnoticed: float | None = None
         """When libraries were last found to have come and gone, by the monotonic clock."""
         self.outlived = 0
@@ -232,6 +235,13 @@ class Engine:
             if names and not asked.isdisjoint((path, path.rpartition("/")[2]))
         }
 
+    @cached_property
+    def symbols(self) -> Symbols:
+        """The functions at addresses that are keys of values."""
+        symbols = Symbols(lines=self.shows_lines)
+        symbols.see(self.session.modules())
+        return symbols
+
     @property
     def target(self) -> _native.Target:
         """The compiled core's side of the session."""
@@ -252,6 +262,7 @@ class Engine:
         focus: str = "",
         *,
         by_function: bool = False,
+        by: str | None = None,
         allow_incomplete: bool = False,
         wait: bool = False,
     ) -> Metric:
@@ -259,6 +270,7 @@ class Engine:
         return self.request_all(
             [(self.definition(name), focus)],
             by_function=by_function,
+            by=by,
             allow_incomplete=allow_incomplete,
             wait=wait,
         )[0]
@@ -268,10 +280,13 @@ class Engine:
         wanted: Sequence[tuple[ast.Metric, str]],
         *,
         by_function: bool = False,
+        by: str | None = None,
         allow_incomplete: bool = False,
         wait: bool = False,
     ) -> list[Metric]:
         """Begin to measure several metrics, all woven in one stop of the target.
+
+        With ``by`` each is divided: see :meth:`weft.Session.metric`.
 
         Unless ``allow_incomplete`` is set, none is measured if one of them would begin something in
         a function that never ends: see :class:`weft.errors.IncompleteMetric`. With ``wait``, what
@@ -282,7 +297,11 @@ class Engine:
             for _, focus in wanted:
                 refuse_nobody(self.session, Focus.parse(focus))
         return self._request(
-            wishes, by_function=by_function, allow_incomplete=allow_incomplete, waits=wait
+            wishes,
+            by_function=by_function,
+            by=None if by is None else By.parse(by),
+            allow_incomplete=allow_incomplete,
+            waits=wait,
         )
 
     def refuse_incomplete(self, metrics: Iterable[Metric]) -> None:
@@ -318,15 +337,18 @@ class Engine:
         *,
         by_function: bool,
         allow_incomplete: bool,
+        by: By | None = None,
         waits: bool = False,
     ) -> list[Metric]:
         def attempt() -> list[Metric]:
             self.look()
             plans = [
-                self.plan(metric, focus, by_function=by_function, portion=portion, waits=waits)
+                self.plan(
+                    metric, focus, by_function=by_function, by=by, portion=portion, waits=waits
+                )
                 for metric, focus, portion in wishes
             ]
-            return self._make(wishes, plans, waits)
+            return self._make(wishes, plans, waits, by)
 
         def again() -> list[Metric]:
             try:
@@ -368,7 +390,11 @@ class Engine:
         return nullcontext() if self.budget is None else self.budget.ledger.own.preparing()
 
     def _make(
-        self, wishes: Sequence[_Wish], plans: Sequence[Plan | None], waits: bool
+        self,
+        wishes: Sequence[_Wish],
+        plans: Sequence[Plan | None],
+        waits: bool,
+        by: By | None,
     ) -> list[Metric]:
         nodes = self._weave([plan for plan in plans if plan is not None])
         rest = iter(nodes)
@@ -385,6 +411,7 @@ class Engine:
                     next(rest) if plan else None,
                     portion,
                     waits,
+                    by,
                 )
                 for (metric, focus, portion), plan in zip(wishes, plans, strict=True)
             ]
@@ -433,6 +460,7 @@ class Engine:
         focus_text: str,
         *,
         by_function: bool = False,
+        by: By | None = None,
         portion: tuple[int, int] = (0, 1),
         waits: bool = False,
     ) -> Plan | None:
@@ -444,9 +472,13 @@ class Engine:
                     f"the kernel does not count {metric.base.process}",
                     f"it counts {', '.join(kernel.COUNTED)}",
                 )
-            if focus.parts:
+            if focus.parts or by is not None:
                 raise InvalidArgument(f"{metric.name} is known for the whole process only")
             return None
+        if by is not None and metric.base.type == "record":
+            raise InvalidArgument(
+                f"{metric.name} cannot be divided by {by.name}", "it is made of records"
+            )
         used = self._known.used_by(metric)
         return lower(
             metric,
@@ -455,6 +487,7 @@ class Engine:
             {**used.lists, **self._lists},
             used.constraints,
             by_function=by_function,
+            by=None if by is None else by.key,
             portion=portion,
             waits=waits,
         )
@@ -597,6 +630,8 @@ class Engine:
         now: dict[Key, Instrument] = {}
         if has_changed or again:
             self.__dict__.pop("program", None)
+            if "symbols" in self.__dict__:
+                self.symbols.see(self.session.modules())
             now = self._lowered_again() if self._nodes else {}
         # What is woven twice would be counted twice: all that was seen has to be of one moment.
         if mapped_code(self.session.pid) != mapped or (loader and loader.count() != count):

@@ -20,6 +20,7 @@ from weft.mdl.passes.growth import only_grows
 from weft.mdl.passes.scope import inserts, places, statements
 from weft.metrics import kernel
 from weft.metrics.glibc import freed_twice
+from weft.metrics.grouping import By, Naming, namings
 from weft.metrics.history import History
 from weft.metrics.invariants import fallen, too_long
 from weft.metrics.pace import Pace
@@ -53,6 +54,7 @@ _UNITS: Mapping[str, str] = {"opsPerSecond": "operations", "seconds": "s", "nano
 
 _SECONDS: Mapping[str, float] = {"ns": 1e-9, "nanoseconds": 1e-9, "us": 1e-6, "ms": 1e-3}
 
+_TIMERS = ("wallTimer", "processTimer")
 _SHORTEST = 1e-9
 _JUMPED = "their calls end in a jump to another function, which alone has the result"
 _EACH_CALL = "-m latency times each call, whatever stack it is on"
@@ -88,8 +90,13 @@ class Metric:
         node: Node | None,
         portion: tuple[int, int] = (0, 1),
         waits: bool = False,
+        by: By | None = None,
     ) -> None:
         self._engine = engine
+        self._by = by
+        self._namings: list[Naming] = []
+        if by is not None or definition.base.type == "map":
+            self._namings = namings(definition, by, engine.symbols)
         self._waits = waits
         self._definition = definition
         self._focus = focus
@@ -150,6 +157,8 @@ class Metric:
     @property
     def kind(self) -> MetricKind:
         """What the value is."""
+        if self._by is not None:
+            return "map"
         type_ = self._definition.base.type
         if type_ in ("wallTimer", "processTimer"):
             return "timer"
@@ -164,8 +173,11 @@ class Metric:
     @property
     def unit(self) -> str:
         """What the total is counted in."""
-        if self.kind == "timer":
+        type_ = self._definition.base.type
+        if type_ in _TIMERS:
             return "s"
+        if self._by is not None and type_ == "histogram":
+            return "values"
         units = self._definition.units
         if not units:
             is_time = self.kind == "histogram" and _is_timed(self._definition.base.body)
@@ -178,7 +190,10 @@ class Metric:
     @cached_property
     def _scale(self) -> float:
         """What a number of the target is in the metric's unit: times are in seconds."""
-        if self.kind in ("timer", "histogram"):
+        type_ = self._definition.base.type
+        if self._by is not None and type_ in _TIMERS:
+            return 1e-9
+        if type_ in (*_TIMERS, "histogram"):
             return 1.0
         return _SECONDS.get(self._definition.units, 1.0)
 
@@ -279,6 +294,7 @@ class Metric:
             self._definition,
             self.focus,
             by_function=by_function,
+            by=self._by,
             portion=self._portion,
             waits=self._waits,
         )
@@ -421,6 +437,7 @@ class Metric:
             and self.node is not None
             and not filters
             and not self._plan.selected
+            and not self._is_by_thread
             and not self._gaps()
             and self._definition.aggregate == "sum"
             # Values by point are kept anew for each library that comes.
@@ -434,7 +451,7 @@ class Metric:
         scale = 1e-9 if self.kind == "timer" else self._scale
         first = self._total(self._first) if self._first is not None else 0.0
         if isinstance(self._first, dict):
-            first *= scale
+            first = _number(self._first) * scale
         return Reading(self, width, scale, first)
 
     def note_value(self, now: float) -> None:
@@ -487,6 +504,8 @@ class Metric:
             return count
         assert self.node is not None
         probe, name = self.node.probes[0], self._plan.datum
+        if self._is_by_thread:
+            return self._by_thread()
         if self._plan.kind == "ring":
             return self._records()
         if self._picks_one:
@@ -506,6 +525,23 @@ class Metric:
     def _picks_one(self) -> bool:
         """Whether its value is that of one thread, the least or the most."""
         return self._plan is not None and self._definition.aggregate != "sum"
+
+    @property
+    def _is_by_thread(self) -> bool:
+        return self._by is not None and self._by.key is None
+
+    def _by_thread(self) -> Raw:
+        """The value of each thread, by its id; of timers in nanoseconds."""
+        assert self.node is not None
+        assert self._plan is not None
+        probe, found = self.node.probes[0], Counter[int | tuple[int, int]]()
+        process, thread = self._focus.of("Process"), self._focus.of("Thread")
+        for pid, tid in probe.threads():
+            is_there = not process or process[0] == str(pid)
+            if is_there and (not thread or self._is_called(tid, thread[0])):
+                value = probe.value(self._plan.datum, process=pid, thread=tid)
+                found[tid] += value.ns if isinstance(value, Timer) else int(_number(value))
+        return dict(found)
 
     def _by_owner(self) -> dict[tuple[Process, int | None], tuple[int, Raw]]:
         """How often each thread has come by, and its value."""
@@ -558,12 +594,36 @@ class Metric:
         if isinstance(raw, Timer):
             return raw.seconds
         if isinstance(raw, dict):
-            return {_key(key): value for key, value in raw.items()}
+            return self._named(raw)
         if isinstance(raw, Histogram):
             return raw
         if self.kind == "rate":
             return raw * self._scale / max(self.seconds, _SHORTEST)
         return raw if self._scale == 1.0 else raw * self._scale
+
+    def _named(self, raw: MapValue) -> dict[str, int | float]:
+        """A map by what its keys are called; several may have one name, as calls of a function."""
+        named: dict[str, int | float] = {}
+        for key, value in raw.items():
+            keys = key if isinstance(key, tuple) else (key,)
+            if self._is_by_thread:
+                text = self._thread_name(keys[0])
+            else:
+                pairs = itertools.zip_longest(self._namings[: len(keys)], keys, fillvalue=None)
+                text = ", ".join(str(one) if how is None else how(one or 0) for how, one in pairs)
+            scaled = value if self._scale == 1.0 else value * self._scale
+            named[text] = named.get(text, 0) + scaled
+        return named
+
+    def _thread_name(self, tid: int) -> str:
+        self._is_called(tid, "")
+        name = self._names.get(tid, "")
+        return f"{name} ({tid})" if name else str(tid)
+
+    def by_key(self) -> MapValue:
+        """The value of a map by its keys as the target has them: numbers, or pairs of them."""
+        raw = self._now()
+        return raw if isinstance(raw, dict) else {}
 
     def by_function(self) -> dict[str, int | float]:
         """The value of each function of the focus, by its path; empty when it is not known.
@@ -571,7 +631,7 @@ class Metric:
         It is known when the metric was asked for with ``by_function=True``. Of times, recursion
         counts every call, not only the outermost.
         """
-        if self._plan is None or self.node is None or not self._plan.by_function:
+        if self._plan is None or self.node is None or self._plan.by_function in ("", "key"):
             return {}
         factor = self._factor(self._minus(self._read()))
         if self._plan.by_function == "point":
@@ -638,7 +698,7 @@ class Metric:
         second since the sample before.
         """
         times, totals, states = self._history.times, self._history.totals, self._history.states
-        is_whole = self.kind != "timer" and self._scale == 1.0
+        is_whole = self._definition.base.type not in _TIMERS and self._scale == 1.0
         samples = []
         for index in range(1, len(times)):
             change = totals[index] - totals[index - 1]
@@ -791,10 +851,6 @@ def _number(raw: Raw) -> float:
     if isinstance(raw, dict):
         return sum(raw.values())
     return raw
-
-
-def _key(key: int | tuple[int, int]) -> str:
-    return str(key) if isinstance(key, int) else f"{key[0]}, {key[1]}"
 
 
 def _combine(values: list[Raw], operator: str, plan: Plan) -> Raw:

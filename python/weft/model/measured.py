@@ -28,7 +28,7 @@ MetricKind: TypeAlias = Literal["counter", "rate", "timer", "histogram", "map", 
 timer is in seconds; a histogram is of nanoseconds or of what its unit says; a record counts
 records."""
 
-Value: TypeAlias = "int | float | Histogram | dict[str, int]"
+Value: TypeAlias = "int | float | Histogram | dict[str, int | float]"
 """Counters are whole numbers, unless they count time; times are in seconds, rates per second. Only
 histograms of times are in nanoseconds. The keys of maps are readable texts."""
 

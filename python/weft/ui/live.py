@@ -17,7 +17,7 @@ from rich.text import Text
 from weft.base.numbers import elapsed as clock
 from weft.base.numbers import percent, printable, shortened
 from weft.export.metrics import draw
-from weft.export.metrics.text import summary
+from weft.export.metrics.text import MOST_BARS, summary
 from weft.export.metrics.values import QUANTILES, in_seconds, number
 from weft.model.measured import Measured, TargetFacts
 from weft.model.values import Histogram
@@ -35,10 +35,18 @@ _GAP = 2
 class LiveTable:
     """Shows metrics on a console while they are measured, and the summary at the end.
 
-    ``budget`` is the share of its time that the target may lose, from 0 to 1.
+    ``budget`` is the share of its time that the target may lose, from 0 to 1, and ``top`` how many
+    keys of a map the summary shows.
     """
 
-    def __init__(self, console: Console, target: TargetFacts, budget: float | None = None) -> None:
+    def __init__(
+        self,
+        console: Console,
+        target: TargetFacts,
+        budget: float | None = None,
+        top: int = MOST_BARS,
+    ) -> None:
+        self._top = top
         self._console = console
         self._target = target
         self._budget = budget
@@ -71,7 +79,9 @@ class LiveTable:
         """Put the summary in the place of the table."""
         self.close()
         width = self._console.width if self._console.is_terminal else None
-        self._console.print(summary(target, metrics, seconds, width), soft_wrap=width is None)
+        self._console.print(
+            summary(target, metrics, seconds, width, self._top), soft_wrap=width is None
+        )
 
 
 def view(

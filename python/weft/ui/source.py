@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Protocol, TypeAlias
 
 from weft.base.numbers import percent
-from weft.errors import TargetGone, WeftError
+from weft.errors import TargetGone
 from weft.metrics.metric import Metric
 from weft.model.measured import EXACT, Completeness, Shed, TargetFacts
 from weft.model.program import Module
@@ -137,7 +137,6 @@ class SessionSource:
         self._metrics: dict[Request, list[Metric]] = {}
         """More than one where each function of a module is measured."""
         self._threads: tuple[str, ...] = ()
-        self._callers: dict[str, str] = {}
         self._end = ""
         session.load_metrics(_CALLERS_MDL)
         if budget is not None:
@@ -256,28 +255,11 @@ class SessionSource:
             return {}  # it was never measured
         if isinstance(value, dict):
             callers: Counter[str] = Counter()
-            for address, count in value.items():
-                callers[self._caller(address)] += count
+            for address, count in metric.by_key().items():
+                assert isinstance(address, int)
+                callers[self.session.metrics.symbols.caller_path(address)] += count
             return dict(callers)
         return value if isinstance(value, Histogram) else {request.path: value}
-
-    def _caller(self, address: str) -> str:
-        """The path of the function that a call at an address returns to."""
-        if address not in self._callers:
-            # A call may be the last instruction of a function: what it returns to is the next one.
-            self._callers[address] = self._function_at(int(address) - 1)
-        return self._callers[address]
-
-    def _function_at(self, address: int) -> str:
-        below = [module for module in self._modules if module.bias <= address]
-        for module in sorted(below, key=lambda module: -module.bias):
-            try:
-                function = module.function_at(address - module.bias)
-            except WeftError:  # a module that cannot be read has no names
-                continue
-            if function is not None:
-                return f"/Code/{module.name}/{function.name}"
-        return f"{address:#x}"
 
     def _ended(self) -> str:
         """How the target has ended, if it has."""

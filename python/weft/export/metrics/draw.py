@@ -25,7 +25,7 @@ MARKS: Mapping[Status, tuple[str, str]] = {
 _HEIGHTS = "▁▂▃▄▅▆▇█"
 _WIDTHS = " ▏▎▍▌▋▊▉"
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
-_LABEL = 30
+_LABEL = 48
 _WIDEST = 10_000
 
 
@@ -69,15 +69,22 @@ def section(metric: Measured, width: int, bars: int) -> list[Text]:
 
 
 def picture(
-    name: str, focus: str, value: Histogram | dict[str, int], unit: str, width: int, bars: int
+    name: str,
+    focus: str,
+    value: Histogram | dict[str, int | float],
+    unit: str,
+    width: int,
+    bars: int,
 ) -> list[Text]:
     """The section of a metric whose value was read before."""
     if isinstance(value, Histogram):
         facts = _quantiles(value, unit)
-        rows = _bucket_rows(value, unit, bars)
+        rows: list[tuple[str, int | float]] = [*_bucket_rows(value, unit, bars)]
     else:
         ranked = sorted(value.items(), key=lambda entry: -entry[1])
-        facts = f"{len(ranked)} keys" if len(ranked) <= bars else f"{bars} of {len(ranked)} keys"
+        facts = f"{len(ranked)} keys" if len(ranked) != 1 else "1 key"
+        if len(ranked) > bars:
+            facts = f"{bars} of {facts}"
         rows = [(shortened(key, _LABEL), count) for key, count in ranked[:bars]]
     counts = [quantity(count, unit if isinstance(value, dict) else "") for _, count in rows]
     labels = max((len(label) for label, _ in rows), default=0)

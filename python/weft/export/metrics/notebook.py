@@ -105,7 +105,7 @@ def _sparkline(values: Sequence[float]) -> str:
     return _SEEN.format(width=_WIDTH, height=_HEIGHT, label="rate over time", shapes=line)
 
 
-def _bars(counts: Sequence[int], label: str) -> str:
+def _bars(counts: Sequence[int | float], label: str) -> str:
     if not counts:
         return ""
     top = max(*counts, 1)

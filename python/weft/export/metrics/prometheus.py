@@ -109,8 +109,8 @@ def _add(family: Metric, metric: Measured, labels: dict[str, str], rising: Risin
         return
     name = f"{family.name}_total" if family.type == "counter" else family.name
     if isinstance(value, dict):
-        for key, count in value.items():
-            total = rising.of(metric, count / divisor, key)
+        for key, amount in value.items():
+            total = rising.of(metric, amount / divisor, key)
             family.add_sample(name, {**labels, "key": readable(key)}, total)
     else:
         family.add_sample(name, labels, rising.of(metric, value / divisor))

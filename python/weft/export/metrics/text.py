@@ -17,31 +17,42 @@ from weft.model.values import Histogram
 
 _WIDTH = 80
 _LINE = 10_000
-_MOST_BARS = 20
+MOST_BARS = 20
 _TIMES = ("ns", "us", "ms", "s", "seconds")
 
 
-def write(file: BinaryIO, target: TargetFacts, metrics: Sequence[Measured], seconds: float) -> None:
+def write(
+    file: BinaryIO,
+    target: TargetFacts,
+    metrics: Sequence[Measured],
+    seconds: float,
+    top: int = MOST_BARS,
+) -> None:
     """Write the summary, without colour; no name is shortened."""
     console = Console(color_system=None, width=1_000_000, highlight=False, emoji=False)
     with console.capture() as written:
-        console.print(summary(target, metrics, seconds), soft_wrap=True)
+        console.print(summary(target, metrics, seconds, top=top), soft_wrap=True)
     lines = [line.rstrip() for line in written.get().splitlines()]
     file.write(("\n".join(lines) + "\n").encode())
 
 
 def summary(
-    target: TargetFacts, metrics: Sequence[Measured], seconds: float, width: int | None = None
+    target: TargetFacts,
+    metrics: Sequence[Measured],
+    seconds: float,
+    width: int | None = None,
+    top: int = MOST_BARS,
 ) -> RenderableType:
     """Return totals with their mean rates, histograms as bars, and what was shed.
 
-    ``width`` is that of the screen that it must fit; without one, no name is shortened.
+    ``top`` is how many bars each has at most. ``width`` is that of the screen that it must fit;
+    without one, no name is shortened.
     """
     parts: list[RenderableType] = [_heading(target, seconds), Text()]
     parts.append(_totals(metrics, width))
     for metric in metrics:
         if draw.has_section(metric):
-            parts += [Text(), *draw.section(metric, width or _WIDTH, _MOST_BARS)]
+            parts += [Text(), *draw.section(metric, width or _WIDTH, top)]
     notes = [_estimate(metric) for metric in metrics if metric.completeness.interval]
     for metric in metrics:
         notes += draw.notes(metric.name, metric.focus, metric.shed, metric.completeness, width)

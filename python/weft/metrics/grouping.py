@@ -1,0 +1,161 @@
+"""Values by key: what `--by` divides a metric by, and what its keys are called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from weft.errors import InvalidArgument, WeftError
+from weft.mdl import ast
+from weft.mdl.diagnostics import has_errors
+from weft.mdl.parser import parse_code
+from weft.mdl.passes.scope import inserts, statements
+
+if TYPE_CHECKING:
+    from weft.model.program import Function, Module
+
+__all__ = ["By", "Naming", "Symbols", "namings"]
+
+Naming: TypeAlias = "Callable[[int], str]"
+"""What one key is called."""
+
+_ADDRESSES = {"caller": ast.Variable("caller"), "function": ast.Variable("address")}
+_WORDS = ("function", "module", "caller", "thread")
+
+
+@dataclass(frozen=True)
+class By:
+    """What a metric is divided by."""
+
+    name: str
+    """As it was said: ``caller``, ``$arg[0] & 0xff``."""
+    key: ast.Expression | None
+    """The key in the target; none if weft tells the values apart itself, as those of threads."""
+
+    @classmethod
+    def parse(cls, text: str) -> By:
+        """Read ``function``, ``module``, ``caller``, ``thread``, or an expression."""
+        if text == "thread":
+            return cls(text, None)
+        if text == "module":
+            return cls(text, _ADDRESSES["function"])
+        if text in _ADDRESSES:
+            return cls(text, _ADDRESSES[text])
+        code, problems = parse_code(f"(* key = {text}; *)")
+        first = code.body[0] if len(code.body) == 1 else None
+        if has_errors(problems) or not isinstance(first, ast.Assign):
+            raise InvalidArgument(
+                f"nothing can be divided by {text!r}",
+                "it is no expression",
+                f"--by {', '.join(_WORDS)}, or an expression such as '$arg[0]'",
+            )
+        if isinstance(first.value, ast.Name):
+            raise InvalidArgument(
+                f"nothing can be divided by {text!r}",
+                f"there are {', '.join(_WORDS)}, and expressions",
+                f"for an argument, --by '$arg[0]'; did you mean '${text}'?",
+            )
+        return cls(text, first.value)
+
+
+class Symbols:
+    """The functions at addresses of a target, also of modules that have gone meanwhile."""
+
+    def __init__(self, *, lines: bool = False) -> None:
+        self._lines = lines
+        self._modules: dict[tuple[str, int], Module] = {}
+        self._names: dict[tuple[int, int], str] = {}
+
+    def see(self, modules: Iterable[Module]) -> None:
+        """Take note of what is loaded: once the target has ended, its files cannot be found."""
+        for module in modules:
+            place = module.path, module.bias
+            if place not in self._modules:
+                self._modules[place] = module
+                self._names.clear()
+                with suppress(WeftError):
+                    _ = module.frames_at(0) if self._lines else module.symbols
+
+    def place(self, address: int) -> str:
+        """The function at an address, how far behind its start, and its module."""
+        return self._named(address, address)
+
+    def caller(self, address: int) -> str:
+        """The same for an address that a call returns to, which may be behind its function."""
+        return self._named(address, address - 1)
+
+    def caller_path(self, address: int) -> str:
+        """The path of the function that a call at an address returns to."""
+        found = self._find(address - 1)
+        return hex(address) if found is None else f"/Code/{found[2].name}/{found[0].name}"
+
+    def function(self, address: int) -> str:
+        """The function and its module."""
+        found = self._find(address)
+        return hex(address) if found is None else f"{found[0].display_name} ({found[2].name})"
+
+    def module(self, address: int) -> str:
+        """The module."""
+        found = self._find(address)
+        return hex(address) if found is None else found[2].name
+
+    def _named(self, address: int, inside: int) -> str:
+        """What an address is called, by the instruction at, or right before it."""
+        if (address, inside) not in self._names:
+            self._names[address, inside] = self._name(address, inside)
+        return self._names[address, inside]
+
+    def _name(self, address: int, inside: int) -> str:
+        found = self._find(inside)
+        if found is None:
+            return hex(address)
+        function, start, module = found
+        text = f"{function.display_name}+{address - start:#x} ({module.name})"
+        if self._lines:
+            with suppress(WeftError, OSError):
+                frames = module.frames_at(inside - module.bias)
+                if frames and (place := frames[0].location) is not None:
+                    text += f" at {place}"
+        return text
+
+    def _find(self, address: int) -> tuple[Function, int, Module] | None:
+        """The function with an address in it, where it starts, and its module."""
+        below = [module for module in self._modules.values() if module.bias <= address]
+        for module in sorted(below, key=lambda module: -module.bias):
+            # A module that cannot be read has no names.
+            with suppress(WeftError):
+                if function := module.function_at(address - module.bias):
+                    return function, module.bias + function.offset, module
+        return None
+
+
+def namings(metric: ast.Metric, by: By | None, symbols: Symbols) -> list[Naming]:
+    """What the keys of a metric's map are called, one for each of its keys."""
+    found = [_naming(keys, symbols) for keys in _key_columns(metric)]
+    if by is not None and by.name in ("function", "module"):
+        found.append(symbols.function if by.name == "function" else symbols.module)
+    elif by is not None:
+        found.append(_naming([by.key], symbols))
+    return found
+
+
+def _key_columns(metric: ast.Metric) -> Sequence[Sequence[ast.Expression]]:
+    """The expressions that are the first key of a metric's own map, and the second."""
+    if metric.base.type != "map":
+        return []
+    keys = [
+        one.keys
+        for insert in inserts(metric.base.body)
+        for one in statements(insert.code.body)
+        if isinstance(one, ast.Assign) and one.name == metric.name and one.keys
+    ]
+    return list(zip(*keys, strict=False))
+
+
+def _naming(keys: Sequence[ast.Expression | None], symbols: Symbols) -> Naming:
+    names = {key.name if isinstance(key, ast.Variable) else "" for key in keys}
+    if names == {"caller"}:
+        return symbols.caller
+    return symbols.place if names == {"address"} else str
