@@ -308,6 +308,18 @@ def test_messages_of_all_procedures_modules_and_tags_at_once(
             assert values == {focus: truth[name] for focus, name in MESSAGES.items()}
 
 
+def test_messages_of_every_tag(build: Build) -> None:
+    with measured(build("pvm"), 4) as (target, session):
+        session.load_metrics(PROGRAMS / "metrics" / "figure2.mdl")
+        metric = session.metric("msgs", focus="/SyncObject/MsgTag/*")
+        inner = session.metric("msgs", focus="/Code/pvm/gathers,/SyncObject/MsgTag/*")
+        for truth in batches(target, 100):
+            expected = {str(tag): truth[f"tag_{tag}"] for tag in range(4)}
+            assert metric.value == {tag: count for tag, count in expected.items() if count}
+            assert inner.by_key().get(2, 0) == truth["gathers_tag_2"]
+        assert metric.kind == "map"
+
+
 @pytest.mark.parametrize("threads", [1, 4] if IS_LONG else [4])
 @pytest.mark.parametrize("focus", MESSAGES)
 def test_messages(focus: str, threads: int, build: Build) -> None:

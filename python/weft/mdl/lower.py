@@ -246,9 +246,15 @@ def lower(
         constraint = _constraint_for(metric, part, constraints)
         if isinstance(constraint.body, ast.Key):
             keys.append(constraint)
-            selected.append(_number(part))
+            if part[-1] != "*":
+                selected.append(_number(part))
         else:
             predicates.append(_predicate(constraint, constraint.body, part, places))
+    if selected and len(selected) < len(keys):
+        raise InvalidArgument(
+            f"{metric.name} can be narrowed to one instance or divided by all, not both",
+            f"{focus} asks for both",
+        )
     if len(keys) > 2:
         raise InvalidArgument(f"{metric.name} can be narrowed by at most two keys at a time")
     if takes_focus:
@@ -579,7 +585,7 @@ class _Base:
         metric, base = self.metric, self.metric.base
         inserts = list(self.places.evaluate(base.body, {}))
         by: Literal["", "point", "address", "key"] = ""
-        if self.by is not None:
+        if self.by is not None or (self.keys and not selected):
             by = "key"
         elif self.by_function and base.type in ("counter", "rate") and len(inserts) == 1:
             by = "point"
@@ -656,7 +662,7 @@ class _Base:
 
     def _role(self, by: str) -> str:
         type_ = self.metric.base.type
-        if by == "key":
+        if self.by is not None:
             return self._role_by_key(type_)
         if type_ in ("counter", "rate"):
             return "keyed" if self.keys else "counter"

@@ -94,6 +94,7 @@ class Metric:
     ) -> None:
         self._engine = engine
         self._by = by
+        self._is_divided = by is not None or bool(plan and plan.by_function == "key")
         self._namings: list[Naming] = []
         if by is not None or definition.base.type == "map":
             self._namings = namings(definition, by, engine.symbols)
@@ -157,7 +158,7 @@ class Metric:
     @property
     def kind(self) -> MetricKind:
         """What the value is."""
-        if self._by is not None:
+        if self._is_divided:
             return "map"
         type_ = self._definition.base.type
         if type_ in ("wallTimer", "processTimer"):
@@ -537,7 +538,7 @@ class Metric:
         probe, found = self.node.probes[0], Counter[int | tuple[int, int]]()
         process, thread = self._focus.of("Process"), self._focus.of("Thread")
         for pid, tid in probe.threads():
-            is_there = not process or process[0] == str(pid)
+            is_there = not process or process[0] in ("*", str(pid))
             if is_there and (not thread or self._is_called(tid, thread[0])):
                 value = probe.value(self._plan.datum, process=pid, thread=tid)
                 found[tid] += value.ns if isinstance(value, Timer) else int(_number(value))
@@ -561,7 +562,7 @@ class Metric:
         process, thread = self._focus.of("Process"), self._focus.of("Thread")
         if not process and not thread and self._definition.aggregate == "sum":
             return [("all", None)]
-        processes = [pid for pid in probe.processes() if not process or process[0] == str(pid)]
+        processes = [pid for pid in probe.processes() if not process or process[0] in ("*", str(pid))]
         if not thread and self._definition.aggregate == "sum":
             return [(pid, None) for pid in processes]
         return [

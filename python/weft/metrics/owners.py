@@ -46,6 +46,8 @@ def refuse_nobody(session: Probing, focus: Focus) -> None:
 
 
 def _is_process(session: Probing, name: str) -> bool:
+    if name == "*":
+        return True
     if not name.isdecimal():
         return False
     number = int(name)
