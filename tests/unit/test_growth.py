@@ -6,7 +6,7 @@ import pytest
 
 from weft.mdl.loader import load
 from weft.mdl.passes.growth import only_grows
-from weft.metrics.engine import library_files
+from weft.metrics.catalogue import library_files
 
 
 def test_of_the_library_one_can_fall() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from weft.errors import BadMetric
 from weft.mdl.loader import load
-from weft.metrics.engine import library_files
+from weft.metrics.catalogue import library_files
 
 OWN = """
 /// Mine.

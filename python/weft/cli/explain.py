@@ -16,7 +16,7 @@ from weft.cli.output import file_option, format_option, print_json
 from weft.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from weft.mdl.lower import Plan, Weaving
+    from weft.mdl.plan import Plan, Weaving
 
 STAGES = ("ast", "points", "ir", "asm", "cost")
 
@@ -52,7 +52,7 @@ def command(
       weft explain calls@/Code/libc.so.6/malloc 4711 --emit ir --emit cost
     """
     from weft.mdl.loader import load
-    from weft.metrics.engine import library_files, metric_and_focus, unknown_metric
+    from weft.metrics.catalogue import library_files, metric_and_focus, unknown_metric
 
     wanted = stages or (STAGES if pid is not None else ("ast",))
     name, focus = metric_and_focus(metric)

@@ -207,7 +207,7 @@ def requests(session: Session, wanted: Wish) -> list[tuple[ast.Metric, str]]:
     from weft.mdl.diagnostics import has_errors
     from weft.mdl.loader import bad_metric
     from weft.mdl.one_liners import parse_one_liner
-    from weft.metrics.engine import metric_and_focus
+    from weft.metrics.catalogue import metric_and_focus
 
     engine = session.metrics
     engine.load(*map(Path, wanted.files))

@@ -34,7 +34,7 @@ def command(name: str | None, files: tuple[str, ...], output_format: str) -> Non
       weft metrics -f mine.mdl --format json
     """
     from weft.mdl.loader import load
-    from weft.metrics.engine import library_files, unknown_metric
+    from weft.metrics.catalogue import library_files, unknown_metric
 
     library = load(*library_files(), *map(Path, files))
     if name is not None and name not in library.metrics:

@@ -7,37 +7,24 @@ becomes text of the snippet language. Nothing is woven: an :class:`Instrument` s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal
 
 from weft.errors import InvalidArgument
 from weft.mdl import ast, leaving
+from weft.mdl.code import ADDRESS, Code, left_name
 from weft.mdl.functions import FUNCTIONS
 from weft.mdl.passes.scope import expressions, places, statements
+from weft.mdl.placing import Places, instance
+from weft.mdl.plan import Focus, Instrument, Plan, Program, Role, Unseen, Weaving
 from weft.model.points import Point, PointSelection
 from weft.model.program import Procedures
 
-__all__ = [
-    "Focus",
-    "Instrument",
-    "Key",
-    "Plan",
-    "Program",
-    "Role",
-    "Unseen",
-    "Weaving",
-    "left_name",
-    "lower",
-    "takes_code",
-]
-
-Key: TypeAlias = "tuple[object, ...]"
-"""What tells instruments apart."""
+__all__ = ["RESULTS_UNSEEN", "TAKES_PART", "lower", "takes_code"]
 
 TAKES_PART = "weft_takes_part"
 """The counter that tells which threads have a value, where that of one of them is wanted."""
 MAP_CAPACITY = 1024
-MOST_ADDRESSES = 1 << 16
+MOSTADDRESSES = 1 << 16
 RING_CAPACITY = 4096
 RESULTS_UNSEEN = "weft_results_unseen"
 """The counter of calls whose result the code of a metric wants, and has not seen."""
@@ -60,161 +47,6 @@ _POINT_KINDS: Mapping[str, PointSelection] = {
     "stores": "stores",
     "syscalls": "syscalls",
 }
-_ADDRESS = ast.Variable("address")
-_VALUES: Mapping[str, str] = {
-    "return": "result",
-    "thread": "thread",
-    "caller": "caller",
-    "address": "address",
-    "time": "now",
-    "cpu": "cpu",
-    "frame": "frame",
-    "ticks": "ticks",
-}
-
-
-class Program(Protocol):
-    """What lowering asks of a target."""
-
-    def procedures(self, path: str) -> Procedures:
-        """The functions that a path below ``/Code`` stands for; none when there is none."""
-
-    def named(self, pattern: str, *, is_regex: bool) -> Procedures:
-        """The functions of a name in any module; a pattern may be a path."""
-
-    def own(self) -> Procedures:
-        """The functions of the program itself, not of its libraries."""
-
-    def modules(self, pattern: str) -> Procedures:
-        """The functions of the modules of a name."""
-
-    def points(
-        self, procedures: Procedures, kind: PointSelection
-    ) -> tuple[list[Point], list[Point]]:
-        """The points of a kind that functions have, and instructions behind which more may be."""
-
-    def jump_target(self, point: Point) -> int | None:
-        """Where the instruction at a point jumps to, if it says so itself."""
-
-    def pointer_guard(self) -> int | None:
-        """What the C library of GNU hides stack pointers by, if it is known."""
-
-    def variable(self, name: str) -> tuple[int, int]:
-        """The address and the size of a variable."""
-
-    def function(self, name: str, module: str) -> int:
-        """The address of a function that snippets in a module may call."""
-
-    def similar(self, path: str) -> str:
-        """What may be meant by a path, or a name, that stands for nothing: advice for people."""
-
-
-@dataclass(frozen=True, slots=True)
-class Focus:
-    """What a metric is narrowed to: at most one resource, or pattern, of each hierarchy."""
-
-    parts: tuple[tuple[str, ...], ...] = ()
-    """Paths, each as its components: ``("Code", "libc.so.6", "malloc")``."""
-
-    @classmethod
-    def parse(cls, text: str) -> Focus:
-        """Read ``/Code/server/handle,/Thread/worker-*``."""
-        parts: list[tuple[str, ...]] = []
-        for path in _split_paths(text):
-            root, *rest = path[1:].rstrip("/").split("/")
-            if root == "Code":
-                # What follows a module is the name of a function, slashes and all: Go has them.
-                rest = "/".join(rest).split("/", 1) if rest else []
-            if any(root == other[0] for other in parts):
-                raise InvalidArgument(
-                    f"the focus names /{root} twice",
-                    "a focus has one resource, or one pattern, of each hierarchy",
-                    "ask for two metrics instead",
-                )
-            parts.append((root, *rest))
-        return cls(tuple(parts))
-
-    def of(self, root: str) -> tuple[str, ...] | None:
-        """The part below a root: its components without the root."""
-        return next((part[1:] for part in self.parts if part[0] == root), None)
-
-    def __str__(self) -> str:
-        return ",".join("/" + "/".join(part) for part in self.parts)
-
-
-def _split_paths(text: str) -> Iterator[str]:
-    """Split at commas that begin another path: C++ names have commas, too."""
-    text = text.strip()
-    while text:
-        if not text.startswith("/"):
-            raise InvalidArgument(
-                f"{text!r} is no focus",
-                "a focus is a path of the resource tree, or several joined by commas",
-                "for example /Code/libc.so.6/malloc or /Code/server/*,/Thread/worker",
-            )
-        head, comma, tail = text.partition(",/")
-        yield head.strip()
-        text = "/" + tail if comma else ""
-
-
-Role: TypeAlias = Literal["", "opens", "closes"]
-"""Whether code starts a timer or enters a constraint, or stops and leaves it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Unseen:
-    """An instruction behind which there may be points that weft does not know of."""
-
-    point: Point
-    kind: PointSelection
-    """What is looked for."""
-    role: Role
-
-
-@dataclass(frozen=True, slots=True)
-class Weaving:
-    """A piece of code, and where it goes."""
-
-    points: tuple[Point, ...]
-    order: Literal["append", "prepend"]
-    body: str
-    place: int
-    """Which of its definition's insertions it is: those that have no points are no weavings."""
-    role: Role = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Instrument:
-    """Data, and the code that measures into them."""
-
-    key: Key
-    """Instruments of equal keys are the same, and need to be woven only once."""
-    declarations: tuple[str, ...]
-    weavings: tuple[Weaving, ...]
-    imports: tuple[tuple[Key, str], ...] = ()
-    """Data of other instruments that the code uses: the other's key, and the declaration there."""
-    missing: tuple[str, ...] = ()
-    """Names that the program does not have."""
-    unseen: tuple[Unseen, ...] = ()
-    tail_calls: tuple[str, ...] = ()
-    """The paths of functions that it times, and that are left by a jump to another function."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """All that a metric with a focus needs."""
-
-    predicates: tuple[Instrument, ...]
-    base: Instrument
-    datum: str
-    """The name of what the base measures into."""
-    kind: Literal["counter", "timer", "histogram", "map", "ring"]
-    by_function: Literal["", "point", "address", "key"] = ""
-    """Whether values are kept apart: one for each point, by the address of a point, or by a key."""
-    selected: tuple[int, ...] = ()
-    """The keys of a vectorised metric that the focus asks for."""
-    kept: str = ""
-    """What is kept of calls that have not ended: a timer or a mark; nothing if none is."""
 
 
 def lower(
@@ -235,7 +67,7 @@ def lower(
     procedures of the focus: the first of two halves is ``(0, 2)``.
     With ``waits`` there may be none, nor any point.
     """
-    places = _Places(program, lists, waits=waits)
+    places = Places(program, lists, waits=waits)
     takes_focus = takes_code(metric)
     predicates: list[Instrument] = []
     keys: list[ast.Constraint] = []
@@ -247,7 +79,7 @@ def lower(
         if isinstance(constraint.body, ast.Key):
             keys.append(constraint)
             if part[-1] != "*":
-                selected.append(_number(part))
+                selected.append(instance(part))
         else:
             predicates.append(_predicate(constraint, constraint.body, part, places))
     if selected and len(selected) < len(keys):
@@ -329,83 +161,6 @@ def _names_procedures(constraint: ast.Constraint) -> bool:
     if isinstance(constraint.body, ast.Key):
         return True
     return any((one.name, one.index) == ("$constraint", 0) for one in places(constraint.body))
-
-
-def _number(part: tuple[str, ...]) -> int:
-    try:
-        return int(part[-1], 0)
-    except ValueError:
-        raise InvalidArgument(
-            f"/{'/'.join(part)} names no instance",
-            "instances of this hierarchy are numbers",
-            f"for example /{'/'.join(part[:-1])}/7",
-        ) from None
-
-
-@dataclass
-class _Places:
-    """What names of procedures and modules stand for."""
-
-    program: Program
-    lists: Mapping[str, ast.ListDefinition]
-    constraint: tuple[str, ...] = ()
-    """The path that a constraint is for."""
-    focus: Procedures = field(default_factory=dict)
-    takes_focus: bool = False
-    """Whether the code of the focus is where the metric is woven."""
-    waits: bool = False
-    """Whether what is not there may come later."""
-    missing: list[str] = field(default_factory=list)
-
-    def evaluate(
-        self, body: Iterable[ast.Where], variables: Mapping[str, Procedures]
-    ) -> Iterator[tuple[ast.Insert, Procedures]]:
-        """Each insertion, with the procedures whose points it goes to."""
-        for where in body:
-            if isinstance(where, ast.Foreach):
-                found = self.procedures(where.place, variables)
-                yield from self.evaluate(where.body, {**variables, where.variable: found})
-            else:
-                yield where, self.procedures(where.point.place, variables)
-
-    def procedures(self, place: ast.Place, variables: Mapping[str, Procedures]) -> Procedures:
-        if place.name in variables:
-            return _indexed(variables[place.name], place)
-        if place.name == "$procedures":
-            return self.program.own()
-        if place.name == "$modules":
-            return self.program.modules("*")
-        if place.name == "$focus":
-            return self.focus
-        if place.name == "$constraint":
-            return self._constrained(place)
-        definition = self.lists[place.name]
-        found: Procedures = {}
-        for item in definition.items:
-            if definition.kind == "module":
-                some = self.program.modules(item.pattern)
-            else:
-                some = self.program.named(item.pattern, is_regex=item.is_regex)
-            if not some and item.pattern not in self.missing:
-                self.missing.append(item.pattern)
-            found.update(some)
-        return _indexed(found, place)
-
-    def _constrained(self, place: ast.Place) -> Procedures:
-        # /Code has modules and procedures; the procedure may not be given.
-        depth = 2 if self.constraint[0] == "Code" and place.index == 1 else len(self.constraint)
-        path = "/" + "/".join(self.constraint[:depth])
-        found = self.program.procedures(path)
-        if not found and not self.waits:
-            raise InvalidArgument(f"no function matches {path}", advice=self.program.similar(path))
-        return found
-
-
-def _indexed(procedures: Procedures, place: ast.Place) -> Procedures:
-    if place.index < 0:
-        return procedures
-    some = list(procedures.items())[place.index : place.index + 1]
-    return dict(some)
 
 
 def _by_module(
@@ -496,12 +251,12 @@ def _predicate(
     constraint: ast.Constraint,
     body: tuple[ast.Where, ...],
     part: tuple[str, ...],
-    places: _Places,
+    places: Places,
 ) -> Instrument:
     """A variable of each thread that is not 0 while a resource is active."""
     name = predicate_name(constraint)
-    here = _Places(places.program, places.lists, part, waits=places.waits)
-    code = _Code(constraint.name, "predicate", here, name)
+    here = Places(places.program, places.lists, part, waits=places.waits)
+    code = Code(constraint.name, "predicate", here, name)
     weavings = []
     unseen: list[Unseen] = []
     for place, (insert, procedures) in enumerate(here.evaluate(body, {})):
@@ -541,11 +296,6 @@ def _leaves(code: ast.CodeBlock, constraint: str) -> bool:
     )
 
 
-def left_name(predicate: str) -> str:
-    """What counts the calls of a predicate that were left where weft could not see it."""
-    return f"{predicate}_left"
-
-
 def _leaving(program: Program, leave: Callable[[str, str], str]) -> list[Weaving]:
     """What ends calls that do not return."""
     return [
@@ -567,7 +317,7 @@ class _Base:
         metric: ast.Metric,
         predicates: list[Instrument],
         keys: list[ast.Constraint],
-        places: _Places,
+        places: Places,
         by_function: bool,
         by: ast.Expression | None,
     ) -> None:
@@ -592,7 +342,7 @@ class _Base:
         elif self.by_function and base.type == "wallTimer":
             by = "address"
         role = self._role(by)
-        code = _Code(metric.name, role, self.places, metric.name, self.keys, self.by)
+        code = Code(metric.name, role, self.places, metric.name, self.keys, self.by)
         weavings: list[Weaving] = []
         unseen: list[Unseen] = []
         tail_calls: list[str] = []
@@ -710,9 +460,9 @@ class _Base:
     ) -> tuple[str, ...]:
         name, base = self.metric.name, self.metric.base
         capacity = MAP_CAPACITY
-        if role == "times" or self.by == _ADDRESS:
+        if role == "times" or self.by == ADDRESS:
             points = sum(len(weaving.points) for weaving in weavings)
-            capacity = max(capacity, min(1 << (2 * points).bit_length(), MOST_ADDRESSES))
+            capacity = max(capacity, min(1 << (2 * points).bit_length(), MOSTADDRESSES))
         keys = len(base.fields) + (self.by is not None)
         first = {
             "counter": f"counter {name}" if by == "point" else f"counter {name} shared",
@@ -746,126 +496,3 @@ class _Base:
 
 def _declared(instrument: Instrument) -> str:
     return instrument.declarations[0].split()[1]
-
-
-class _Code:
-    """The *what* part of one definition, as snippet text."""
-
-    def __init__(
-        self,
-        owner: str,
-        role: str,
-        places: _Places,
-        datum: str,
-        keys: Sequence[ast.Expression] = (),
-        by: ast.Expression | None = None,
-    ) -> None:
-        self.owner = owner
-        self.role = role
-        self.places = places
-        self.datum = datum
-        self.keys = [*keys] if by is None else [*keys, by]
-        """What is added to the keys of the metric's own variable."""
-        self.by = by or _ADDRESS
-        self.needs_mark = False
-        self.module = ""
-        """Whose code it becomes part of."""
-        self.number_of_lets = 0
-
-    def statements(self, body: Iterable[ast.Statement]) -> list[str]:
-        return [line for statement in body for line in self._statement(statement)]
-
-    def _statement(self, statement: ast.Statement) -> list[str]:
-        if isinstance(statement, ast.Assign):
-            return self._assign(statement)
-        if isinstance(statement, ast.Observe):
-            return [f"{statement.name} << {self.expression(statement.value)}"]
-        if isinstance(statement, ast.TimerAction):
-            return self._timer(statement)
-        if isinstance(statement, ast.Emit):
-            values = ", ".join(map(self.expression, statement.values))
-            return [f"emit {statement.name}({values})"]
-        if isinstance(statement, ast.If):
-            lines = [f"if {self.expression(statement.condition)} {{"]
-            lines += self.statements(statement.then)
-            if statement.otherwise:
-                lines += ["} else {", *self.statements(statement.otherwise)]
-            return [*lines, "}"]
-        return [self.expression(statement)]
-
-    def _assign(self, statement: ast.Assign) -> list[str]:
-        value = self.expression(statement.value)
-        is_own = statement.name == self.owner
-        if is_own and self.role == "predicate":
-            return self._enter_or_leave(statement)
-        keys = [*statement.keys]
-        if is_own:
-            keys += self.keys
-        if keys:
-            inside = ", ".join(map(self.expression, keys))
-            if statement.operator == "-=":
-                value = f"-({value})"
-            return [f"{statement.name}[{inside}] += {value}"]
-        return [f"{statement.name} {statement.operator} {value}"]
-
-    def _enter_or_leave(self, statement: ast.Assign) -> list[str]:
-        # The variable holds the frame of the outermost call: recursion leaves it alone, and a call
-        # that an exception has ended is forgotten when another comes from where it was, or above.
-        if statement.value == ast.Number(0):
-            return [f"if {self.datum} == frame {{", f"{self.datum} = 0", "}"]
-        enter, left = f"{self.datum} = frame", f"{left_name(self.datum)} += 1"
-        stale = [f"if frame >= {self.datum} {{", left, enter, "}"]
-        return [f"if {self.datum} == 0 {{", enter, "} else {", *stale, "}"]
-
-    def _timer(self, statement: ast.TimerAction) -> list[str]:
-        if self.role not in ("histogram", "times"):
-            return [f"{statement.action} {statement.name}"]
-        self.needs_mark = True
-        mark = f"{self.owner}_began"
-        if statement.action == "start":
-            return [f"stamp {mark}"]
-        self.number_of_lets += 1
-        took = f"took_{self.number_of_lets}"
-        store = f"{self.datum} << {took}"
-        if self.role == "times":
-            store = f"{self.datum}[{self.expression(self.by)}] += {took}"
-        return [f"let {took} = since({mark})", f"if {took} >= 0 {{", store, "}"]
-
-    def expression(self, value: ast.Expression) -> str:
-        if isinstance(value, ast.Number):
-            return str(value.value)
-        if isinstance(value, ast.Name):
-            return value.name
-        if isinstance(value, ast.Variable):
-            return self._variable(value)
-        if isinstance(value, ast.Unary):
-            return f"({value.operator}{self.expression(value.value)})"
-        if isinstance(value, ast.Binary):
-            left, right = self.expression(value.left), self.expression(value.right)
-            return f"({left} {value.operator} {right})"
-        if isinstance(value, ast.ReadSymbol):
-            address, size = self.places.program.variable(value.symbol)
-            load = {1: "loads8", 2: "loads16", 4: "loads32"}.get(size, "load64")
-            return f"{load}({address})"
-        if isinstance(value, ast.Call):
-            arguments = ", ".join(map(self.expression, value.arguments))
-            if value.function in FUNCTIONS:
-                return f"{value.function}({arguments})"
-            address = self.places.program.function(value.function, self.module)
-            return f"call {address}({arguments})"
-        raise InvalidArgument(
-            f"{self.owner} uses ->{value.name}, which weft cannot look up yet",
-            "fields need the types of the debug information",
-            "read the memory behind the pointer by its offset, in the snippet language",
-        )
-
-    def _variable(self, value: ast.Variable) -> str:
-        if value.name == "arg":
-            return f"arg({value.index})"
-        if value.name == "constraint":
-            return str(_number(self.places.constraint))
-        if value.name in _VALUES:
-            return _VALUES[value.name]
-        raise InvalidArgument(
-            f"{self.owner} uses ${value.name}, which weft cannot measure at its points yet"
-        )

@@ -28,8 +28,9 @@ from weft.metrics.sampling import DEAREST, HITS, Moment, Sampling
 from weft.model.measured import Shed
 
 if TYPE_CHECKING:
-    from weft.metrics.engine import Engine, Node
+    from weft.metrics.engine import Engine
     from weft.metrics.metric import Metric
+    from weft.metrics.nodes import Node
 
 __all__ = ["Budget"]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from weft import _native
 from weft.errors import InvalidArgument
 from weft.export.metrics import text
-from weft.metrics.engine import metric_and_focus
+from weft.metrics.catalogue import metric_and_focus
 from weft.model.measured import TargetFacts
 
 if TYPE_CHECKING:

@@ -11,37 +11,35 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from weft import _native
-from weft.control.libraries import Arrivals, Code, Loader, arrived, mapped_code, steadily
+from weft.control.libraries import Code, Loader, arrived, mapped_code, steadily
 from weft.control.probes import Probe, refuse_anothers, remove_all
 from weft.errors import CodeGone, InvalidArgument, LimitReached, WeftError
 from weft.mdl import ast
-from weft.mdl.leaving import LOCALS
 from weft.mdl.loader import Library, load
-from weft.mdl.lower import Focus, Instrument, Key, Plan, Unseen, Weaving, lower
+from weft.mdl.lower import lower
+from weft.mdl.plan import Focus, Instrument, Key, Plan, Weaving
 from weft.metrics import kernel
 from weft.metrics.budget import Budget
+from weft.metrics.catalogue import library_files, metrics_in, shipped, unknown_metric
 from weft.metrics.grouping import By, Symbols
 from weft.metrics.metric import Metric, Reading
-from weft.metrics.missing import CLONE_HELPS, Piece, incomplete_metric, left_open, missing_points
+from weft.metrics.missing import CLONE_HELPS, incomplete_metric
+from weft.metrics.nodes import Item, Node, item, placed, places
 from weft.metrics.owners import refuse_nobody
 from weft.metrics.program import TargetProgram
-from weft.metrics.sampling import HITS, Sampling
-from weft.model.completeness import Missing
-from weft.model.points import Point, PointKind
+from weft.metrics.sampling import HITS
+from weft.model.points import Point
 
 if TYPE_CHECKING:
     from weft.control.probing import Probing
 
-__all__ = ["Engine", "Node", "metric_and_focus"]
-
-_Item: TypeAlias = "tuple[int, str, list[PointKind], list[int], list[int], bool]"
-"""What the compiled core takes of a probe."""
+__all__ = ["Engine"]
 
 _Wish: TypeAlias = "tuple[ast.Metric, str, tuple[int, int]]"
 """A metric, its focus, and which part of the functions of the focus it is about."""
@@ -54,102 +52,6 @@ _LOOK_AGAIN = 0.2
 
 _JUST_NOW = 0.01
 """The same where somebody asks whether a value is complete, and the loader tells nothing."""
-
-
-@dataclass
-class Node:
-    """An instrument that is woven, and how many need it."""
-
-    instrument: Instrument
-    probes: list[Probe]
-    needs: list[Node] = field(default_factory=list)
-    users: int = 0
-    is_on: bool = True
-    gaps: list[Sampling] = field(default_factory=list)
-    """Times that are over, in which it was not measured all the time."""
-    has_hits: bool = False
-    """Whether each of its probes counts how often it is hit."""
-    scouts: list[tuple[Probe, int]] = field(default_factory=list)
-    """Counters that tell how often it would be hit, where it cannot be measured for moments: one
-    for each probe, of its own and of its predicates, with the number of that."""
-    known: dict[int, set[Point]] = field(init=False)
-    """Where it is, by the place in its definition."""
-    arrivals: Arrivals = field(default_factory=Arrivals)
-    """Modules with points of it that came since it was woven."""
-    pieces: list[Piece] = field(init=False)
-    unseen: tuple[Unseen, ...] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.known = _places(self.instrument)
-        woven = zip(self.instrument.weavings, self.probes, strict=True)
-        self.pieces = [(weaving, probe._newest) for weaving, probe in woven]
-        self.unseen = self.instrument.unseen
-
-    def missing(self, since: float, *, in_clone: bool) -> list[Missing]:
-        """What it has not measured since then, by the monotonic clock, nor what it needs.
-
-        That are points which are not woven or not known, and what libraries did before they were.
-        """
-        own = missing_points(self.pieces, self.unseen, in_clone=in_clone)
-        own += self.arrivals.missing(since)
-        return own + [one for node in self.needs for one in node.missing(since, in_clone=in_clone)]
-
-    def left_open(self, advice: str) -> list[Missing]:
-        """Where it, or what it needs, would begin something that never ends."""
-        own = left_open(self.pieces, self.unseen, advice)
-        return own + [one for node in self.needs for one in node.left_open(advice)]
-
-    @property
-    def can_be_sampled(self) -> bool:
-        """Whether what is measured in moments says something about the rest.
-
-        A timer that is running when it is taken out would never stop, a predicate would miss that
-        its function was entered; and where one event belongs to another, as the end of something to
-        its beginning or what is freed to what was allocated, one of them may be missed.
-        """
-        first, *others = self.instrument.declarations
-        kept = {f"local {name}" for name in LOCALS}
-        is_paired = any(text.startswith("local") and text not in kept for text in others) or any(
-            f"{first.split()[1]} -= " in weaving.body for weaving in self.instrument.weavings
-        )
-        kinds = ("counter", "map", "histogram")
-        return first.startswith(kinds) and not self.needs and not is_paired
-
-    @property
-    def number(self) -> int:
-        """The probe that has the data."""
-        return self.probes[0].numbers[0]
-
-    def take(self, target: _native.Target, number: int, weaving: Weaving) -> None:
-        """Count a probe that was woven later as one of its own."""
-        if _is_by_point(self.instrument.declarations[0]):
-            probe = self.probes[0]
-            probe._grow(target, number, weaving.points, ())
-        else:
-            probe = Probe(target, number, weaving.points)
-            self.probes.append(probe)
-        self.pieces.append((weaving, probe._newest))
-
-    @property
-    def own_numbers(self) -> list[int]:
-        """What the compiled core calls its probes."""
-        return [number for probe in self.probes for number in probe.active_numbers]
-
-    @property
-    def numbers(self) -> list[int]:
-        """The same, and those of the predicates that it needs."""
-        return [number for node in (self, *self.needs) for number in node.own_numbers]
-
-
-def metric_and_focus(text: str) -> tuple[str, str]:
-    """Return the name and the focus of ``METRIC[@FOCUS]``; the focus may be empty."""
-    name, at, focus = text.partition("@")
-    if at and not focus:
-        raise InvalidArgument(
-            f"{text} has no focus behind the @",
-            advice=f"leave the @ out to measure all of the program, or say where: {name}@/Code/...",
-        )
-    return name, focus
 
 
 class Engine:
@@ -198,8 +100,8 @@ class Engine:
         is_whole = "library" in self.__dict__
         if name not in self._known.metrics and not is_whole:
             for file in library_files():
-                if name in _metrics_in(file):
-                    self._known = self._known.plus(_shipped(file))
+                if name in metrics_in(file):
+                    self._known = self._known.plus(shipped(file))
         metric = self._known.metrics.get(name) or self.library.metrics.get(name)
         if metric is None:
             raise unknown_metric(name, self.library)
@@ -548,7 +450,7 @@ class Engine:
         # Where there is a budget, one must know how often each is hit.
         has_hits = self.budget is not None
         numbers = iter(self.target.reserve_probes(sum(len(one.weavings) for one in new.values())))
-        items: list[_Item] = []
+        items: list[Item] = []
         woven: dict[Key, list[int]] = {}
         for key, instrument in new.items():
             own = woven[key] = [next(numbers) for _ in instrument.weavings]
@@ -558,7 +460,7 @@ class Engine:
             ]
             for number, weaving in zip(own, instrument.weavings, strict=True):
                 owner = None if number == own[0] else own[0]
-                items.append(_item(number, instrument, weaving, owner, imported, has_hits))
+                items.append(item(number, instrument, weaving, owner, imported, has_hits))
         if items:
             # Under a budget nothing is put into the code before it is known what that costs.
             self.target.insert_many(items, not has_hits)
@@ -592,7 +494,7 @@ class Engine:
         numbers = self.target.reserve_probes(len(tried))
         text = f"counter {HITS} shared\n{HITS} += 1"
         items = [
-            (number, text, *_placed(weaving))
+            (number, text, *placed(weaving))
             for number, (_, weaving, _) in zip(numbers, tried, strict=True)
         ]
         if items:
@@ -690,7 +592,7 @@ class Engine:
         # what is off counts nothing twice.
         for is_on in (False, True):
             items = [
-                _item(
+                item(
                     number,
                     node.instrument,
                     weaving,
@@ -706,7 +608,7 @@ class Engine:
         for node in self._all_nodes():
             # What was unloaded may come back at the same place.
             instrument = now.get(node.instrument.key)
-            node.known = _places(instrument) if instrument else {}
+            node.known = places(instrument) if instrument else {}
             if instrument:
                 node.unseen = instrument.unseen
         late: dict[int, set[str]] = {}
@@ -857,80 +759,3 @@ class Engine:
         for metric in self.metrics:
             metric.freeze()
         self._is_over = True
-
-
-def _item(
-    number: int,
-    instrument: Instrument,
-    weaving: Weaving,
-    owner: int | None,
-    imported: Iterable[int],
-    has_hits: bool,
-) -> _Item:
-    """What the compiled core is told of a weaving.
-
-    ``owner`` is the probe that has the data of the instrument, if it is another; ``imported`` are
-    those that have the data of other instruments.
-    """
-    imports = [
-        f"{text} of {other}" for (_, text), other in zip(instrument.imports, imported, strict=True)
-    ]
-    data = [
-        text if owner is None or _is_by_point(text) else f"{text} of {owner}"
-        for text in instrument.declarations
-    ]
-    # What a hit costs is different for each piece of code, so each counts its own.
-    count_hit = [f"counter {HITS} shared", f"{HITS} += 1"] if has_hits else []
-    text = "\n".join([*imports, *data, *count_hit, weaving.body])
-    return (number, text, *_placed(weaving))
-
-
-def _placed(weaving: Weaving) -> tuple[list[PointKind], list[int], list[int], bool]:
-    """Where a weaving goes, as the compiled core is told."""
-    return (
-        [point.kind for point in weaving.points],
-        [point.address for point in weaving.points],
-        [point.target for point in weaving.points],
-        weaving.order == "prepend",
-    )
-
-
-def _is_by_point(declaration: str) -> bool:
-    """Whether a datum is one for each point, so that probes cannot share it."""
-    return declaration.startswith("counter ") and not declaration.endswith(" shared")
-
-
-def _places(instrument: Instrument) -> dict[int, set[Point]]:
-    places: dict[int, set[Point]] = {}
-    for weaving in instrument.weavings:
-        places.setdefault(weaving.place, set()).update(weaving.points)
-    return places
-
-
-def unknown_metric(name: str, library: Library) -> InvalidArgument:
-    """Say that there is no such metric, and which one may be meant."""
-    from difflib import get_close_matches
-
-    close = get_close_matches(name, library.metrics, 1)
-    meant = f"did you mean {close[0]}? " if close else ""
-    return InvalidArgument(
-        f"there is no metric {name}", advice=f"{meant}`weft metrics` lists what there is"
-    )
-
-
-def library_files() -> list[Path]:
-    """The files of the metrics that come with weft."""
-    return sorted(Path(__file__).parent.glob("library/*.mdl"))
-
-
-# Definitions never change, so all sessions of a process have the same.
-@cache
-def _metrics_in(file: Path) -> frozenset[str]:
-    """The names of the metrics that a file of weft's own defines, found without parsing it."""
-    return frozenset(re.findall(r"^metric (\w+) ", file.read_text(), re.MULTILINE))
-
-
-@cache
-def _shipped(file: Path) -> Library:
-    """What a file of weft's own defines."""
-    return load(file)

@@ -12,11 +12,12 @@ from weft.mdl import ast
 from weft.mdl.diagnostics import has_errors
 from weft.mdl.parser import parse_code
 from weft.mdl.passes.scope import inserts, statements
+from weft.model.values import MapValue
 
 if TYPE_CHECKING:
     from weft.model.program import Function, Module
 
-__all__ = ["By", "Naming", "Symbols", "namings"]
+__all__ = ["By", "Naming", "Symbols", "named", "namings"]
 
 Naming: TypeAlias = "Callable[[int], str]"
 """What one key is called."""
@@ -138,6 +139,18 @@ def namings(metric: ast.Metric, by: By | None, symbols: Symbols) -> list[Naming]
         found.append(symbols.function if by.name == "function" else symbols.module)
     elif by is not None:
         found.append(_naming([by.key], symbols))
+    return found
+
+
+def named(raw: MapValue, names: Sequence[Naming], scale: float) -> dict[str, int | float]:
+    """A map by what its keys are called; several may have one name, as calls of a function."""
+    found: dict[str, int | float] = {}
+    for key, value in raw.items():
+        keys = key if isinstance(key, tuple) else (key,)
+        # What a constraint has divided has keys that are numbers.
+        shown = [names[at](one) if at < len(names) else str(one) for at, one in enumerate(keys)]
+        text = ", ".join(shown)
+        found[text] = found.get(text, 0) + (value if scale == 1.0 else value * scale)
     return found
 
 

@@ -5,25 +5,28 @@ from __future__ import annotations
 import itertools
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 from weft.control.libraries import unnoticed
 from weft.control.probes import Probe, process_number
 from weft.errors import InvalidArgument, TargetError, TargetGone, WeftError
 from weft.mdl import ast
-from weft.mdl.lower import RESULTS_UNSEEN, TAKES_PART, Focus, Plan, left_name
+from weft.mdl.code import left_name
+from weft.mdl.lower import RESULTS_UNSEEN, TAKES_PART
 from weft.mdl.passes.growth import only_grows
-from weft.mdl.passes.scope import inserts, places, statements
+from weft.mdl.passes.scope import is_timed, places
+from weft.mdl.plan import Focus, Plan
 from weft.metrics import kernel
+from weft.metrics.course import Course
 from weft.metrics.glibc import freed_twice
-from weft.metrics.grouping import By, Naming, namings
+from weft.metrics.grouping import By, Naming, named, namings
 from weft.metrics.history import History
 from weft.metrics.invariants import fallen, too_long
-from weft.metrics.pace import Pace
+from weft.metrics.raw import Raw, combine, first_number, less, number
 from weft.metrics.sampling import HITS, Sampling, estimate
 from weft.model.measured import (
     EXACT,
@@ -42,12 +45,11 @@ if TYPE_CHECKING:
     import pandas
     import pyarrow
 
-    from weft.metrics.engine import Engine, Node
+    from weft.metrics.engine import Engine
+    from weft.metrics.nodes import Node
 
 __all__ = ["Metric", "Reading"]
 
-Raw: TypeAlias = "int | Timer | Histogram | MapValue"
-"""A value as probes have it."""
 
 _UNITS: Mapping[str, str] = {"opsPerSecond": "operations", "seconds": "s", "nanoseconds": "ns"}
 """Units of the paper that say how a metric is shown, and what its total is in."""
@@ -181,7 +183,7 @@ class Metric:
             return "values"
         units = self._definition.units
         if not units:
-            is_time = self.kind == "histogram" and _is_timed(self._definition.base.body)
+            is_time = self.kind == "histogram" and is_timed(self._definition.base.body)
             return "ns" if is_time else ""
         unit = _UNITS.get(units, units)
         if self._scale != 1.0:
@@ -419,7 +421,7 @@ class Metric:
     def _factor(self, raw: Raw) -> float:
         """How much more there is than what was measured, as far as one can say."""
         gaps = self._gaps()
-        seen = _number(raw)
+        seen = number(raw)
         if not gaps or not self._is_sampled or not seen:
             return 1.0
         return estimate(seen, gaps, self._hits())[0] / seen
@@ -452,7 +454,7 @@ class Metric:
         scale = 1e-9 if self.kind == "timer" else self._scale
         first = self._total(self._first) if self._first is not None else 0.0
         if isinstance(self._first, dict):
-            first = _number(self._first) * scale
+            first = number(self._first) * scale
         return Reading(self, width, scale, first)
 
     def note_value(self, now: float) -> None:
@@ -461,7 +463,7 @@ class Metric:
 
     def _total(self, raw: Raw) -> float:
         """A value as one number in the metric's unit."""
-        return _number(raw) * self._scale
+        return number(raw) * self._scale
 
     def note(self, now: float, total: float) -> None:
         """Note a total, and how complete it is."""
@@ -501,7 +503,7 @@ class Metric:
             count = kernel.count(self._definition.base.process, self._engine.session.proc_file)
             if count is None:
                 self._is_cut = True
-                return _first_number(self._first) + round(self._newest())
+                return first_number(self._first) + round(self._newest())
             return count
         assert self.node is not None
         probe, name = self.node.probes[0], self._plan.datum
@@ -513,10 +515,10 @@ class Metric:
             # Of each since it was asked for; one that has not come by since then has no value.
             now = self._by_owner().items()
             found = ((self._before.get(owner, (0, None)), state) for owner, state in now)
-            values = [_less(value, old) for (since, old), (hits, value) in found if hits > since]
+            values = [less(value, old) for (since, old), (hits, value) in found if hits > since]
         else:
             values = [probe.value(name, process=pid, thread=tid) for pid, tid in self._owners()]
-        total = _combine(values, self._definition.aggregate, self._plan)
+        total = combine(values, self._definition.aggregate, self._plan)
         if self._plan.selected and isinstance(total, dict):
             key = self._plan.selected
             return total.get(key[0] if len(key) == 1 else (key[0], key[1]), 0)
@@ -541,7 +543,7 @@ class Metric:
             is_there = not process or process[0] in ("*", str(pid))
             if is_there and (not thread or self._is_called(tid, thread[0])):
                 value = probe.value(self._plan.datum, process=pid, thread=tid)
-                found[tid] += value.ns if isinstance(value, Timer) else int(_number(value))
+                found[tid] += value.ns if isinstance(value, Timer) else int(number(value))
         return dict(found)
 
     def _by_owner(self) -> dict[tuple[Process, int | None], tuple[int, Raw]]:
@@ -562,7 +564,9 @@ class Metric:
         process, thread = self._focus.of("Process"), self._focus.of("Thread")
         if not process and not thread and self._definition.aggregate == "sum":
             return [("all", None)]
-        processes = [pid for pid in probe.processes() if not process or process[0] in ("*", str(pid))]
+        processes = [
+            pid for pid in probe.processes() if not process or process[0] in ("*", str(pid))
+        ]
         if not thread and self._definition.aggregate == "sum":
             return [(pid, None) for pid in processes]
         return [
@@ -589,32 +593,19 @@ class Metric:
 
     def _minus(self, raw: Raw) -> Raw:
         """What was measured since this metric was asked for: another may have been before."""
-        return _less(raw, self._first)
+        return less(raw, self._first)
 
     def _shown(self, raw: Raw) -> Value:
         if isinstance(raw, Timer):
             return raw.seconds
         if isinstance(raw, dict):
-            return self._named(raw)
+            names = [self._thread_name] if self._is_by_thread else self._namings
+            return named(raw, names, self._scale)
         if isinstance(raw, Histogram):
             return raw
         if self.kind == "rate":
             return raw * self._scale / max(self.seconds, _SHORTEST)
         return raw if self._scale == 1.0 else raw * self._scale
-
-    def _named(self, raw: MapValue) -> dict[str, int | float]:
-        """A map by what its keys are called; several may have one name, as calls of a function."""
-        named: dict[str, int | float] = {}
-        for key, value in raw.items():
-            keys = key if isinstance(key, tuple) else (key,)
-            if self._is_by_thread:
-                text = self._thread_name(keys[0])
-            else:
-                pairs = itertools.zip_longest(self._namings[: len(keys)], keys, fillvalue=None)
-                text = ", ".join(str(one) if how is None else how(one or 0) for how, one in pairs)
-            scaled = value if self._scale == 1.0 else value * self._scale
-            named[text] = named.get(text, 0) + scaled
-        return named
 
     def _thread_name(self, tid: int) -> str:
         self._is_called(tid, "")
@@ -719,7 +710,7 @@ class Metric:
         When the target ends, the stream ends with its last values. Where nothing is measured any
         more, since the session is over or the metric was removed, there is no stream but an error.
         """
-        course = _Course(self, interval)
+        course = Course(self, interval)
         for _ in itertools.count() if limit is None else range(limit):
             time.sleep(course.pace.rest())
             if (sample := course.next()) is None:
@@ -733,12 +724,21 @@ class Metric:
         # It takes as long as much of what is needed always.
         import asyncio
 
-        course = _Course(self, interval)
+        course = Course(self, interval)
         for _ in itertools.count() if limit is None else range(limit):
             await asyncio.sleep(course.pace.rest())
             if (sample := course.next()) is None:
                 return
             yield sample
+
+    def total_now(self) -> float:
+        """The value as one number."""
+        return self._total(self._now())
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether its value is kept as it was."""
+        return self._last is not None
 
     @property
     def is_over(self) -> bool:
@@ -796,86 +796,3 @@ class Metric:
         shown = f"{value.count} values" if isinstance(value, Histogram) else str(value)
         doubt = "" if status == "exact" else f", {status}"
         return f"<weft.Metric {self.path}: {f'{shown} {self.unit}'.rstrip()}{doubt}>"
-
-
-class _Course:
-    """The samples of a metric, one after the other, until it is not measured any more."""
-
-    def __init__(self, metric: Metric, interval: float) -> None:
-        metric.require()
-        self.pace = Pace(interval)
-        self._metric = metric
-        self._before = time.time(), metric._total(metric._now())
-        self._is_over = False
-
-    def next(self) -> Sample | None:
-        """Return the next sample; none when the last one was the last."""
-        if self._is_over or self._metric._last is not None:
-            return None
-        # It is looked at first, so that the last sample has all that was measured.
-        self._is_over = self._metric.is_over
-        sample = self._metric.since(self._before)
-        self._before = sample.time, self._before[1] + sample.change
-        return sample
-
-
-def _is_timed(body: Iterable[ast.Where]) -> bool:
-    """Whether something is started and stopped, so that what is measured are times."""
-    code = (one for insert in inserts(body) for one in statements(insert.code.body))
-    return any(isinstance(one, ast.TimerAction) for one in code)
-
-
-def _less(raw: Raw, first: Raw | None) -> Raw:
-    """A value without what it was before."""
-    if isinstance(raw, int) and isinstance(first, int):
-        return raw - first
-    if isinstance(raw, Timer) and isinstance(first, Timer):
-        return raw - first
-    if isinstance(raw, Histogram) and isinstance(first, Histogram):
-        return raw - first
-    if isinstance(raw, dict) and isinstance(first, dict):
-        rest = {key: value - first.get(key, 0) for key, value in raw.items()}
-        return {key: value for key, value in rest.items() if value}
-    return raw
-
-
-def _first_number(raw: Raw | None) -> int:
-    return raw if isinstance(raw, int) else 0
-
-
-def _number(raw: Raw) -> float:
-    """The total that a value comes to: of histograms the count, of maps the sum."""
-    if isinstance(raw, Timer):
-        return raw.seconds
-    if isinstance(raw, Histogram):
-        return raw.count
-    if isinstance(raw, dict):
-        return sum(raw.values())
-    return raw
-
-
-def _combine(values: list[Raw], operator: str, plan: Plan) -> Raw:
-    """Several threads' or processes' values as one."""
-    if not values:
-        return {
-            "counter": 0,
-            "timer": Timer(0, 0),
-            "histogram": Histogram((), 0, 0),
-            "map": {},
-            "ring": 0,
-        }[plan.kind]  # type: ignore[return-value]
-    if operator in ("min", "max"):
-        pick = min if operator == "min" else max
-        return pick(values, key=_number)
-    if all(isinstance(value, int) for value in values):
-        return sum(value for value in values if isinstance(value, int))
-    if isinstance(values[0], Timer):
-        return sum((value for value in values if isinstance(value, Timer)), Timer(0, 0))
-    if isinstance(values[0], Histogram):
-        histograms = (value for value in values if isinstance(value, Histogram))
-        return sum(histograms, Histogram((), 0, 0))
-    sums: Counter[int | tuple[int, int]] = Counter()
-    for value in values:
-        if isinstance(value, dict):
-            sums.update(value)
-    return dict(sums)

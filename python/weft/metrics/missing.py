@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from weft.control.probes import Part
 from weft.errors import IncompleteMetric
-from weft.mdl.lower import Unseen, Weaving
+from weft.mdl.plan import Unseen, Weaving
 from weft.model.completeness import Missing
 from weft.model.points import Refusal, kind_of, refused_points, unseen_points
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weft.errors import InvalidArgument
-from weft.mdl.lower import Focus
+from weft.mdl.plan import Focus
 
 if TYPE_CHECKING:
     from weft.control.probing import Probing

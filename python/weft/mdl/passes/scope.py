@@ -9,7 +9,16 @@ from weft.mdl import ast
 from weft.mdl.diagnostics import Diagnostic, problem
 from weft.mdl.words import place_of
 
-__all__ = ["Report", "Scope", "expressions", "inserts", "owners", "places", "statements"]
+__all__ = [
+    "Report",
+    "Scope",
+    "expressions",
+    "inserts",
+    "is_timed",
+    "owners",
+    "places",
+    "statements",
+]
 
 Owner = ast.Metric | ast.Constraint
 
@@ -111,3 +120,9 @@ def expressions(node: ast.Statement | ast.Expression) -> Iterator[ast.Expression
             parts = node.arguments
     for part in parts:
         yield from expressions(part)
+
+
+def is_timed(body: Iterable[ast.Where]) -> bool:
+    """Whether something is started and stopped, so that what is measured are times."""
+    code = (one for insert in inserts(body) for one in statements(insert.code.body))
+    return any(isinstance(one, ast.TimerAction) for one in code)
