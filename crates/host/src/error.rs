@@ -85,6 +85,13 @@ impl Error {
     }
 }
 
+impl From<weft_symbols::Error> for Error {
+    fn from(error: weft_symbols::Error) -> Self {
+        let weft_symbols::Error { what, why, advice } = error;
+        Self { kind: ErrorKind::BadFile, what, why, advice }
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.what)?;

@@ -2,13 +2,13 @@
 
 use crate::proc::{self, FileId, Mapping, Tid};
 use crate::room::PAGE;
-use crate::symbols::build_id_note;
-use crate::{Result, TargetAddr, inside, memory};
+use crate::{Result, TargetAddr, memory};
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, elf};
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use weft_symbols::{build_id_note, inside};
 
 /// An ELF file that is mapped into a process.
 #[derive(Clone, Debug, PartialEq, Eq)]

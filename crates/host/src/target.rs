@@ -469,7 +469,7 @@ impl Target {
             let pid = self.pid;
             let turn = Turn::take(pid)?;
             let hold = Worker::<Stopped>::new();
-            hold.run(move |state| {
+            hold.run(move |state| -> Result<()> {
                 *state = Stopped::stop_all(pid, Caution::StopAll)?;
                 Ok(())
             })?;

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use weft_host::clone::{CloneOptions, Cloned as Host, EdgeKind, Grip, Records};
 use weft_host::{Error, ErrorKind};
+use weft_symbols::hex;
 
 /// path, build-id, bias, start, size.
 type ModuleRow = (String, Option<String>, u64, u64, u64);
@@ -145,8 +146,7 @@ impl Cloned {
         let host = self.host()?;
         let flow = py.detach(|| host.flow());
         let modules = flow.modules.into_iter().map(|module| {
-            let build_id =
-                module.build_id.map(|id| id.iter().map(|b| format!("{b:02x}")).collect());
+            let build_id = module.build_id.map(|id| hex(&id));
             (module.path, build_id, module.bias, module.start, module.size)
         });
         let blocks = flow.blocks.into_iter();

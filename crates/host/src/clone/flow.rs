@@ -190,7 +190,7 @@ impl Mapped {
             .iter()
             .filter(is_note)
             .filter_map(|s| s.data(endian, bytes).ok())
-            .find_map(crate::symbols::build_id_note);
+            .find_map(weft_symbols::build_id_note);
         Some(FlowModule {
             path: self.path.clone(),
             build_id,

@@ -7,10 +7,10 @@
 use crate::arch::Registers;
 use crate::proc::{self, Tid};
 use crate::stopped::Stopped;
-use crate::symbols::ModuleSymbols;
 use crate::{Result, TargetAddr, memory};
 use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 use std::ops::Range;
+use weft_symbols::ModuleSymbols;
 
 /// What the runtime calls, by one name or another.
 const PREEMPT: [&str; 2] = ["runtime.asyncPreempt.abi0", "runtime.asyncPreempt"];

@@ -9,10 +9,7 @@ use super::shared::{self, CodeId};
 use crate::modules::{self, Module};
 use crate::others::Foreign;
 use crate::proc::{self, Tid};
-use crate::symbols::{
-    Cache, FunctionKind, FunctionTable, Layout, ModuleFile, ModuleImage, ModuleSymbols, Origin,
-};
-use crate::{Result, TargetAddr, inside, memory};
+use crate::{Result, TargetAddr, memory};
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
     OpAccess, Register, UsedRegister,
@@ -25,6 +22,10 @@ use std::sync::Arc;
 use weft_abi::Change;
 use weft_code::{
     BranchKind, Callee, Convention, Function, Gap, Graph, Liveness, Program, Sweep, graph, sweep,
+};
+use weft_symbols::inside;
+use weft_symbols::{
+    Cache, FunctionKind, FunctionTable, Layout, ModuleFile, ModuleImage, ModuleSymbols, Origin,
 };
 
 /// A function that nothing names longer than this is not believed.
@@ -775,7 +776,8 @@ fn symbols_of(pid: Tid, module: &Module) -> Result<ModuleSymbols> {
     let path = module.path.clone().into();
     match &module.open_path {
         Some(open_path) => {
-            ModuleSymbols::open(ModuleFile { path, open_path: open_path.clone(), root }, &cache)
+            let file = ModuleFile { path, open_path: open_path.clone(), root };
+            Ok(ModuleSymbols::open(file, &cache)?)
         }
         None => {
             let bytes: Arc<[u8]> = modules::image(pid, module)?.into();
@@ -785,7 +787,7 @@ fn symbols_of(pid: Tid, module: &Module) -> Result<ModuleSymbols> {
             } else {
                 Layout::Memory { bias: module.bias }
             };
-            ModuleSymbols::from_image(ModuleImage { path, bytes, layout, root }, &cache)
+            Ok(ModuleSymbols::from_image(ModuleImage { path, bytes, layout, root }, &cache)?)
         }
     }
 }
