@@ -51,7 +51,7 @@ impl Cloned {
 
     pub(crate) fn grip(&self) -> weft_host::Result<Grip> {
         self.host.maker().check()?;
-        self.host.grip()
+        Grip::of(&self.host)
     }
 
     fn host(&self) -> PyResult<&Host> {

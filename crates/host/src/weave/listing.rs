@@ -1,10 +1,10 @@
 //! The code woven for a probe, to read.
 
-use super::edit::Edit;
 use super::trampoline::Inserted;
 use super::weaver::Weaver;
 use super::woven::{Piece, ProbeId, Woven};
 use crate::Result;
+use crate::process::edit::Edit;
 use iced_x86::{Decoder, DecoderOptions, Formatter, NasmFormatter};
 use std::collections::BTreeMap;
 use std::fmt::Write;
