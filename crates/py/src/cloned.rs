@@ -3,8 +3,9 @@
 use crate::child::Waited;
 use crate::errors::to_python;
 use crate::holding::Holding;
-use crate::target::{Environment, Target, launch_of};
-use crate::trace::Tracer;
+use crate::launching::{Environment, launch_of};
+use crate::target::Target;
+use crate::trace::{LossRow, Tracer};
 use pyo3::prelude::*;
 use std::ffi::OsString;
 use std::os::fd::{BorrowedFd, RawFd};
@@ -20,8 +21,6 @@ type ModuleRow = (String, Option<String>, u64, u64, u64);
 type BlockRow = (u32, u64, u32, u32, u64);
 /// module, source, module, target, kind, count.
 type EdgeRow = (u32, u64, u32, u64, &'static str, u64);
-/// What is missing, and how often.
-pub(crate) type LossRow = (&'static str, u64);
 /// Modules, blocks, edges, how many counters were executed, what is missing.
 type FlowRows = (Vec<ModuleRow>, Vec<BlockRow>, Vec<EdgeRow>, u64, Vec<LossRow>);
 
@@ -233,4 +232,23 @@ pub(crate) fn options(
         }
     };
     Ok(CloneOptions { cache_size, sees_changes, follows, records, ..CloneOptions::default() })
+}
+
+#[pymethods]
+impl Target {
+    #[pyo3(signature = (cache_size, sees_changes, follows, records))]
+    fn move_to_clone(
+        &self,
+        py: Python<'_>,
+        cache_size: Option<u64>,
+        sees_changes: bool,
+        follows: bool,
+        records: &str,
+    ) -> PyResult<Cloned> {
+        let options = options(cache_size, sees_changes, follows, records)?;
+        let holding = Holding::begin();
+        let cloned = self.with(py, move |target| target.move_to_clone(options))?;
+        self.be_given_back();
+        Ok(Cloned::new(cloned, self.child.clone(), holding))
+    }
 }
