@@ -1,5 +1,5 @@
-//! Builds the agent for life without a libc and hands its file to `agent_image.rs`; and once more, with
-//! the clone engine in it, for `clone/image.rs`.
+//! Builds the agent for life without a libc and hands its file to `src/trip/image.rs`; and once more, with
+//! the clone engine in it.
 //!
 //! Cargo cannot build one crate of a workspace with flags of its own, so this runs a second cargo,
 //! in a target directory of its own, for the agent only.

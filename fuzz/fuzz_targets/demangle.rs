@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use weft_host::symbols::demangle;
+use weft_symbols::demangle;
 
 fuzz_target!(|name: &str| {
     if let Some(demangled) = demangle(name) {

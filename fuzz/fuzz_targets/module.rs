@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use weft_host::symbols::{Cache, Glob, Layout, ModuleImage, ModuleSymbols};
+use weft_symbols::{Cache, Glob, Layout, ModuleImage, ModuleSymbols};
 
 fuzz_target!(|data: &[u8]| {
     let Some((&choice, bytes)) = data.split_last() else { return };

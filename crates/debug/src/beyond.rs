@@ -240,7 +240,7 @@ fn conditions(packet: &[u8]) -> Option<(Vec<u8>, Aside)> {
     let list = list.split(|&byte| byte == b';').next().unwrap_or_default();
     for condition in list.split(|&byte| byte == b'X').skip(1) {
         let comma = condition.iter().position(|&byte| byte == b',')?;
-        let bytes = hex(&condition[comma + 1..])?;
+        let bytes = from_hex(&condition[comma + 1..])?;
         if number(&condition[..comma])? != bytes.len() as u64 {
             return None;
         }
@@ -278,14 +278,9 @@ fn number(text: &[u8]) -> Option<u64> {
 }
 
 /// The bytes that hexadecimal digits stand for.
-pub fn hex(text: &[u8]) -> Option<Vec<u8>> {
+pub fn from_hex(text: &[u8]) -> Option<Vec<u8>> {
     let pairs = text.chunks(2);
     pairs.map(|pair| number(pair).filter(|_| pair.len() == 2).map(|byte| byte as u8)).collect()
-}
-
-/// Bytes as hexadecimal digits.
-pub fn to_hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn unescape(bytes: &[u8]) -> Vec<u8> {

@@ -9,8 +9,8 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use weft_host::inside;
 use weft_host::proc::{self, Tid};
+use weft_symbols::inside;
 
 /// How many a debugger may have open.
 const MOST: usize = 256;

@@ -18,6 +18,7 @@ use std::path::PathBuf;
 pub(crate) use target::{Number, number_of};
 use weft_host::proc::Tid;
 use weft_host::{Error, ErrorKind, Result};
+use weft_symbols::hex;
 
 /// Whoever has started the server.
 pub trait Owner {
@@ -307,7 +308,7 @@ impl<'a> Program<'a> {
                 ok()
             }
             Wish::Process => {
-                let triple = beyond::to_hex(TRIPLE.as_bytes());
+                let triple = hex(TRIPLE.as_bytes());
                 Some(
                     format!("pid:{:x};triple:{triple};endian:little;ptrsize:8;", pid?).into_bytes(),
                 )
@@ -341,7 +342,7 @@ impl<'a> Program<'a> {
                 ok()
             }
             Wish::Symbols if self.module_number_offset.is_none() => {
-                Some(format!("qSymbol:{}", beyond::to_hex(MODULE_NUMBER.as_bytes())).into_bytes())
+                Some(format!("qSymbol:{}", hex(MODULE_NUMBER.as_bytes())).into_bytes())
             }
             Wish::Symbols | Wish::Symbol(None) => ok(),
             Wish::ThreadLocal { tid, offset, map } => {
@@ -357,7 +358,7 @@ impl<'a> Program<'a> {
         let signal = if self.was_attached { 0 } else { signals::to_gdb(libc::SIGTRAP as u8) };
         let mut answer = format!("T{signal:02x}thread:p{pid:x}.{pid:x};");
         for (number, value) in self.at_every_stop(pid) {
-            answer += &format!("{number:02x}:{};", beyond::to_hex(&value));
+            answer += &format!("{number:02x}:{};", hex(&value));
         }
         answer.into_bytes()
     }

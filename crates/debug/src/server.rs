@@ -239,7 +239,7 @@ impl<'a> Service<'_, 'a> {
             Stop::Exec(_) => {
                 self.program.become_another();
                 let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-                more = format!("exec:{};", beyond::to_hex(program.as_os_str().as_bytes()));
+                more = format!("exec:{};", weft_symbols::hex(program.as_os_str().as_bytes()));
             }
             Stop::Fork { child, is_vfork, .. } => {
                 let kind = if is_vfork { "vfork" } else { "fork" };

@@ -1,38 +1,24 @@
 //! weft's side of the process boundary. Knows nothing of Python.
+//!
+//! Each folder is a layer, and imports from itself and from those before it: `base`, `arch`, `process`, `trip`,
+//! `visited`, `checks`, `weave`, `clone`, `target`.
 
-mod addr;
-mod agent;
-mod agent_image;
 mod arch;
+mod base;
 pub mod checks;
 pub mod clone;
-mod error;
-pub mod inside;
-mod journey;
-mod launch;
-mod leftovers;
-mod listing;
-mod maker;
-pub mod memory;
-pub mod modules;
-mod others;
-mod place;
-pub mod proc;
-pub mod ptrace;
-mod room;
-mod stopped;
-pub mod symbols;
+mod process;
 mod target;
-mod turn;
+mod trip;
+mod visited;
 pub mod weave;
-mod worker;
 
-pub use addr::TargetAddr;
-pub use agent::{CpuFacts, Pong};
 pub use arch::{Registers, VectorState};
-pub use error::{Error, ErrorKind, Result};
-pub use launch::{Launch, ended};
-pub use listing::disassemble;
-pub use maker::Maker;
-pub use stopped::{Pause, Stopped};
+pub use base::addr::TargetAddr;
+pub use base::error::{Error, ErrorKind, Result};
+pub use base::maker::Maker;
+pub use process::launch::{Launch, ended};
+pub use process::stopped::{Pause, Stopped};
+pub use process::{memory, modules, proc, ptrace};
 pub use target::{Target, exit_code};
+pub use visited::agent::{CpuFacts, Pong};

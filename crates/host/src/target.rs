@@ -2,27 +2,22 @@
 
 mod cloned;
 
-use crate::agent::{Agent, CpuFacts, Pong};
 use crate::arch::{Registers, VectorState};
-use crate::checks::{self, seccomp};
-use crate::clone::{self, Family, reclaim};
-use crate::launch::{self, Launch};
-use crate::leftovers::{AbandonedProbes, abandoned, abandoned_probes, someone_is_away};
-use crate::proc::{self, Mapping, Tid};
-use crate::ptrace;
-use crate::room::Room;
-use crate::stopped::{Caution, Pause, Stopped};
-use crate::turn::Turn;
-use crate::weave::{
-    Changes, FoundPoints, Item, Order, Point, ProbeId, Selection, Weaver, addresses_in,
-    apply_edits, keep,
-};
-use crate::worker::{Worker, urgently};
-use crate::{Error, ErrorKind, Maker, Result, TargetAddr};
+use crate::base::worker::{Worker, urgently};
+use crate::clone::{Family, reclaim};
+use crate::process::launch::{self, Launch};
+use crate::process::proc::{self, Mapping, Tid};
+use crate::process::stopped::Reach;
+use crate::process::stopped::{Caution, Pause, Stopped};
+use crate::process::turn::Turn;
+use crate::process::{ptrace, seccomp};
+use crate::visited::agent::{Agent, CpuFacts, Pong};
+use crate::visited::leftovers::abandoned_probes;
+use crate::visited::loading::{self, SLEEPER_TRIES, STRAGGLER_REST, STRAGGLER_TRIES, restore};
+use crate::weave::{Changes, FoundPoints, Item, Order, Point, ProbeId, Selection, Weaver, keep};
+use crate::{Error, ErrorKind, Maker, Result, TargetAddr, checks};
 use std::collections::BTreeSet;
-use std::io;
 use std::ops::Range;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::{Child, ExitStatus};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -36,7 +31,6 @@ use weft_snippet::Weave;
 pub struct Target {
     pid: Tid,
     maker: Maker,
-    pidfd: OwnedFd,
     /// Shared with the thread that holds the target, for as long as it does.
     agent: Option<Arc<Mutex<Agent>>>,
     /// Likewise.
@@ -56,14 +50,6 @@ pub struct Target {
     pauses: Vec<Pause>,
 }
 
-/// How often, and with what rest in between, to wait for a thread that a killed weft has sent away.
-const STRAGGLER_TRIES: u32 = 500;
-const STRAGGLER_REST: Duration = Duration::from_millis(2);
-/// How often to wait for a thread that is in the probes of a killed weft. One that sleeps there may do so for ever, and
-/// does no harm: the code is restored, and it goes back there when it wakes. Until then that memory stays, and so do
-/// the notes that keep others from the functions that it goes back to.
-const SLEEPER_TRIES: u32 = 20;
-
 impl Target {
     /// Attaches to a running process, which runs on.
     pub fn attach(pid: Tid) -> Result<Self> {
@@ -80,11 +66,12 @@ impl Target {
     }
 
     fn new(pid: Tid, hold: Option<Worker<Stopped>>) -> Result<Self> {
+        // Fails where there is no such process.
+        proc::stat(pid)?;
         let weaver = Arc::new(Mutex::new(Weaver::new(pid)));
         Ok(Self {
             pid,
             maker: Maker::this(),
-            pidfd: open_pidfd(pid)?,
             agent: None,
             weaver,
             is_kept: false,
@@ -122,32 +109,11 @@ impl Target {
     }
 
     fn load_agent(&mut self) -> Result<()> {
-        let descriptor = self.pidfd.as_raw_fd();
-        for tries in 0..STRAGGLER_TRIES {
-            let loaded = self.held(Reach::Some, move |stopped| {
-                let maps = proc::maps(stopped.pid())?;
-                refuse_clone(stopped.pid(), &maps)?;
-                let mut leftovers = abandoned(stopped.pid(), &maps);
-                for probes in abandoned_probes(stopped.pid(), &maps) {
-                    if restore(stopped, &probes)? {
-                        leftovers.extend(probes.memory);
-                    } else if tries < SLEEPER_TRIES {
-                        return Ok(None);
-                    }
-                }
-                let room = Room::find(stopped.pid(), &maps)?;
-                if someone_is_away(stopped, &room, &leftovers) {
-                    return Ok(None);
-                }
-                Agent::load(stopped, &maps, &room, &leftovers, descriptor).map(Some)
-            })?;
-            if let Some(agent) = loaded {
-                self.agent = Some(Arc::new(Mutex::new(agent)));
-                return Ok(());
-            }
-            std::thread::sleep(STRAGGLER_REST);
-        }
-        Err(straggler(self.pid))
+        let agent = loading::load(self.pid, |number| {
+            self.held(Reach::Some, move |stopped| loading::try_load(stopped, number))
+        })?;
+        self.agent = Some(Arc::new(Mutex::new(agent)));
+        Ok(())
     }
 
     /// The process.
@@ -245,11 +211,10 @@ impl Target {
         let missing = self.weaver()?.missing(&mut batch)?;
         if !missing.is_empty() {
             let weaver = self.weaver.clone();
-            let pidfd = self.pidfd.as_raw_fd();
             let supplied = self.held(Reach::Some, move |stopped| {
                 let mut agent = agent.lock().map_err(poisoned)?;
                 agent.check_in(stopped.pid())?;
-                weaver.lock().map_err(poisoned)?.supply(&mut agent, stopped, pidfd, &missing)
+                weaver.lock().map_err(poisoned)?.supply(&mut agent, stopped, &missing)
             });
             if let Err(error) = supplied {
                 self.weaver()?.give_back(&mut batch);
@@ -469,7 +434,7 @@ impl Target {
             let pid = self.pid;
             let turn = Turn::take(pid)?;
             let hold = Worker::<Stopped>::new();
-            hold.run(move |state| {
+            hold.run(move |state| -> Result<()> {
                 *state = Stopped::stop_all(pid, Caution::StopAll)?;
                 Ok(())
             })?;
@@ -627,73 +592,10 @@ impl Drop for Target {
     }
 }
 
-/// Takes the probes of a dead weft out of the code; says whether no thread is in them any more.
-fn restore(stopped: &mut Stopped, probes: &AbandonedProbes) -> Result<bool> {
-    let edits = probes.edits_now(stopped.pid())?;
-    apply_edits(stopped, &edits)?;
-    let inside = addresses_in(stopped, std::slice::from_ref(&probes.code))?;
-    Ok(inside.is_some_and(|found| found.is_empty()))
-}
-
-fn straggler(pid: Tid) -> Error {
-    Error::new(ErrorKind::Timeout, format!("a thread of process {pid} is still on its way"))
-        .why("an earlier weft was killed while it had sent the thread into its own code")
-        .advice("let the process run for a moment and try again")
-}
-
-/// Which threads an operation needs.
-#[derive(Clone, Copy, Debug)]
-enum Reach {
-    /// At least one to send on a trip, and none of the others in the program meanwhile.
-    Some,
-    /// Those that are in the program, if any.
-    Awake,
-    /// All, except those that would notice.
-    Every,
-    /// This one.
-    One(Tid),
-}
-
-impl Reach {
-    fn stop(self, pid: Tid) -> Result<Stopped> {
-        match self {
-            Self::Some => {
-                let mut stopped = Stopped::stop_all(pid, Caution::SpareSleepers)?;
-                if stopped.threads().is_empty() {
-                    stopped.release();
-                    stopped = Stopped::stop_least_noticed(pid)?;
-                }
-                Ok(stopped)
-            }
-            Self::Awake => Stopped::stop_all(pid, Caution::SpareSleepers),
-            Self::Every => Stopped::stop_all(pid, Caution::SpareShortCalls),
-            Self::One(tid) => Stopped::stop_one(pid, tid),
-        }
-    }
-}
-
 /// The exit code that a shell would report.
 pub fn exit_code(status: ExitStatus) -> i32 {
     use std::os::unix::process::ExitStatusExt;
     status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1)
-}
-
-/// Fails if the program runs from a clone: its own code, where probes go, is not executed.
-pub(crate) fn refuse_clone(pid: Tid, maps: &[Mapping]) -> Result<()> {
-    let Some(found) = clone::find(pid, maps) else { return Ok(()) };
-    Err(Error::new(ErrorKind::AlreadyTraced, format!("process {pid} runs from a clone"))
-        .why(format!("{} has taken it over", found.owner.whose()))
-        .advice("end that one first"))
-}
-
-pub fn open_pidfd(pid: Tid) -> Result<OwnedFd> {
-    // SAFETY: plain numbers in, a new descriptor out.
-    let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-    if descriptor < 0 {
-        return Err(proc::unreadable(pid, "", &io::Error::last_os_error()));
-    }
-    // SAFETY: the call just made it, and nobody else knows of it.
-    Ok(unsafe { OwnedFd::from_raw_fd(descriptor as i32) })
 }
 
 /// The system calls that snippets make, as a seccomp filter sees them.

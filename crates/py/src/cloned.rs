@@ -3,8 +3,9 @@
 use crate::child::Waited;
 use crate::errors::to_python;
 use crate::holding::Holding;
-use crate::target::{Environment, Target, launch_of};
-use crate::trace::Tracer;
+use crate::launching::{Environment, launch_of};
+use crate::target::Target;
+use crate::trace::{LossRow, Tracer};
 use pyo3::prelude::*;
 use std::ffi::OsString;
 use std::os::fd::{BorrowedFd, RawFd};
@@ -12,6 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use weft_host::clone::{CloneOptions, Cloned as Host, EdgeKind, Grip, Records};
 use weft_host::{Error, ErrorKind};
+use weft_symbols::hex;
 
 /// path, build-id, bias, start, size.
 type ModuleRow = (String, Option<String>, u64, u64, u64);
@@ -19,8 +21,6 @@ type ModuleRow = (String, Option<String>, u64, u64, u64);
 type BlockRow = (u32, u64, u32, u32, u64);
 /// module, source, module, target, kind, count.
 type EdgeRow = (u32, u64, u32, u64, &'static str, u64);
-/// What is missing, and how often.
-pub(crate) type LossRow = (&'static str, u64);
 /// Modules, blocks, edges, how many counters were executed, what is missing.
 type FlowRows = (Vec<ModuleRow>, Vec<BlockRow>, Vec<EdgeRow>, u64, Vec<LossRow>);
 
@@ -50,7 +50,7 @@ impl Cloned {
 
     pub(crate) fn grip(&self) -> weft_host::Result<Grip> {
         self.host.maker().check()?;
-        self.host.grip()
+        Grip::of(&self.host)
     }
 
     fn host(&self) -> PyResult<&Host> {
@@ -145,8 +145,7 @@ impl Cloned {
         let host = self.host()?;
         let flow = py.detach(|| host.flow());
         let modules = flow.modules.into_iter().map(|module| {
-            let build_id =
-                module.build_id.map(|id| id.iter().map(|b| format!("{b:02x}")).collect());
+            let build_id = module.build_id.map(|id| hex(&id));
             (module.path, build_id, module.bias, module.start, module.size)
         });
         let blocks = flow.blocks.into_iter();
@@ -233,4 +232,23 @@ pub(crate) fn options(
         }
     };
     Ok(CloneOptions { cache_size, sees_changes, follows, records, ..CloneOptions::default() })
+}
+
+#[pymethods]
+impl Target {
+    #[pyo3(signature = (cache_size, sees_changes, follows, records))]
+    fn move_to_clone(
+        &self,
+        py: Python<'_>,
+        cache_size: Option<u64>,
+        sees_changes: bool,
+        follows: bool,
+        records: &str,
+    ) -> PyResult<Cloned> {
+        let options = options(cache_size, sees_changes, follows, records)?;
+        let holding = Holding::begin();
+        let cloned = self.with(py, move |target| target.move_to_clone(options))?;
+        self.be_given_back();
+        Ok(Cloned::new(cloned, self.child.clone(), holding))
+    }
 }

@@ -3,7 +3,7 @@
 use crate::cloned::options;
 use crate::errors::to_python;
 use crate::holding::Holding;
-use crate::target::{Environment, duplicate, launch_of};
+use crate::launching::{Environment, duplicate, launch_of};
 use pyo3::call::PyCallArgs;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;

@@ -9,6 +9,7 @@ mod code;
 mod debug;
 mod errors;
 mod holding;
+mod launching;
 mod probes;
 mod process;
 mod sampler;

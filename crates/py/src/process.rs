@@ -4,6 +4,7 @@ use crate::errors::to_python;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use weft_host::{TargetAddr, memory, modules as host, proc};
+use weft_symbols::hex;
 
 #[pyfunction]
 pub fn maps<'py>(py: Python<'py>, pid: i32) -> PyResult<Vec<Bound<'py, PyDict>>> {
@@ -46,8 +47,7 @@ pub fn modules<'py>(py: Python<'py>, pid: i32) -> PyResult<Vec<Bound<'py, PyDict
         .into_iter()
         .map(|m| {
             let entry = PyDict::new(py);
-            let build_id =
-                m.build_id.map(|id| id.iter().map(|b| format!("{b:02x}")).collect::<String>());
+            let build_id = m.build_id.map(|id| hex(&id));
             entry.set_item("path", m.path)?;
             entry.set_item("open_path", m.open_path)?;
             let (major, minor) = m.file.device;

@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use weft_host::symbols::{Cache, Frame, Function, Glob, Layout, ModuleFile, ModuleImage};
-use weft_host::{Result, symbols};
+use weft_symbols::{Cache, Frame, Function, Glob, Layout, ModuleFile, ModuleImage, Result};
 
 use crate::errors::to_python;
 
@@ -47,13 +46,13 @@ type InstructionColumns<'py> =
 type SlotRow = (u64, Option<u64>, String, String);
 
 #[pyclass(frozen, module = "weft._native")]
-pub struct ModuleSymbols(symbols::ModuleSymbols);
+pub struct ModuleSymbols(weft_symbols::ModuleSymbols);
 
 fn cache(use_cache: bool) -> Cache {
     if use_cache { Cache::of_user() } else { Cache::disabled() }
 }
 
-fn wrap(symbols: Result<symbols::ModuleSymbols>) -> PyResult<ModuleSymbols> {
+fn wrap(symbols: Result<weft_symbols::ModuleSymbols>) -> PyResult<ModuleSymbols> {
     symbols.map(ModuleSymbols).map_err(to_python)
 }
 
@@ -76,7 +75,7 @@ impl ModuleSymbols {
                 path,
             },
         };
-        wrap(py.detach(|| symbols::ModuleSymbols::open(file, &cache(use_cache))))
+        wrap(py.detach(|| weft_symbols::ModuleSymbols::open(file, &cache(use_cache))))
     }
 
     #[staticmethod]
@@ -95,7 +94,7 @@ impl ModuleSymbols {
             layout: bias.map_or(Layout::File, |bias| Layout::Memory { bias }),
             root: root.unwrap_or_else(|| "/".into()),
         };
-        wrap(py.detach(|| symbols::ModuleSymbols::from_image(image, &cache(use_cache))))
+        wrap(py.detach(|| weft_symbols::ModuleSymbols::from_image(image, &cache(use_cache))))
     }
 
     #[getter]
@@ -186,7 +185,7 @@ impl ModuleSymbols {
     }
 
     fn in_source(&self, py: Python<'_>, file: usize) -> PyResult<Vec<u32>> {
-        let select = || {
+        let select = || -> Result<Vec<u32>> {
             let sources = self.0.sources()?;
             let all = 0..self.0.functions().len();
             let inside = all.filter(|&index| sources.file_index(index) == Some(file));
@@ -246,7 +245,7 @@ impl ModuleSymbols {
         indexes: Vec<u32>,
         lines: bool,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let render = || {
+        let render = || -> Result<_> {
             let sources = if lines { Some(self.0.sources()?) } else { None };
             Ok(self.0.json(&indexes, sources))
         };

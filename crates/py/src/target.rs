@@ -1,25 +1,24 @@
 //! `weft._native.Target`: one process with weft's agent in it.
 
 use crate::child::Waited;
-use crate::cloned::{Cloned, options};
 use crate::errors::to_python;
 use crate::holding::Holding;
+use crate::launching::{Environment, launch_of};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use std::ffi::OsString;
-use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::Child;
 use std::sync::{Arc, Mutex, MutexGuard};
-use weft_host::{Error, ErrorKind, Launch, Maker, TargetAddr, memory};
+use weft_host::{Error, ErrorKind, Maker, TargetAddr, memory};
 
 #[pyclass(frozen, module = "weft._native")]
 pub struct Target {
     pid: i32,
     maker: Maker,
     inner: Mutex<weft_host::Target>,
-    child: Option<Arc<Waited>>,
+    pub(crate) child: Option<Arc<Waited>>,
     /// Nothing for one that runs from a clone, which is held as that.
     holding: Option<Holding>,
 }
@@ -41,7 +40,7 @@ impl Target {
         self.inner.lock().map_err(|_| PyRuntimeError::new_err("an earlier call has panicked"))
     }
 
-    fn be_given_back(&self) {
+    pub(crate) fn be_given_back(&self) {
         if let Some(holding) = &self.holding {
             holding.end();
         }
@@ -56,9 +55,6 @@ impl Target {
         py.detach(|| act(&mut *self.lock()?).map_err(to_python))
     }
 }
-
-/// The environment of a program, as Python hands it over.
-pub type Environment = Vec<(OsString, OsString)>;
 
 #[pymethods]
 impl Target {
@@ -83,22 +79,6 @@ impl Target {
         let launched = py.detach(|| weft_host::Target::launch(launch));
         let (target, child) = launched.map_err(to_python)?;
         Ok(Self::new(target, Some(child), holding))
-    }
-
-    #[pyo3(signature = (cache_size, sees_changes, follows, records))]
-    fn move_to_clone(
-        &self,
-        py: Python<'_>,
-        cache_size: Option<u64>,
-        sees_changes: bool,
-        follows: bool,
-        records: &str,
-    ) -> PyResult<Cloned> {
-        let options = options(cache_size, sees_changes, follows, records)?;
-        let holding = Holding::begin();
-        let cloned = self.with(py, move |target| target.move_to_clone(options))?;
-        self.be_given_back();
-        Ok(Cloned::new(cloned, self.child.clone(), holding))
     }
 
     #[getter]
@@ -249,28 +229,4 @@ impl Target {
         self.check_here()?;
         py.detach(|| memory::write(self.pid, TargetAddr(address), &data)).map_err(to_python)
     }
-}
-
-/// What to start, as Python says it.
-pub fn launch_of(
-    command: Vec<OsString>,
-    environment: Option<Environment>,
-    directory: Option<PathBuf>,
-    streams: [Option<i32>; 3],
-) -> PyResult<Launch> {
-    let [input, output, error] = streams.map(|stream| stream.map(duplicate).transpose());
-    let streams = [input?, output?, error?];
-    Ok(Launch { command, environment, directory, streams, ..Launch::default() })
-}
-
-/// A copy of one of Python's descriptors, to be kept.
-pub fn duplicate(descriptor: i32) -> PyResult<OwnedFd> {
-    if descriptor < 0 {
-        return Err(to_python(Error::new(
-            ErrorKind::InvalidArgument,
-            format!("{descriptor} is no file descriptor"),
-        )));
-    }
-    // SAFETY: it is only borrowed for this call; whether it is open is what the call finds out.
-    Ok(unsafe { BorrowedFd::borrow_raw(descriptor) }.try_clone_to_owned()?)
 }

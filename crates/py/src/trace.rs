@@ -11,7 +11,6 @@ use weft_trace::replay::Replay;
 use weft_trace::views::{Table, Values, View};
 use weft_trace::{Detail, Shape, file};
 
-use crate::cloned::LossRow;
 use crate::errors::to_python;
 
 /// thread, process, program, name, items, accesses, bytes.
@@ -198,3 +197,6 @@ impl Tracer {
         Ok(py.detach(finish).map_err(to_python)?.named())
     }
 }
+
+/// What is missing, and how often.
+pub(crate) type LossRow = (&'static str, u64);

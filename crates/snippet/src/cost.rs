@@ -1,8 +1,8 @@
 //! What a body costs, before it runs: the sum of its operations on the longest path.
 
+use crate::facts;
 use crate::ir::{Buckets, Datum, DatumId, DatumKind, Expr, Statement, TimerClock, Weave};
 use crate::site::Site;
-use crate::verify;
 use alloc::string::String;
 use weft_code::FlagSet;
 
@@ -144,20 +144,20 @@ pub fn cost(data: &[Datum], body: &[Statement], site: &Site, costs: &Costs) -> f
     let mut sum = model.block(body);
     let (mut floats, mut registers) = (false, 2_usize);
     for statement in body {
-        verify::walk_expressions(statement, &mut |expr| match expr {
+        facts::walk_expressions(statement, &mut |expr| match expr {
             Expr::Float(_) | Expr::Unary(crate::Unary::ToFloat | crate::Unary::FromBits, _) => {
                 floats = true;
             }
             Expr::Ticks | Expr::Now | Expr::Since(_) => registers = 4,
             _ => {}
         });
-        verify::walk(statement, &mut |statement| {
+        facts::walk(statement, &mut |statement| {
             if !matches!(statement, Statement::Add { .. } | Statement::Let { .. }) {
                 registers = registers.max(4);
             }
         });
     }
-    if body.iter().any(verify::needs_slab) {
+    if body.iter().any(facts::needs_slab) {
         sum += costs.get(Operation::Slab);
     }
     if floats {
@@ -196,8 +196,8 @@ impl Model<'_> {
 
     fn statement(&self, statement: &Statement) -> f64 {
         let mut sum = 0.0;
-        verify::direct_expressions(statement, &mut |expr| {
-            verify::walk_expr(expr, &mut |inner| sum += self.expr(inner));
+        facts::direct_expressions(statement, &mut |expr| {
+            facts::walk_expr(expr, &mut |inner| sum += self.expr(inner));
         });
         sum + match statement {
             Statement::Add { .. } | Statement::Set { .. } => self.get(Operation::Count),

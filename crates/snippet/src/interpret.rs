@@ -1,5 +1,6 @@
 //! What a body means, without machine code: the oracle that generated code is tested against.
 
+use crate::facts;
 use crate::ir::{
     Binary, Buckets, Call, Datum, DatumId, DatumKind, Expr, LetId, NAN, PointKind, Statement,
     TimerClock, Unary, Width,
@@ -11,7 +12,6 @@ use crate::layout::{
     TIMER_START, TIMER_TOP, TIMER_TOTAL, bucket, header, map_entry_size, map_hash, record_size,
 };
 use crate::site::{Clock, Site};
-use crate::verify;
 use alloc::vec::Vec;
 use weft_code::{Access, Register, Segment};
 
@@ -158,7 +158,7 @@ impl Interpreter<'_> {
             }
             Statement::SetArg { number, value } => {
                 let value = self.int(value) as u64;
-                match verify::argument(self.site.kind, self.site.convention, *number) {
+                match facts::argument(self.site.kind, self.site.convention, *number) {
                     Some(register) => self.world.set_register(register, value),
                     None => self.world.write(self.stacked(*number), value),
                 }
@@ -386,7 +386,7 @@ impl Interpreter<'_> {
     fn stacked(&self, number: u8) -> u64 {
         let before = self.site.kind == PointKind::CallBefore;
         let shift = if before { 0 } else { self.site.stack_shift };
-        let at = shift + verify::stack_argument(self.site.kind, number);
+        let at = shift + facts::stack_argument(self.site.kind, number);
         self.world.register(Register::RSP).wrapping_add(at as u64)
     }
 
@@ -404,7 +404,7 @@ impl Interpreter<'_> {
             }
             Expr::Local(local) => self.get(self.word_of(*local)) as i64,
             Expr::Arg(number) => {
-                match verify::argument(self.site.kind, self.site.convention, *number) {
+                match facts::argument(self.site.kind, self.site.convention, *number) {
                     Some(register) => self.world.register(register) as i64,
                     None => self.stack(self.stacked(*number)),
                 }

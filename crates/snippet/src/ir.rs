@@ -1,11 +1,9 @@
 //! What a snippet is: data, and statements over them. Loops cannot be said.
 
-use crate::runtime::{CLOCK_GETTIME, NANOSLEEP, PROCESS_VM_READV};
-use crate::verify::{registers_read, walk, walk_expressions};
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
-use weft_code::{Access, Convention, Register, RegisterSet};
+use weft_code::Register;
 
 /// Data and what is done with them at points.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -27,87 +25,6 @@ impl Weave {
         let exact = self.sections.iter().find(|section| section.at == Some(kind));
         let any = || self.sections.iter().find(|section| section.at.is_none());
         exact.or_else(any).map(|section| section.body.as_slice())
-    }
-
-    /// Registers of the program that it reads by their names, at any point.
-    pub fn named_registers(&self) -> RegisterSet {
-        let mut read = RegisterSet::NONE;
-        for statement in self.sections.iter().flat_map(|section| &section.body) {
-            walk_expressions(statement, &mut |expr| {
-                if let Expr::Register(register) = expr {
-                    read = read.with(*register);
-                }
-            });
-        }
-        read
-    }
-
-    /// Registers of the program that it reads at points of one kind, where arguments are given by a
-    /// convention, and the access to memory is known if the point is one.
-    pub fn registers_read(
-        &self,
-        kind: PointKind,
-        convention: Convention,
-        access: Option<&Access>,
-    ) -> RegisterSet {
-        registers_read(self.body(kind).unwrap_or_default(), kind, convention, access)
-    }
-
-    /// Whether anything in it changes what the program computes, at points of one kind.
-    pub fn changes_program(&self, kind: PointKind) -> bool {
-        let mut changes = false;
-        for statement in self.body(kind).unwrap_or_default() {
-            walk(statement, &mut |statement| {
-                changes |= matches!(
-                    statement,
-                    Statement::SetArg { .. } | Statement::SetResult(_) | Statement::Return(_)
-                );
-            });
-        }
-        changes
-    }
-
-    /// Whether anything in it reads the time stamp counter, which a program can forbid itself.
-    pub fn reads_counter(&self) -> bool {
-        let times = |datum: &Datum| {
-            matches!(datum.kind, DatumKind::Timer(TimerClock::Wall) | DatumKind::Mark)
-        };
-        let mut reads = self.data.iter().any(times);
-        for statement in self.sections.iter().flat_map(|section| &section.body) {
-            walk_expressions(statement, &mut |expr| {
-                reads |= matches!(expr, Expr::Now | Expr::Ticks);
-            });
-        }
-        reads
-    }
-
-    /// The numbers of the system calls that its snippets make, which a seccomp filter can forbid. A thread's first
-    /// probe may make another, [`crate::GETTID`]. In a clone, memory is read without.
-    pub fn system_calls(&self, in_clone: bool) -> Vec<i64> {
-        let mut cpu = false;
-        let mut loads = false;
-        for statement in self.sections.iter().flat_map(|section| &section.body) {
-            walk_expressions(statement, &mut |expr| {
-                cpu |= matches!(expr, Expr::Cpu);
-                loads |= matches!(expr, Expr::Load { .. });
-            });
-        }
-        let has = |is: fn(&DatumKind) -> bool| self.data.iter().any(|datum| is(&datum.kind));
-        cpu |= has(|kind| matches!(kind, DatumKind::Timer(TimerClock::Cpu)));
-        let waits = has(|kind| matches!(kind, DatumKind::Ring { blocking: true, .. }));
-        let calls =
-            [(cpu, CLOCK_GETTIME), (loads && !in_clone, PROCESS_VM_READV), (waits, NANOSLEEP)];
-        calls.into_iter().filter(|(makes, _)| *makes).map(|(_, number)| number).collect()
-    }
-
-    /// Whether anything in it calls a function of the program.
-    pub fn calls_program(&self) -> bool {
-        let mut calls = false;
-        for statement in self.sections.iter().flat_map(|section| &section.body) {
-            walk(statement, &mut |statement| calls |= matches!(statement, Statement::Call(_)));
-            walk_expressions(statement, &mut |expr| calls |= matches!(expr, Expr::Call(_)));
-        }
-        calls
     }
 }
 

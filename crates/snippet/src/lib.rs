@@ -54,15 +54,18 @@ extern crate alloc;
 mod asm;
 mod compile;
 mod cost;
+mod facts;
 mod interpret;
 mod ir;
 pub mod layout;
+mod lex;
 mod parse;
 mod print;
 pub mod read;
 mod retire;
 mod runtime;
 mod site;
+mod system_calls;
 mod verify;
 
 pub use compile::{Compiled, Part, Refusal, compile, compile_all};
@@ -72,8 +75,9 @@ pub use ir::{
     Binary, Buckets, Call, Datum, DatumId, DatumKind, Expr, LetId, NAN, PointKind, Scope, Section,
     Statement, TimerClock, Type, Unary, Weave, Width,
 };
-pub use parse::Diagnostic;
+pub use lex::Diagnostic;
 pub use retire::renew;
-pub use runtime::{CALL_OF_PROGRAM, GETPID, GETTID, Runtime, after_fault, runtime};
+pub use runtime::{CALL_OF_PROGRAM, Runtime, after_fault, runtime};
 pub use site::{Clock, Engine, Env, OwnStack, Routines, Site, Source, ThreadId};
+pub use system_calls::{GETPID, GETTID};
 pub use verify::{At, MAX_OPERATIONS, Problem, permit, verify};

@@ -10,6 +10,11 @@ use crate::layout::{
     SALT_HOME_SHIFT, SALT_SHIFT, header,
 };
 use crate::site::{Env, Routines, Source};
+use crate::system_calls::CLOCK_GETTIME;
+use crate::system_calls::GETPID;
+use crate::system_calls::GETTID;
+use crate::system_calls::NANOSLEEP;
+use crate::system_calls::PROCESS_VM_READV;
 use alloc::vec::Vec;
 use weft_code::Register;
 
@@ -26,13 +31,6 @@ const R9: Register = Register::R9;
 const R10: Register = Register::R10;
 const R11: Register = Register::R11;
 
-pub(crate) const NANOSLEEP: i64 = 35;
-/// The system call by which the first probe of a forked child learns whose child it is.
-pub const GETPID: i64 = 39;
-/// The system call by which a thread learns its id, if [`Env::thread_id`] does not say where it is.
-pub const GETTID: i64 = 186;
-pub(crate) const CLOCK_GETTIME: i64 = 228;
-pub(crate) const PROCESS_VM_READV: i64 = 310;
 const CLOCK_THREAD_CPUTIME_ID: i64 = 3;
 
 /// How long a blocking ring's writer sleeps at a time, in nanoseconds.

@@ -2,8 +2,10 @@
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register as Name};
 
+use super::aim::Source;
+use super::far;
+use super::immovable::{Immovable, Reason};
 use super::output::{Output, Place};
-use super::{Immovable, Reason, Source, far};
 use crate::Register;
 use crate::sweep::is_loop;
 

@@ -5,7 +5,7 @@
 
 use iced_x86::{Code, Instruction, InstructionInfoFactory, OpKind, Register as Name};
 
-use super::Reason;
+use super::immovable::Reason;
 use super::output::Output;
 use crate::effects::{full, number};
 use crate::{Register, RegisterSet};

@@ -4,86 +4,21 @@
 //! program cannot tell it from the original, and neither can an unwinder. Two things differ and cannot be helped: the
 //! address that a fault reports, and the instruction pointer that x87 remembers.
 
+mod aim;
 mod copy;
 mod far;
+mod immovable;
 mod output;
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::fmt;
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction};
 
+use aim::Source;
+pub use aim::{Aim, Label, Moved};
+pub use immovable::{Immovable, Reason};
 use output::{Output, Place};
-
-/// Why an instruction has no copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Immovable {
-    /// The instruction.
-    pub address: u64,
-    /// What is in the way.
-    pub reason: Reason,
-}
-
-/// What stands in the way of a copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
-    /// The bytes are no instruction.
-    Undecodable,
-    /// A transfer to another code segment, or one that pushes or takes a 16-bit address.
-    OddTransfer,
-    /// Its memory operand is out of reach from the copy, and it leaves no way to reach it through a register.
-    OutOfReach,
-    /// The encoder has no form for it with a register for its address.
-    NoEncoding,
-    /// A branch was aimed at an instruction or label that is not in the copy.
-    NoSuchTarget,
-}
-
-impl fmt::Display for Immovable {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let reason = match self.reason {
-            Reason::Undecodable => "the bytes are no instruction",
-            Reason::OddTransfer => "it transfers control in a way that a copy cannot",
-            Reason::OutOfReach => "its memory operand is out of reach",
-            Reason::NoEncoding => "its operands cannot be encoded anew",
-            Reason::NoSuchTarget => "it is aimed at code that is not copied",
-        };
-        write!(formatter, "the instruction at {:#x} cannot be moved: {reason}", self.address)
-    }
-}
-
-impl core::error::Error for Immovable {}
-
-/// A place in the copy that is no instruction's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Label(usize);
-
-/// Where a branch goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Aim {
-    /// To an address, wherever it is.
-    Address(u64),
-    /// To what was inserted before the copy of the instruction at this original address, or to the copy if nothing was.
-    Before(u64),
-    /// To the copy of the instruction at this original address, and what was inserted before it for jumps as well.
-    Entered(u64),
-    /// To a label.
-    Label(Label),
-}
-
-/// Where an instruction went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moved {
-    /// Where it is in the program.
-    pub original: u64,
-    /// Where code that was inserted before it begins.
-    pub before: u64,
-    /// Where jumps from inside the copy enter it: behind the code that only falling through runs.
-    pub entered: u64,
-    /// Where its own copy begins.
-    pub copy: u64,
-}
 
 /// Copied code.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,18 +41,6 @@ impl Relocated {
     /// Where the instruction at an original address went.
     pub fn moved(&self, original: u64) -> Option<&Moved> {
         self.map.iter().find(|moved| moved.original == original)
-    }
-}
-
-/// An instruction with the bytes that it was decoded from: prefixes without effect are kept, for they may be padding.
-struct Source {
-    instruction: Instruction,
-    bytes: [u8; 15],
-}
-
-impl Source {
-    fn bytes(&self) -> &[u8] {
-        &self.bytes[..self.instruction.len()]
     }
 }
 

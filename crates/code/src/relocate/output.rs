@@ -4,7 +4,8 @@ use alloc::vec::Vec;
 
 use iced_x86::{Encoder, Instruction};
 
-use super::{Aim, Immovable, Moved, Reason};
+use super::aim::{Aim, Moved};
+use super::immovable::{Immovable, Reason};
 use crate::Register;
 
 /// What a distance in the output leads to.

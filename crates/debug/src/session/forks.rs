@@ -2,74 +2,14 @@
 //! it is not with goes on by itself, from its clone.
 
 use super::in_call::{drop_asking, send_unheard};
+use super::kernel::{let_go, options};
 use super::points::Points;
+use super::state::Session;
 use super::thread::{Place, Thread, no_thread};
-use super::{Session, options};
 use crate::debuggee::{Debuggee, Motion, Resumption, Stop};
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use weft_host::proc::{self, Tid};
 use weft_host::{Registers, Result, ptrace};
-
-/// The children that are known.
-#[derive(Debug, Default)]
-pub struct Forks {
-    /// Whether the debugger wants to hear of them.
-    pub are_told: bool,
-    /// Those that have stopped or been heard of, if they are nobody's business.
-    strangers: BTreeSet<Tid>,
-    /// Those that stand still until the debugger has decided, and whether they have borrowed their parent's memory.
-    held: BTreeMap<Tid, bool>,
-}
-
-impl Forks {
-    /// Whether a process has been heard of before it has stopped.
-    pub fn is_stranger(&self, pid: Tid) -> bool {
-        self.strangers.contains(&pid)
-    }
-
-    /// A process has ended.
-    pub fn forget(&mut self, pid: Tid) {
-        self.strangers.remove(&pid);
-        self.held.remove(&pid);
-    }
-
-    /// Lets a process go that is nobody's business. It stops once and is heard of once, in either order: the second time
-    /// it is known to stand still.
-    pub fn part_from(&mut self, pid: Tid) {
-        if self.strangers.remove(&pid) {
-            let _ = ptrace::detach(pid, 0);
-        } else {
-            self.strangers.insert(pid);
-        }
-    }
-
-    /// Holds a child, which is about to stop if it has not.
-    fn hold(&mut self, child: Tid, is_vfork: bool) {
-        if !self.strangers.remove(&child) && !stops(child) {
-            return;
-        }
-        // It is not to end with the tracer.
-        let _ = ptrace::set_options(child, 0);
-        self.held.insert(child, is_vfork);
-    }
-
-    /// Lets a child go that is held.
-    fn let_go(&mut self, child: Tid) {
-        if self.held.remove(&child).is_some() {
-            // A failure means that it was killed.
-            let _ = ptrace::detach(child, 0);
-        }
-    }
-}
-
-/// Waits until a child has stopped for the first time; not if it was killed before.
-fn stops(child: Tid) -> bool {
-    let mut status = 0;
-    // SAFETY: the kernel writes the status.
-    let tid = unsafe { libc::waitpid(child, &raw mut status, libc::__WALL) };
-    tid == child && libc::WIFSTOPPED(status)
-}
 
 impl Session {
     /// A thread has made another process. Says what the debugger hears of it.
@@ -95,7 +35,7 @@ impl Session {
         let failed = |e: std::io::Error| ptrace::failed("look at", tid, &e);
         let registers = ptrace::registers(tid).map_err(failed)?;
         let Some(thread) = self.threads.get_mut(&tid).filter(|_| self.forks.are_told) else {
-            super::let_go(tid, 0);
+            let_go(tid, 0);
             return Ok(false);
         };
         thread.stop_in_fork(registers);

@@ -1,9 +1,11 @@
 //! Threads that stand still in a system call, and signals that come with its end.
 
 use super::context::Context;
+use super::context::set_xmm;
+use super::kernel::{CALL_LENGTH, R11, RAX, RCX, from_native, let_go};
 use super::signal::{ask, is_asking, number, send};
+use super::state::Session;
 use super::thread::{Place, Thread, no_thread};
-use super::{CALL_LENGTH, R11, RAX, RCX, Session, from_native, let_go, set_xmm};
 use crate::debuggee::{Registers, Resumption, Stop};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use weft_host::proc::{self, Tid};
@@ -31,7 +33,7 @@ impl Session {
 
     /// A thread has come to a system call: perhaps to the one that it was on its way to.
     pub(super) fn came_to_call(&mut self, tid: Tid, registers: &weft_host::Registers) {
-        let call = self.grip.debug().call.load(Relaxed) + CALL_LENGTH;
+        let call = self.call_end();
         if let Some(thread) = self.threads.get_mut(&tid).filter(|thread| thread.is_resuming) {
             if registers.0.rip != call {
                 // One of the engine's own.
@@ -63,8 +65,7 @@ impl Session {
     pub(super) fn stopped(&mut self, tid: Tid) -> Result<Option<Stop>> {
         // A failure means that it was killed; waiting tells.
         let Ok(registers) = ptrace::registers(tid) else { return Ok(None) };
-        let call = self.grip.debug().call.load(Relaxed) + CALL_LENGTH;
-        let is_in_call = registers.0.rip == call && registers.0.orig_rax as i64 >= 0;
+        let is_in_call = self.is_in_call(&registers);
         let Some(thread) = self.threads.get_mut(&tid) else { return Ok(None) };
         if !std::mem::take(&mut thread.is_stopping) {
             // It was stopped twice, or stops with its process.

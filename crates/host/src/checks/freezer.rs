@@ -1,10 +1,10 @@
 //! Frozen cgroups: a frozen thread cannot be stopped, only waited for.
 
+use crate::process::proc;
 use std::fs;
 use std::path::PathBuf;
 
-use super::cgroup::{Hierarchy, Version, hierarchies_of};
-use super::facts;
+use crate::process::cgroup::{Hierarchy, Version, hierarchies_of};
 
 /// A frozen cgroup, and the file and word that thaw it.
 #[derive(Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ fn guilty(hierarchy: &Hierarchy, switch: &str) -> PathBuf {
         .cgroup
         .ancestors()
         .take_while(|cgroup| cgroup.starts_with(&hierarchy.mount))
-        .find(|cgroup| facts::read_number(cgroup.join(switch)) == Some(1))
+        .find(|cgroup| proc::read_number(cgroup.join(switch)) == Some(1))
         .unwrap_or(&hierarchy.cgroup)
         .to_path_buf()
 }

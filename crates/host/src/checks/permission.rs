@@ -1,7 +1,7 @@
 //! Why the kernel refuses: it says only "not permitted", here its rules are gone through in its order.
 
-use super::capability::SYS_PTRACE;
 use super::facts::{Own, Target};
+use crate::process::capability::SYS_PTRACE;
 use crate::{Error, ErrorKind};
 
 /// What gives weft the right to trace, whatever stands in the way.
@@ -140,9 +140,9 @@ pub(super) fn user(uid: u32) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::capability::Capabilities;
     use super::super::facts::Access;
     use super::*;
+    use crate::process::capability::Capabilities;
 
     fn refused() -> Target {
         let mut target = Target {

@@ -1,9 +1,10 @@
 //! All processes that weft can see, and whether it could attach to each.
 
+use crate::process::proc;
 use std::fs;
 
-use super::facts::{self, Own, Target};
-use super::{permission, target};
+use super::facts::{Own, Target};
+use super::{permission, questions as target};
 use crate::{Error, Result};
 
 /// A process that weft can see.
@@ -46,7 +47,7 @@ pub fn processes() -> Result<Vec<Candidate>> {
 }
 
 fn candidate(target: &Target, own: &Own) -> Candidate {
-    let cmdline = fs::read(facts::dir(target.pid).join("cmdline")).unwrap_or_default();
+    let cmdline = fs::read(proc::dir(target.pid).join("cmdline")).unwrap_or_default();
     let words: Vec<_> =
         cmdline.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word)).collect();
     Candidate {

@@ -1,12 +1,13 @@
 //! Everything that can stand in the way, for `weft doctor`.
 
+use crate::process::proc;
 use std::fs;
 
-use super::capability::{Capabilities, SYS_ADMIN, SYS_PTRACE};
 use super::facts::{self, Own, Target};
-use super::limits::soft;
-use super::target::{QUESTIONS, count};
+use super::questions::{QUESTIONS, count};
 use crate::arch::cpu::Features;
+use crate::process::capability::{Capabilities, SYS_ADMIN, SYS_PTRACE};
+use crate::process::limits::soft;
 use crate::{Error, Result};
 
 /// How well it stands.
@@ -92,7 +93,7 @@ fn machine(own: &Own) -> Vec<Check> {
         own_seccomp(own.status.seccomp_mode),
         security_modules(),
         confinement("confinement", own.pid),
-        memfd(facts::read_number("/proc/sys/vm/memfd_noexec")),
+        memfd(proc::read_number("/proc/sys/vm/memfd_noexec")),
         proc_mount(&fs::read_to_string("/proc/self/mounts").unwrap_or_default(), privileged),
     ]
 }
@@ -197,7 +198,7 @@ fn security_modules() -> Check {
 
 /// What AppArmor says of a process; a profile may forbid to trace or to be traced.
 fn confinement(name: &str, pid: i32) -> Check {
-    let profile = facts::dir(pid).join("attr/apparmor/current");
+    let profile = proc::dir(pid).join("attr/apparmor/current");
     match fs::read_to_string(profile).unwrap_or_default().trim() {
         "" => Check::ok(name, "no AppArmor profile"),
         "unconfined" => Check::ok(name, "AppArmor: unconfined"),
@@ -257,7 +258,7 @@ fn process(target: &Target, own: &Own) -> Vec<Check> {
     checks.push(dumpable(target));
     checks.push(namespaces(target.pid, own.pid));
     checks.push(confinement("target: confinement", target.pid));
-    let limits_file = facts::dir(target.pid).join("limits");
+    let limits_file = proc::dir(target.pid).join("limits");
     checks.push(limits(&fs::read_to_string(limits_file).unwrap_or_default(), target.status.locked));
     checks.push(new_privileges(target));
     checks
@@ -276,11 +277,13 @@ fn namespaces(pid: i32, own: i32) -> Check {
     let name = "target: namespaces";
     let different: Vec<_> = ["pid", "mnt", "user"]
         .into_iter()
-        .filter(|kind| crate::proc::namespace(pid, kind) != crate::proc::namespace(own, kind))
+        .filter(|kind| {
+            crate::process::proc::namespace(pid, kind) != crate::process::proc::namespace(own, kind)
+        })
         .collect();
     if different.is_empty() {
         Check::ok(name, "the same as weft's")
-    } else if crate::proc::namespace(pid, "user").is_none() {
+    } else if crate::process::proc::namespace(pid, "user").is_none() {
         let detail = "hidden from weft";
         Check::warn(name, detail, format!("sudo weft doctor {pid}"))
     } else {

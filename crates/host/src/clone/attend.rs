@@ -9,12 +9,14 @@
 //! [`Members`](super::members::Members), and each place for a request is served by one thread at a time.
 
 use super::family::{Family, take_out};
-use super::inject::Presence;
-use crate::launch::leave_exec;
-use crate::proc::Tid;
-use crate::ptrace::{self, Event};
-use crate::stopped::Stopped;
-use std::sync::atomic::AtomicU32;
+use super::futex;
+use super::inject;
+use super::presence::Presence;
+use crate::Result;
+use crate::process::launch::leave_exec;
+use crate::process::proc::Tid;
+use crate::process::ptrace::{self, Event};
+use crate::process::stopped::Stopped;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Weak};
@@ -30,6 +32,17 @@ const ROUND: Duration = Duration::from_millis(200);
 const PATIENCE: Duration = Duration::from_secs(5);
 /// After how many rounds it is looked whether whoever has a request is still there.
 const STALE: u32 = 10;
+
+/// Brings the engine into a process that is stopped, and answers the requests of its programs from now on: see
+/// [`inject::bring_in`].
+pub fn bring_in(family: &Arc<Family>, stopped: &mut Stopped) -> Result<Arc<Presence>> {
+    let number = family.next_number();
+    let presence = Arc::new(inject::bring_in(stopped, family.options(), number)?);
+    family.add(stopped.pid(), presence.clone());
+    let (family, attended) = (Arc::downgrade(family), presence.clone());
+    thread::spawn(move || attend(&family, &attended));
+    Ok(presence)
+}
 
 /// A request that is being served: nobody else serves it meanwhile.
 struct Served {
@@ -57,7 +70,7 @@ impl Served {
     /// Answers, and wakes whoever waits.
     fn answer(&self, state: u32) {
         self.request().state.store(state, Release);
-        wake(&self.request().state);
+        futex::wake(&self.request().state);
     }
 }
 
@@ -68,7 +81,7 @@ impl Drop for Served {
 }
 
 /// Waits for the bell, until nobody is left who could ring it.
-pub fn attend(family: &Weak<Family>, presence: &Arc<Presence>) {
+fn attend(family: &Weak<Family>, presence: &Arc<Presence>) {
     let shared = presence.get();
     let mut ages = [(exec::FREE, 0); EXEC_COUNT];
     loop {
@@ -86,7 +99,7 @@ pub fn attend(family: &Weak<Family>, presence: &Arc<Presence>) {
         }
         drop(family);
         let began = Instant::now();
-        wait_for(&shared.doorbell, rung);
+        futex::wait_for(&shared.doorbell, rung);
         if began.elapsed() >= ROUND / 2 {
             free_stale(presence, &mut ages);
         } else {
@@ -181,7 +194,7 @@ fn follow(family: &Arc<Family>, served: &Served, ready: &Sender<()>) {
         .filter(|&(tid, pid)| presence.members.seize(tid, pid, libc::PTRACE_O_TRACEEXEC));
     let next = if held.is_some() { exec::HELD } else { exec::RELEASED };
     let granted = request.state.compare_exchange(exec::ASKED, next, AcqRel, Acquire).is_ok();
-    wake(&request.state);
+    futex::wake(&request.state);
     let _ = ready.send(());
     // One that does not wait any more does not count on it.
     let Some((tid, pid)) = held.filter(|_| granted) else { return };
@@ -199,7 +212,7 @@ fn follow(family: &Arc<Family>, served: &Served, ready: &Sender<()>) {
         };
         match event {
             Event::Exec => {
-                bring_in(family, who);
+                bring_in_executed(family, who);
                 // Whoever asked is no more, and perhaps nobody executes what it did.
                 request.state.store(exec::FREE, Release);
                 return ring(presence);
@@ -225,13 +238,13 @@ fn follow(family: &Arc<Family>, served: &Served, ready: &Sender<()>) {
 }
 
 /// Brings the engine into a program that was just executed. What cannot have it runs natively.
-fn bring_in(family: &Arc<Family>, pid: Tid) {
+fn bring_in_executed(family: &Arc<Family>, pid: Tid) {
     // What it does for weft is seen by its system calls.
     let _ = ptrace::set_options(pid, libc::PTRACE_O_TRACESYSGOOD);
     match leave_exec(pid) {
         Ok(Some(registers)) => {
             let mut stopped = Stopped::adopt(pid, registers);
-            if family.bring_in(&mut stopped).is_err() {
+            if bring_in(family, &mut stopped).is_err() {
                 family.count_native();
             }
             stopped.release();
@@ -247,18 +260,5 @@ fn bring_in(family: &Arc<Family>, pid: Tid) {
 fn ring(presence: &Presence) {
     let doorbell = &presence.get().doorbell;
     doorbell.fetch_add(1, Release);
-    wake(doorbell);
-}
-
-pub fn wait_for(word: &AtomicU32, value: u32) {
-    let time = libc::timespec { tv_sec: 0, tv_nsec: ROUND.subsec_nanos().into() };
-    // SAFETY: the word and the time outlive the call.
-    unsafe {
-        libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, &raw const time);
-    }
-}
-
-pub fn wake(word: &AtomicU32) {
-    // SAFETY: the call takes an address, and reads nothing there.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
+    futex::wake(doorbell);
 }

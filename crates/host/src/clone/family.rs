@@ -1,21 +1,20 @@
 //! All programs that have come of one.
 
-use super::attend::attend;
 use super::flow::{Flow, Sum};
-use super::inject::{Presence, bring_in};
 use super::losses::Losses;
+use super::options::CloneOptions;
+use super::presence::Presence;
 use super::recording::Recording;
-use super::{CloneOptions, release};
+use super::release;
 use crate::Result;
-use crate::proc::{self, Tid};
-use crate::stopped::Stopped;
-use crate::worker::Worker;
+use crate::base::worker::Worker;
+use crate::process::proc::{self, Tid};
+use crate::process::stopped::Stopped;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::Duration;
 use weft_abi::{CloneControl, CloneStats};
 
@@ -78,17 +77,21 @@ impl Family {
         }
     }
 
-    /// Brings the engine into a process that is stopped; see [`bring_in`].
-    pub fn bring_in(self: &Arc<Self>, stopped: &mut Stopped) -> Result<Arc<Presence>> {
-        let pid = stopped.pid();
-        let number = self.count.fetch_add(1, Relaxed);
-        let presence = Arc::new(bring_in(stopped, &self.options, number)?);
+    /// How its programs are cloned.
+    pub fn options(&self) -> &CloneOptions {
+        &self.options
+    }
+
+    /// The number of the next program.
+    pub fn next_number(&self) -> u64 {
+        self.count.fetch_add(1, Relaxed)
+    }
+
+    /// Takes a program in that begins with a process.
+    pub fn add(&self, pid: Tid, presence: Arc<Presence>) {
         let _ = self.first.compare_exchange(0, pid, Relaxed, Relaxed);
         presence.put_reports_into(&self.folder);
-        self.members().push((pid, presence.clone()));
-        let (family, attended) = (Arc::downgrade(self), presence.clone());
-        thread::spawn(move || attend(&family, &attended));
-        Ok(presence)
+        self.members().push((pid, presence));
     }
 
     /// What all programs have executed, as far as that is recorded.

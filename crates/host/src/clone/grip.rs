@@ -1,15 +1,20 @@
 //! A program that runs from a clone and is held by a debugger all the time.
 
+use super::approach::{approach, refuse_others};
+use super::attend::bring_in;
+use super::cloned::Cloned;
+use super::delivery::gone;
 use super::family::Family;
-use super::inject::Presence;
-use super::{CloneOptions, Cloned, approach, refuse_others, release};
-use crate::launch::{self, Launch, leave_exec};
-use crate::proc::{self, Mapping, Tid};
-use crate::stopped::{Stopped, seize_with};
-use crate::{Maker, Result};
+use super::options::CloneOptions;
+use super::presence::Presence;
+use super::release;
+use crate::Result;
+use crate::process::launch::{self, Launch, leave_exec};
+use crate::process::proc::{self, Mapping, Tid};
+use crate::process::stopped::{Stopped, seize_with};
 use std::process::Child;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
-use std::sync::{Arc, Mutex};
 use weft_abi::addresses;
 use weft_abi::halt::CloneDebug;
 
@@ -22,6 +27,13 @@ pub struct Grip {
 }
 
 impl Grip {
+    /// A program that runs from a clone, for a debugger that is to join it.
+    pub fn of(cloned: &Cloned) -> Result<Self> {
+        let (pid, family) = (cloned.pid(), cloned.family());
+        let presence = family.presence(pid).ok_or_else(|| gone(pid))?;
+        Ok(Self { pid, family, presence })
+    }
+
     /// Starts a program. Returns its threads, too, which are stopped; each stands still as soon as it is let go,
     /// before its next instruction.
     pub fn launch(launch: Launch, options: CloneOptions) -> Result<(Self, Child, Vec<Tid>)> {
@@ -73,7 +85,7 @@ impl Grip {
 
     /// Stays with a process that has just become another program, likewise; nothing if it ends instead.
     pub fn follow(&mut self) -> Result<Option<Vec<Tid>>> {
-        let failed = |e: std::io::Error| crate::ptrace::failed("follow", self.pid, &e);
+        let failed = |e: std::io::Error| crate::process::ptrace::failed("follow", self.pid, &e);
         let Some(registers) = leave_exec(self.pid).map_err(failed)? else { return Ok(None) };
         let mut stopped = Stopped::adopt(self.pid, registers);
         let (grip, threads) = Self::take(self.family.clone(), &mut stopped)?;
@@ -83,7 +95,7 @@ impl Grip {
 
     fn take(family: Arc<Family>, stopped: &mut Stopped) -> Result<(Self, Vec<Tid>)> {
         let pid = stopped.pid();
-        let presence = family.bring_in(stopped)?;
+        let presence = bring_in(&family, stopped)?;
         let grip = Self { pid, family, presence };
         grip.debug().pid.store(proc::own_pid(pid)? as u32, Relaxed);
         grip.debug().version.store(1, Release);
@@ -123,11 +135,6 @@ impl Grip {
 
     /// The program, for tools that measure it meanwhile.
     pub fn cloned(&self) -> Cloned {
-        Cloned {
-            pid: self.pid,
-            family: self.family.clone(),
-            hold: Mutex::new(None),
-            maker: Maker::this(),
-        }
+        Cloned::of_family(self.pid, self.family.clone())
     }
 }

@@ -4,25 +4,21 @@
 //! namespace. So nothing is done to a process because of what is said there: it has to map the memory of that very
 //! engine, at its place.
 
-use crate::proc::{self, Mapping, Tid};
-use crate::{Error, ErrorKind, Result, TargetAddr, ptrace};
+use crate::process::proc::{self, Mapping, Tid};
+use crate::process::ptrace;
+use crate::visited::engine::is_control;
+use crate::{Error, ErrorKind, Result, TargetAddr};
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
-use weft_abi::CLONE_NAME;
 
 /// How long a thread that asks for something may take until it waits for the answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How long to sleep between two looks at it.
 const REST: Duration = Duration::from_micros(100);
-
-/// Whether a mapping is what an engine shares with weft.
-pub fn is_control(mapping: &Mapping) -> bool {
-    mapping.shared && mapping.path == format!("/memfd:{CLONE_NAME} (deleted)")
-}
 
 /// The memory of a process, whoever has it: it outlives the process id, and ends with `execve`.
 #[derive(Debug)]

@@ -9,83 +9,24 @@
 //! and until the host says that all threads are sent, each that comes to the engine goes back to where it was. So the
 //! process runs from its clone with all its threads or with none, and what is left can be taken out.
 
-use super::inject::{Presence, engine_hash};
-use super::members::{Members, is_control};
+use super::members::Members;
+use super::presence::Presence;
 use super::release;
 use super::visit::Errand;
-use crate::agent;
-use crate::checks::tracer;
-use crate::leftovers::{Named, named};
-use crate::proc::{self, Mapping, Tid};
-use crate::room::Room;
-use crate::stopped::Stopped;
-use crate::turn::Turn;
-use crate::worker::Worker;
-use crate::{Error, ErrorKind, Result, TargetAddr, memory};
+use crate::base::worker::Worker;
+use crate::process::memory;
+use crate::process::proc::{self, Mapping, Tid};
+use crate::process::stopped::Stopped;
+use crate::process::turn::Turn;
+use crate::trip::room::Room;
+use crate::trip::sharing;
+use crate::visited::engine::Stage;
+use crate::visited::engine::{Found, find};
+use crate::visited::owner::Named;
+use crate::{Error, ErrorKind, Result, TargetAddr};
 use std::mem::offset_of;
 use std::sync::Arc;
-use weft_abi::{CLONE_MAGIC, CloneControl};
-
-/// How far a weft has come with its clone of a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    /// There is memory to share, and nothing in it.
-    Unsigned,
-    /// It is said whose it is; all threads are where they were, or go back there.
-    Begun,
-    /// The process runs from it.
-    Joined,
-}
-
-/// The clone that a process runs from, or was to run from.
-#[derive(Debug)]
-pub struct Found {
-    control: Mapping,
-    /// Who has brought it.
-    pub owner: Named,
-    stage: Stage,
-    /// Whether its engine is the one that this weft has.
-    is_known: bool,
-}
-
-impl Found {
-    /// Whether the process runs from it, as far as is known.
-    pub fn is_joined(&self) -> bool {
-        self.stage == Stage::Joined
-    }
-}
-
-/// The clone that a process with these mappings runs from, if it does.
-pub fn find(pid: Tid, maps: &[Mapping]) -> Option<Found> {
-    let control = maps.iter().find(|mapping| is_control(mapping))?.clone();
-    let word = |offset: usize| memory::word(pid, control.start + offset as u64);
-    // A weft that has not come far enough to give it a size has not signed it, either.
-    let is_unsigned = || word(offset_of!(CloneControl, magic)).unwrap_or(0) == 0;
-    if is_unsigned() {
-        // Who is about to holds all threads meanwhile, and lets none go before.
-        let is_dead = !is_held(pid) && is_unsigned();
-        let owner = if is_dead { Named::Dead } else { Named::Unknown };
-        return Some(Found { control, owner, stage: Stage::Unsigned, is_known: true });
-    }
-    if word(offset_of!(CloneControl, magic)) != Some(CLONE_MAGIC) {
-        return Some(Found {
-            control,
-            owner: Named::Unknown,
-            stage: Stage::Joined,
-            is_known: false,
-        });
-    }
-    let owner = named(pid, control.start + offset_of!(CloneControl, owner) as u64);
-    let is_known = word(offset_of!(CloneControl, engine)) == Some(engine_hash());
-    let has_begun = is_known && word(offset_of!(CloneControl, is_joined)) == Some(0);
-    let stage = if has_begun { Stage::Begun } else { Stage::Joined };
-    Some(Found { control, owner, stage, is_known })
-}
-
-/// Whether somebody traces a thread of a process.
-fn is_held(pid: Tid) -> bool {
-    proc::threads(pid).is_ok_and(|threads| threads.into_iter().any(|tid| tracer(tid).is_some()))
-}
+use weft_abi::CloneControl;
 
 /// Gives a process back to its own code, with all that share its clone, if the weft is dead that has brought
 /// them into it.
@@ -198,11 +139,11 @@ impl Left {
             let desk = release::set_up(stopped, room, 0)?;
             // Where it had no memory to be built, or has forgotten already, there is nothing to do.
             let outcome = desk.visit(stopped, room, Errand::to(forget), &mut []);
-            agent::take_out(stopped, &[(desk.at, desk.length)]).and(outcome)?;
+            sharing::take_out(stopped, &[(desk.at, desk.length)]).and(outcome)?;
         }
         let mut ranges = release::measured_into(&proc::maps(stopped.pid())?);
         // All at once and last: as long as it is there, the next weft knows what is to be done.
         ranges.push(self.range);
-        agent::take_out(stopped, &ranges)
+        sharing::take_out(stopped, &ranges)
     }
 }

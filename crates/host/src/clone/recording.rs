@@ -1,14 +1,14 @@
 //! The memory in which an engine tells of what its program executes.
 
-use super::Records;
-use super::flow::{Entry, Log, Mapped, What};
+use super::log::{Entry, Log, Mapped, What};
 use super::losses::Losses;
-use crate::agent::{self, Sharing};
-use crate::modules::{Module, modules};
-use crate::proc::{self, Mapping, Tid};
-use crate::room::Room;
-use crate::stopped::Stopped;
-use crate::target::open_pidfd;
+use super::options::Records;
+use crate::process::modules::{Module, modules};
+use crate::process::proc::{self, Mapping, Tid};
+use crate::process::stopped::Stopped;
+use crate::trip::room::Room;
+use crate::trip::sharing;
+use crate::trip::sharing::Sharing;
 use crate::{Error, ErrorKind, Result, TargetAddr};
 use memmap2::MmapMut;
 use std::fs::File;
@@ -21,9 +21,8 @@ use std::sync::{Mutex, PoisonError};
 use weft_abi::addresses;
 use weft_abi::recording::{
     COUNTERS, LOG_OFFSET, LOG_SIZE, RECORDING_NAME, RECORDING_SIZE, RecordingHead, STRIPE_COUNT,
-    STRIPE_SIZE, STRIPES_OFFSET, TraceHead, mode,
+    STRIPE_SIZE, STRIPES_OFFSET, TraceHead,
 };
-use weft_trace::Detail;
 
 /// Where else it may go in a program that has something else at [`addresses::RECORDING`].
 const PLACES: std::ops::Range<u64> = 0x10..0x70;
@@ -50,29 +49,6 @@ pub struct Recording {
     named: Mutex<Vec<Mapping>>,
 }
 
-impl Records {
-    /// What the engine calls it.
-    pub(super) fn mode(self) -> u64 {
-        match self {
-            Self::Nothing => mode::OFF,
-            Self::Hits => mode::HITS,
-            Self::Counts => mode::COUNTS,
-            Self::EveryBlock => mode::EVERY_BLOCK,
-            Self::Trace => mode::TRACE,
-            Self::TraceValues => mode::TRACE_VALUES,
-        }
-    }
-
-    /// How detailed the trace is that is written, if one is.
-    pub(super) fn trace_detail(self) -> Option<Detail> {
-        match self {
-            Self::Trace => Some(Detail::Addresses),
-            Self::TraceValues => Some(Detail::Values),
-            _ => None,
-        }
-    }
-}
-
 fn room_for(maps: &[Mapping]) -> Result<TargetAddr> {
     let is_free = |&at: &TargetAddr| {
         maps.iter().all(|mapping| mapping.end <= at || at + RECORDING_SIZE <= mapping.start)
@@ -93,9 +69,9 @@ impl Recording {
         let maps = proc::maps(pid)?;
         let at = room_for(&maps)?;
         let read_write = libc::PROT_READ | libc::PROT_WRITE;
-        let map = agent::map_shared(at, RECORDING_SIZE, read_write, 0);
+        let map = sharing::map_shared(at, RECORDING_SIZE, read_write, 0);
         let sharing = Sharing::new(RECORDING_NAME, RECORDING_SIZE, vec![map]);
-        let (memory, file) = sharing.make(stopped, room, open_pidfd(pid)?.as_raw_fd())?;
+        let (memory, file) = sharing.make(stopped, room)?;
         if memory.len() as u64 != RECORDING_SIZE {
             return Err(Error::new(ErrorKind::Internal, "what is recorded has no room"));
         }

@@ -1,15 +1,20 @@
 //! Taking the engine out of a process: its threads go on in the program's own code.
 
-use super::inject::{Presence, map_private};
+use super::presence::Presence;
 use super::visit::{Desk, Errand, describe};
-use crate::agent::{self, away_trip, check_outcomes, permitted_traveller, removing};
 use crate::arch::{Step, Value, VectorState};
-use crate::journey::Traveller;
-use crate::leftovers::{Range, someone_is_away};
-use crate::proc::{self, Tid};
-use crate::room::Room;
-use crate::stopped::{Caution, Stopped};
-use crate::{Error, ErrorKind, Result, place, ptrace};
+use crate::process::proc::{self, Tid};
+use crate::process::ptrace;
+use crate::process::stopped::{Caution, Stopped};
+use crate::trip::journey::Traveller;
+use crate::trip::place;
+use crate::trip::room::Room;
+use crate::trip::sharing;
+use crate::trip::sharing::{
+    MemoryRange, away_trip, check_outcomes, map_private, permitted_traveller, removing,
+};
+use crate::visited::leftovers::someone_is_away;
+use crate::{Error, ErrorKind, Result};
 use std::time::{Duration, Instant};
 use weft_abi::recording::RECORDING_NAME;
 use weft_abi::{CloneThread, VALUES_NAME, busy};
@@ -47,7 +52,7 @@ pub fn stop(pid: Tid) -> Result<Stopped> {
 /// trips. Such a thread comes back by itself; until then that room is in use.
 pub fn stop_at_home(
     pid: Tid,
-    ranges: impl Fn(&[proc::Mapping]) -> Result<Vec<Range>>,
+    ranges: impl Fn(&[proc::Mapping]) -> Result<Vec<MemoryRange>>,
 ) -> Result<Stopped> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -95,13 +100,13 @@ pub fn take_out(stopped: &mut Stopped, presence: &Presence) -> Result<()> {
     let desk = set_up(stopped, &room, 0)?;
     let outcome = leave(stopped, presence, &room, &desk)
         .and_then(|mut threads| forget(stopped, presence, &room, &desk, &mut threads));
-    agent::take_out(stopped, &[(desk.at, desk.length)]).and(outcome)?;
+    sharing::take_out(stopped, &[(desk.at, desk.length)]).and(outcome)?;
     // Nobody measures into it any more, and it counts against the program's limits.
-    agent::take_out(stopped, &measured_into(&proc::maps(stopped.pid())?))
+    sharing::take_out(stopped, &measured_into(&proc::maps(stopped.pid())?))
 }
 
 /// What an engine measures and records into.
-pub fn measured_into(maps: &[proc::Mapping]) -> Vec<Range> {
+pub fn measured_into(maps: &[proc::Mapping]) -> Vec<MemoryRange> {
     let names = [VALUES_NAME, RECORDING_NAME].map(|name| format!("/memfd:{name} (deleted)"));
     let is_it = |mapping: &&proc::Mapping| mapping.shared && names.contains(&mapping.path);
     maps.iter().filter(is_it).map(|mapping| (mapping.start, mapping.len())).collect()

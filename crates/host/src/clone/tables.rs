@@ -1,6 +1,6 @@
 //! Where in a process the engine's tables go: their address is part of instructions, so it has to be low.
 
-use crate::proc::{self, Mapping, Tid};
+use crate::process::proc::{self, Mapping, Tid};
 use crate::{Error, ErrorKind, Result};
 use std::fs;
 use weft_abi::TABLES_SIZE;

@@ -1,8 +1,8 @@
 //! Takes traces out of the memory that programs write them to, and puts them into a file.
 
-use super::attend;
 use super::family::{Family, MOMENT};
-use super::flow::{Mapped, What};
+use super::futex;
+use super::log::{Mapped, What};
 use super::losses::Losses;
 use super::recording::Recording;
 use crate::{Error, ErrorKind, Maker, Result};
@@ -214,7 +214,7 @@ impl Drain {
                 let length = trace.lengths[number as usize % TRACE_BUFFERS].load(Relaxed);
                 self.take(traced, recording, stripe, (base + trace_buffer(number), length));
                 trace.drained.store(number.wrapping_add(1), Release);
-                attend::wake(&trace.drained);
+                futex::wake(&trace.drained);
                 is_busy = true;
             }
             let start = trace.base.load(Relaxed);

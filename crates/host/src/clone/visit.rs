@@ -1,11 +1,13 @@
 //! Visits to the engine: a stopped thread asks it something on weft's behalf.
 
-use crate::agent::{away_trip, check_outcomes, permitted_traveller};
 use crate::arch::{Registers, Step, VectorState};
-use crate::proc::Tid;
-use crate::room::{PAGE, Room};
-use crate::stopped::Stopped;
-use crate::{Result, TargetAddr, memory, ptrace};
+use crate::base::page::PAGE;
+use crate::process::proc::Tid;
+use crate::process::stopped::Stopped;
+use crate::process::{memory, ptrace};
+use crate::trip::room::Room;
+use crate::trip::sharing::{away_trip, check_outcomes, permitted_traveller};
+use crate::{Result, TargetAddr};
 use weft_abi::{CloneRegisters, CloneStart, CloneThread, CloneVisit};
 
 /// What the engine may use of stack on a visit.

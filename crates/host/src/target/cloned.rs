@@ -1,13 +1,14 @@
 //! Probes in a program that runs from a clone.
 
-use super::{
-    STRAGGLER_REST, STRAGGLER_TRIES, Target, calls_of_snippets, counter_forbidden, poisoned,
-};
-use crate::checks::seccomp;
-use crate::clone::{CloneOptions, Cloned, Family};
-use crate::proc::{self, Tid};
-use crate::stopped::Pause;
-use crate::weave::{Item, ProbeId, Weaver, refusal_in_clone, unless_ended};
+use super::{Target, calls_of_snippets, counter_forbidden, poisoned};
+use crate::clone::CloneOptions;
+use crate::clone::Cloned;
+use crate::clone::Family;
+use crate::process::proc::{self, Tid, unless_ended};
+use crate::process::seccomp;
+use crate::process::stopped::Pause;
+use crate::visited::loading::{STRAGGLER_REST, STRAGGLER_TRIES};
+use crate::weave::{Item, ProbeId, Weaver, refusal_in_clone};
 use crate::{Error, ErrorKind, Result};
 use std::sync::{Arc, Mutex};
 use weft_abi::weaving;

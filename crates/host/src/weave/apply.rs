@@ -1,95 +1,23 @@
 //! Putting prepared changes into the held target, and freeing what nobody runs any more.
 
-use super::edit::{self, Edit, Found};
-use super::family::acquaint;
-use super::handlers::{Stack, near_stacks, stacks};
-use super::plan::{JUMP, Plan, Window};
+use super::changes::Changes;
+use super::changes::Done;
+use super::changes::Next;
+use super::changes::differences;
 use super::weaver::Weaver;
+use super::window::{JUMP, Window};
 use super::woven::{Active, Piece, ProbeId};
 use crate::arch::Registers;
-use crate::proc::{self, Tid};
-use crate::stopped::Stopped;
-use crate::{Error, ErrorKind, Result, TargetAddr, memory};
+use crate::process::edit::{self, Edit, Found};
+use crate::process::memory;
+use crate::process::proc::unless_ended;
+use crate::process::proc::{self, Tid};
+use crate::process::stacks::{Stack, near_stacks};
+use crate::process::stopped::Stopped;
+use crate::visited::inside::addresses_in;
+use crate::{Error, ErrorKind, Result, TargetAddr};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 use weft_abi::Change;
-use weft_snippet::CALL_OF_PROGRAM;
-
-/// A function that is about to change: what is to be there.
-#[derive(Clone, Debug)]
-pub(super) struct Next {
-    pub(super) function: u64,
-    pub(super) active: Active,
-    pub(super) plan: Plan,
-}
-
-/// What is about to change.
-#[derive(Debug, Default)]
-pub struct Changes {
-    pub(super) functions: Vec<Next>,
-    /// In the order of their addresses, as all edits here.
-    pub(super) undo: Vec<Edit>,
-    /// Made after the former.
-    pub(super) make: Vec<Edit>,
-    /// The index of the function of each of them.
-    pub(super) owners: Vec<usize>,
-    /// Where jumps stand, in functions that change, that only weft's own jumps lead to, and where they
-    /// lead.
-    stones: BTreeMap<u64, u64>,
-    /// The indexes of functions that get new windows while they have others.
-    widened: Vec<usize>,
-    /// The starts of all runs of instructions that move, in their order, with the function and the piece
-    /// of each.
-    runs: Vec<(u64, usize, usize)>,
-    /// Probes that are enabled or disabled by this.
-    pub(super) switched: BTreeSet<ProbeId>,
-}
-
-/// What has changed, and what is still to be noted of it.
-#[derive(Debug, Default)]
-pub struct Done {
-    functions: Vec<Next>,
-    /// Where threads are in weft's code, or will come back to; nothing if that is not known.
-    busy: Option<Vec<TargetAddr>>,
-    /// What went wrong once there was no way back.
-    failure: Option<Error>,
-}
-
-impl From<Changes> for Done {
-    /// Of changes that change no code.
-    fn from(changes: Changes) -> Self {
-        Self { functions: changes.functions, ..Self::default() }
-    }
-}
-
-impl Changes {
-    /// Whether nothing is.
-    pub fn is_empty(&self) -> bool {
-        self.functions.is_empty()
-    }
-
-    /// Whether the code of the target becomes different by it.
-    pub fn change_code(&self) -> bool {
-        !self.undo.is_empty() || !self.make.is_empty()
-    }
-
-    /// The index of the function that is changed around an address, from the byte before on, or does not
-    /// run the instruction there any more.
-    fn function_around(&self, at: u64) -> Option<usize> {
-        let after = self.make.partition_point(|edit| edit.at.0 < at);
-        let before = after.checked_sub(1).filter(|&index| at < self.make[index].end().0);
-        let left = || self.piece_at(at).filter(|(_, piece)| piece.successor(at).is_some());
-        before.map(|index| self.owners[index]).or_else(|| left().map(|(function, _)| function))
-    }
-
-    /// The trampoline of the run of instructions that an address belongs to, if it belongs to one, and the
-    /// index of the function.
-    fn piece_at(&self, at: u64) -> Option<(usize, &Piece)> {
-        let after = self.runs.partition_point(|run| run.0 <= at);
-        let &(_, function, piece) = &self.runs[after.checked_sub(1)?];
-        Some((function, &self.functions[function].active.pieces[piece]))
-    }
-}
 
 impl Weaver {
     /// The edits that lead from what is in the target to what is to be there.
@@ -588,41 +516,6 @@ impl Weaver {
     }
 }
 
-/// The edits that lead from what is in the code of a function to what is to be there; those to make
-/// with the index of the function.
-pub(super) fn differences(
-    old: &[Edit],
-    new: &[Edit],
-    index: usize,
-    undo: &mut Vec<Edit>,
-    make: &mut Vec<(Edit, usize)>,
-) {
-    let same_place = |a: &Edit, b: &Edit| a.at == b.at && a.old.len() == b.old.len();
-    for edit in old.iter().filter(|o| !new.iter().any(|n| same_place(n, o))) {
-        undo.push(edit.clone().reversed());
-    }
-    for edit in new {
-        let there = old.iter().find(|o| same_place(o, edit));
-        if there != Some(edit) {
-            let now = there.map_or(&edit.old, |there| &there.new);
-            make.push((Edit { old: now.clone(), ..edit.clone() }, index));
-        }
-    }
-}
-
-/// What was done to a child; nothing if it has ended, or runs another program: then it has nothing of
-/// weft's any more.
-pub(crate) fn unless_ended<T>(child: Tid, outcome: Result<T>) -> Result<Option<T>> {
-    match outcome {
-        Ok(done) => Ok(Some(done)),
-        Err(_) if !proc::is_alive(child) => Ok(None),
-        Err(error) if matches!(error.kind, ErrorKind::TargetGone | ErrorKind::NoSuchProcess) => {
-            Ok(None)
-        }
-        Err(error) => Err(error),
-    }
-}
-
 /// Functions that get windows over a system call in which a thread sleeps that is not stopped, and so
 /// cannot be moved: by their index.
 fn slept_in(held: &Stopped, changes: &Changes) -> Vec<usize> {
@@ -654,52 +547,6 @@ fn move_threads(stopped: &mut Stopped, changes: &Changes) -> Result<()> {
         stopped.redirect(tid, registers)?;
     }
     Ok(())
-}
-
-/// The addresses within ranges of weft's code that threads are at, or will come back to; nothing if that is
-/// not known, because one has just woken.
-///
-/// Stacks are full of addresses that mean nothing any more. So those on a thread's stack count only when
-/// it is in weft's code, or was when a signal interrupted it, or in a function of the program that a snippet
-/// calls: otherwise nothing of weft's is on it.
-pub(crate) fn addresses_in(
-    stopped: &Stopped,
-    ranges: &[Range<TargetAddr>],
-) -> Result<Option<Vec<TargetAddr>>> {
-    let pid = stopped.pid();
-    let maps = proc::maps(pid)?;
-    let is_ours = |at: TargetAddr| ranges.iter().any(|range| range.contains(&at));
-    let read = |stack: TargetAddr| {
-        let mapping = maps.iter().find(|mapping| mapping.contains(stack));
-        let length = mapping.map_or(0, |mapping| (mapping.end - stack).min(LARGEST_STACK));
-        memory::words(&memory::read(pid, stack, length as usize).unwrap_or_default())
-    };
-    let running = stopped.threads().values().map(|r| (r.instruction(), TargetAddr(r.0.rsp)));
-    let mut sleeping = Vec::new();
-    for tid in stopped.sleepers() {
-        match proc::sleeping_at(tid) {
-            Some(place) => sleeping.push(place),
-            None if proc::is_alive(tid) => return Ok(None),
-            None => {}
-        }
-    }
-    let mut found = Vec::new();
-    for (at, pointer) in running.chain(sleeping) {
-        let stacks = stacks(pid, pointer, read);
-        let words = stacks.iter().flat_map(|stack| &stack.words).map(|&word| TargetAddr(word));
-        let on_stack = words.filter(|&word| is_ours(word));
-        let interrupts = |stack: &Stack| {
-            stack.returns.iter().any(|&index| is_ours(TargetAddr(stack.words[index])))
-        };
-        let is_inside = is_ours(at)
-            || stacks.iter().any(interrupts)
-            || on_stack.clone().any(|word| is_behind_call(pid, word));
-        if is_inside {
-            found.extend(is_ours(at).then_some(at));
-            found.extend(on_stack);
-        }
-    }
-    Ok(Some(found))
 }
 
 /// Functions that get a window with an instruction in its middle that a thread will return to from a signal
@@ -751,18 +598,16 @@ fn returns_of_handlers<T>(
     found
 }
 
-/// Whether an address in weft's code is where a function of the program returns to that a snippet calls.
-fn is_behind_call(pid: Tid, at: TargetAddr) -> bool {
-    let call = CALL_OF_PROGRAM.len();
-    memory::read(pid, TargetAddr(at.0 - call as u64), call)
-        .is_ok_and(|bytes| bytes == CALL_OF_PROGRAM)
-}
-
-/// What is further away than this from the stack pointer is not looked at.
-const LARGEST_STACK: u64 = 16 << 20;
-
 fn still_inside(tid: Tid) -> Error {
     Error::new(ErrorKind::Timeout, format!("thread {tid} does not leave the code of a probe"))
         .why("it sleeps there, or a signal handler that interrupted it does not return")
         .advice("let the process run for a moment and try again")
+}
+
+/// Tells processes that are held of each other.
+fn acquaint(stopped: &mut Stopped, kin: &mut [Stopped]) {
+    let all: Vec<Tid> = kin.iter().map(Stopped::pid).collect();
+    for held in std::iter::once(stopped).chain(kin) {
+        held.acquaint(&all);
+    }
 }

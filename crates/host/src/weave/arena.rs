@@ -8,16 +8,18 @@
 //! ```
 
 use super::extents::Extents;
-use crate::agent::{Agent, Sharing, map_shared};
 use crate::arch::{Step, Value};
-use crate::leftovers::sign;
-use crate::proc::{self, FileId, Mapping};
-use crate::room::PAGE;
-use crate::stopped::Stopped;
-use crate::{Error, ErrorKind, Result, TargetAddr, memory, place};
+use crate::base::page::PAGE;
+use crate::process::memory;
+use crate::process::proc::{self, FileId, Mapping};
+use crate::process::stopped::Stopped;
+use crate::trip::place;
+use crate::trip::sharing::{Sharing, map_shared};
+use crate::visited::agent::Agent;
+use crate::visited::owner::sign;
+use crate::{Error, ErrorKind, Result, TargetAddr};
 use memmap2::MmapMut;
 use std::ops::Range;
-use std::os::fd::RawFd;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use weft_abi::{
     CHANGE_COUNT, CHANGES_OFFSET, Change, PROBES_MAGIC, PROBES_NAME, PROBES_VERSION, ProbesHead,
@@ -55,11 +57,10 @@ impl Arena {
         stopped: &Stopped,
         maps: &[Mapping],
         near: TargetAddr,
-        pidfd: RawFd,
         salt: u64,
     ) -> Result<Self> {
         let base = place::find_near(stopped.pid(), maps, near, LENGTH)?;
-        let memory = agent.share(stopped, &creating(base), pidfd)?;
+        let memory = agent.share(stopped, &creating(base))?;
         let mut arena = Self {
             base,
             memory,

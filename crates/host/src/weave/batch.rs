@@ -1,22 +1,24 @@
 //! New probes, several at a time: from snippets and points to what is to change.
 
-use super::apply::Changes;
 use super::arena::Arena;
-use super::plan::{Plan, Spot};
+use super::changes::Changes;
+use super::functions::Known;
+use super::plan::Plan;
 use super::points::Point;
-use super::text::{Known, ModuleText};
+use super::text::ModuleText;
 use super::values::{Needs, Room, Values};
 use super::weaver::Weaver;
+use super::window::Spot;
 use super::woven::{Active, Probe, ProbeId, Refusal, Strand, Woven};
-use crate::agent::{Agent, Sharing};
-use crate::proc;
-use crate::stopped::Stopped;
+use crate::process::proc;
+use crate::process::stopped::Stopped;
+use crate::trip::sharing::Sharing;
+use crate::visited::agent::Agent;
 use crate::{Error, ErrorKind, Result, TargetAddr};
 use iced_x86::FlowControl;
 use memmap2::MmapMut;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use weft_abi::VALUES_COUNT;
@@ -346,16 +348,15 @@ impl Weaver {
         &mut self,
         agent: &mut Agent,
         stopped: &Stopped,
-        pidfd: RawFd,
         missing: &Missing,
     ) -> Result<()> {
         self.look_at_threads(stopped);
         for &near in &missing.arenas {
             let maps = proc::maps(self.pid)?;
             let salt = salt(self.own_pid);
-            self.arenas.push(Arena::create(agent, stopped, &maps, near, pidfd, salt)?);
+            self.arenas.push(Arena::create(agent, stopped, &maps, near, salt)?);
         }
-        self.add_values(missing, &mut |sharing| agent.share(stopped, sharing, pidfd))?;
+        self.add_values(missing, &mut |sharing| agent.share(stopped, sharing))?;
         for arena in &self.arenas {
             for (piece, values) in arena.head().values.iter().zip(&self.values) {
                 let (start, length) = values.all();

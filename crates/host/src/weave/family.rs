@@ -5,17 +5,20 @@
 //! child has only the memory that was there when it was forked; code that leads to other memory must not
 //! come to it.
 
-use super::apply::{Changes, Next, addresses_in, differences, leave_stones, unless_ended};
+use super::apply::leave_stones;
 use super::arena::Arena;
-use super::edit::{self, Edit};
+use super::changes::differences;
+use super::changes::{Changes, Next};
 use super::plan::Plan;
 use super::values::Values;
 use super::weaver::Weaver;
 use super::woven::Active;
-use crate::agent::take_out;
-use crate::proc::{self, FileId, Mapping, Tid};
-use crate::stopped::{Caution, Stopped};
-use crate::turn::Turn;
+use crate::process::edit::{self, Edit};
+use crate::process::proc::{self, FileId, Mapping, Tid, unless_ended};
+use crate::process::stopped::{Caution, Stopped};
+use crate::process::turn::Turn;
+use crate::trip::sharing::take_out;
+use crate::visited::inside::addresses_in;
 use crate::{Result, TargetAddr};
 use std::collections::BTreeSet;
 use std::fs;
@@ -34,14 +37,6 @@ fn relatives(pid: Tid, memory: FileId, since: u64) -> Vec<Tid> {
             proc::maps(other).is_ok_and(|maps| maps.iter().any(|m| m.shared && m.file() == memory))
         })
         .collect()
-}
-
-/// Tells processes that are held of each other.
-pub(super) fn acquaint(stopped: &mut Stopped, kin: &mut [Stopped]) {
-    let all: Vec<Tid> = kin.iter().map(Stopped::pid).collect();
-    for held in std::iter::once(stopped).chain(kin) {
-        held.acquaint(&all);
-    }
 }
 
 impl Weaver {

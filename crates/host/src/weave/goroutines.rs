@@ -5,12 +5,13 @@
 //! of that call. No thread is there, so only the runtime's own list of goroutines tells.
 
 use crate::arch::Registers;
-use crate::proc::{self, Tid};
-use crate::stopped::Stopped;
-use crate::symbols::ModuleSymbols;
-use crate::{Result, TargetAddr, memory};
+use crate::process::memory;
+use crate::process::proc::{self, Tid};
+use crate::process::stopped::Stopped;
+use crate::{Result, TargetAddr};
 use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 use std::ops::Range;
+use weft_symbols::ModuleSymbols;
 
 /// What the runtime calls, by one name or another.
 const PREEMPT: [&str; 2] = ["runtime.asyncPreempt.abi0", "runtime.asyncPreempt"];

@@ -1,10 +1,10 @@
 //! The code woven for a probe, to read.
 
-use super::edit::Edit;
 use super::trampoline::Inserted;
 use super::weaver::Weaver;
 use super::woven::{Piece, ProbeId, Woven};
 use crate::Result;
+use crate::process::edit::Edit;
 use iced_x86::{Decoder, DecoderOptions, Formatter, NasmFormatter};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -70,7 +70,7 @@ impl Weaver {
         let constants = code(end..at + piece.length as u64);
         if !constants.is_empty() {
             listing.line(2, "constants");
-            listing.line(3, &hex(constants));
+            listing.line(3, &spaced_hex(constants));
         }
     }
 
@@ -110,7 +110,8 @@ impl Listing {
     }
 
     fn edit(&mut self, edit: &Edit) {
-        let change = format!("{:#x}: {} -> {}", edit.at.0, hex(&edit.old), hex(&edit.new));
+        let change =
+            format!("{:#x}: {} -> {}", edit.at.0, spaced_hex(&edit.old), spaced_hex(&edit.new));
         self.line(1, &change);
         // A single byte is the distance of a short jump.
         if edit.new.len() > 1 {
@@ -125,14 +126,14 @@ impl Listing {
             let instruction = decoder.decode();
             let mut text = String::new();
             self.formatter.format(&instruction, &mut text);
-            let bytes = hex(&bytes[start..decoder.position()]);
+            let bytes = spaced_hex(&bytes[start..decoder.position()]);
             let line = format!("{:#x}  {bytes:BYTES_WIDTH$} {text}", instruction.ip());
             self.line(depth, &line);
         }
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+fn spaced_hex(bytes: &[u8]) -> String {
     let digits: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     digits.join(" ")
 }

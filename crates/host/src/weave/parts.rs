@@ -1,7 +1,8 @@
 //! Parts of functions that the compiler has placed elsewhere, and that no name ties to them: in a program
 //! without symbols, or where the function goes by another name.
 
-use super::text::{Known, ModuleText};
+use super::functions::Known;
+use super::text::ModuleText;
 use std::collections::{HashMap, HashSet};
 use weft_code::{Branch, BranchKind};
 

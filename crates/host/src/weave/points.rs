@@ -1,7 +1,8 @@
 //! The places of a function where probes can be.
 
-use super::plan::Spot;
-use super::text::{Known, ModuleText};
+use super::functions::Known;
+use super::text::ModuleText;
+use super::window::Spot;
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory};
 use weft_code::{
     Access, Direction, EdgeKind, Exit, ExitKind, Graph, MemoryUse, Program, Why, is_system_call,

@@ -1,10 +1,10 @@
 //! What a probe costs each time that it is hit, as predicted.
 
 use super::calibrate::prices;
-use super::plan::Spot;
 use super::site::site;
-use super::text::FunctionTerrain;
+use super::terrain::FunctionTerrain;
 use super::weaver::Weaver;
+use super::window::Spot;
 use super::woven::ProbeId;
 use crate::Result;
 use weft_code::{Convention, FlagSet, Register, RegisterSet};

@@ -2,6 +2,7 @@
 
 use super::clock::clock;
 use super::values::Values;
+use super::values::Whose;
 use super::weaver::Weaver;
 use super::woven::{Probe, ProbeId};
 use crate::{Error, ErrorKind, Result};
@@ -19,26 +20,6 @@ pub struct TimerValue {
     pub nanoseconds: u64,
     /// How often it was stopped.
     pub count: u64,
-}
-
-/// Whose values are asked for. Processes and threads are named by the ids that they have for themselves.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Whose {
-    /// The target's.
-    #[default]
-    Target,
-    /// One process's: the target's, or that of a child that it has forked.
-    Process(u32),
-    /// One thread's, of the target if no process is named. A thread that is gone and one that came after
-    /// it at the same place count as one, by the id of the first.
-    Thread {
-        /// Its process.
-        process: Option<u32>,
-        /// Itself.
-        thread: u32,
-    },
-    /// The target's and all its children's, also of those that have ended.
-    All,
 }
 
 impl Weaver {

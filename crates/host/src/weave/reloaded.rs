@@ -1,8 +1,9 @@
 //! Libraries that were unloaded and loaded again while there were probes in them.
 
-use super::edit::{self, Edit};
 use super::weaver::{Weaver, forget};
-use crate::{Result, memory};
+use crate::Result;
+use crate::process::edit::{self, Edit};
+use crate::process::memory;
 use std::collections::HashMap;
 use std::ops::Range;
 use weft_abi::weaving;

@@ -10,43 +10,14 @@
 //! predict them, and a thread that sleeps or calls is in the original, not in memory of weft's. Only a call
 //! whose bytes a re-entry needs is copied; it pushes the original return address.
 
-use super::plan::{HOP, JUMP, Step, Terrain, Window};
+use super::window::Body;
+use super::window::Reentry;
+use super::window::{HOP, JUMP, Step, Terrain, Window};
 use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
 
 /// Functions with more instructions are not laid out anew.
 const MOST: usize = 20_000;
-
-/// A function as a whole.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Body {
-    /// All of its instructions, by their addresses. Those that stay where they are are marked.
-    pub steps: Vec<Step>,
-    /// Where control comes to it other than by a jump of its own.
-    pub reentries: BTreeSet<u64>,
-    /// Those of its instructions that stay but could be copied: calls.
-    pub calls: BTreeSet<u64>,
-    /// Bytes between its instructions that nothing runs or reads.
-    pub unused: Vec<Range<u64>>,
-}
-
-/// A place of a relocated function that control still comes to: a jump to the copy stands there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reentry {
-    /// Where.
-    pub at: u64,
-    /// Where the long jump stands that a short one leads to, when only that fits.
-    pub hole: Option<u64>,
-}
-
-impl Reentry {
-    /// The bytes that are overwritten for it.
-    pub fn overwritten(&self) -> impl Iterator<Item = Range<u64>> {
-        let length = if self.hole.is_some() { HOP } else { JUMP };
-        let long = self.hole.map(|hole| hole..hole + JUMP);
-        std::iter::once(self.at..self.at + length).chain(long)
-    }
-}
 
 /// The window that is the whole function.
 pub fn relocated(terrain: &impl Terrain, body: Body) -> Result<Window, &'static str> {
@@ -163,8 +134,9 @@ impl Room<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::plan::tests::{BASE, Field};
-    use super::super::plan::{Plan, Spot};
+    use super::super::plan::Plan;
+    use super::super::plan_tests::{BASE, Field};
+    use super::super::window::Spot;
     use super::*;
     use iced_x86::IcedError;
     use iced_x86::code_asm::*;

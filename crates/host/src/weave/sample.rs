@@ -1,7 +1,7 @@
 //! Reading many values again and again, with one look at each thread's.
 
 use super::clock::clock;
-use super::read::Whose;
+use super::values::Whose;
 use super::weaver::Weaver;
 use super::woven::ProbeId;
 use crate::Result;

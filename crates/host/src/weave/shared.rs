@@ -3,24 +3,14 @@
 //! To find the points of a function, its control flow has to be followed. Of twenty processes of one
 //! server, and of the C library that all programs have, that is the same work again and again.
 
+use super::code_id::CodeId;
 use super::points::{Point, Selection};
-use crate::proc::FileId;
 use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use weft_snippet::PointKind;
 
 /// How many addresses are kept at most.
 const KEPT: usize = 1 << 20;
-
-/// What code is the same: the file that it is from, and a hash of the code and of what is known of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct CodeId {
-    /// The file.
-    pub file: FileId,
-    /// The hash.
-    pub hash: u64,
-}
 
 /// Points of a function, and where there may be more that are not known; relative to a module's bias.
 #[derive(Debug)]
@@ -36,24 +26,6 @@ type Key = (CodeId, u64, Selection);
 struct Shared {
     found: HashMap<Key, Arc<Found>>,
     addresses: usize,
-}
-
-/// Bytes that somebody has, by their hash.
-static BYTES: LazyLock<Mutex<HashMap<u64, Weak<[u8]>>>> = LazyLock::new(Mutex::default);
-
-/// The same bytes, once for all who have them: the code of a library is that of every process.
-pub fn bytes(read: Vec<u8>) -> Arc<[u8]> {
-    let mut hasher = DefaultHasher::new();
-    read.hash(&mut hasher);
-    let mut all = BYTES.lock().unwrap_or_else(PoisonError::into_inner);
-    all.retain(|_, bytes| bytes.strong_count() > 0);
-    let known = all.get(&hasher.finish()).and_then(Weak::upgrade);
-    if let Some(known) = known.filter(|known| **known == *read) {
-        return known;
-    }
-    let bytes: Arc<[u8]> = read.into();
-    all.insert(hasher.finish(), Arc::downgrade(&bytes));
-    bytes
 }
 
 static SHARED: LazyLock<Mutex<Shared>> = LazyLock::new(Mutex::default);

@@ -2,10 +2,10 @@
 
 use super::arena::Arena;
 use super::clock::clock;
-use super::plan::Spot;
 use super::points::Point;
-use super::text::FunctionTerrain;
+use super::terrain::FunctionTerrain;
 use super::values::Values;
+use super::window::Spot;
 use super::woven::{Probe, Strand};
 use crate::Result;
 use crate::arch::cpu::kept_around_calls;

@@ -1,82 +1,27 @@
 //! The code of one module of the target, as it was before anything was woven into it.
 
+use super::code_id::CodeId;
+use super::functions::Known;
 use super::goroutines::Goroutines;
-use super::landing::{Unusual, unusual};
-use super::parts;
-use super::plan::{self, JUMP, Jump, Spot, Terrain};
-use super::relocated::Body;
-use super::shared::{self, CodeId};
-use crate::modules::{self, Module};
-use crate::others::Foreign;
-use crate::proc::{self, Tid};
-use crate::symbols::{
-    Cache, FunctionKind, FunctionTable, Layout, ModuleFile, ModuleImage, ModuleSymbols, Origin,
-};
-use crate::{Result, TargetAddr, inside, memory};
+use super::landing::Unusual;
+use super::padding::is_filler;
+use super::padding::padding_length;
+use super::segments::Segment;
+use super::segments::bytes_at;
+use super::window::JUMP;
+use crate::TargetAddr;
+use crate::process::modules::Module;
+use crate::visited::others::Foreign;
 use iced_x86::{
-    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
-    OpAccess, Register, UsedRegister,
+    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
+    Register, UsedRegister,
 };
 use std::cell::OnceCell;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
-use std::sync::Arc;
-use weft_abi::Change;
 use weft_code::{
-    BranchKind, Callee, Convention, Function, Gap, Graph, Liveness, Program, Sweep, graph, sweep,
+    BranchKind, Callee, Convention, Function, Graph, Liveness, Program, Sweep, graph, sweep,
 };
-
-/// A function that nothing names longer than this is not believed.
-const LONGEST: u64 = 16 << 20;
-
-/// Functions that never come back, by the names that the linker knows.
-const NEVER_RETURN: [&str; 34] = [
-    "exit",
-    "_exit",
-    "_Exit",
-    "quick_exit",
-    "abort",
-    "__abort",
-    "__assert_fail",
-    "__assert_perror_fail",
-    "__assert",
-    "__stack_chk_fail",
-    "__fortify_fail",
-    "__chk_fail",
-    "__libc_fatal",
-    "__libc_start_main",
-    "longjmp",
-    "_longjmp",
-    "siglongjmp",
-    "__longjmp_chk",
-    "pthread_exit",
-    "err",
-    "errx",
-    "verr",
-    "verrx",
-    "__cxa_throw",
-    "__cxa_rethrow",
-    "__cxa_bad_cast",
-    "__cxa_bad_typeid",
-    "__cxa_throw_bad_array_new_length",
-    "__cxa_call_unexpected",
-    "__cxa_pure_virtual",
-    "_Unwind_Resume",
-    "_ZSt9terminatev",
-    "__clang_call_terminate",
-    "rust_begin_unwind",
-];
-
-/// Beginnings of such names: the C++ library's throwing helpers and Rust's panics.
-const NEVER_RETURN_PREFIXES: [&str; 3] = ["_ZSt17__throw_", "_ZSt20__throw_", "_ZN4core9panicking"];
-
-/// Functions that are entered elsewhere than at their start: a goroutine returns to the second byte of
-/// this one when it ends.
-const ENTERED_INSIDE: [&str; 2] = ["runtime.goexit", "runtime.goexit.abi0"];
-
-/// Beginnings of the names of functions of Go's that its runtime does not interrupt.
-const UNPREEMPTIBLE: [&str; 3] = ["runtime.", "runtime/internal/", "reflect."];
 
 /// Registers that a call may change and that have no result in them.
 const SCRATCH: [Register; 7] = [
@@ -89,46 +34,6 @@ const SCRATCH: [Register; 7] = [
     Register::R11,
 ];
 
-/// A piece of a module's memory that the program itself cannot write to.
-#[derive(Debug)]
-struct Segment {
-    start: u64,
-    bytes: Arc<[u8]>,
-    is_code: bool,
-}
-
-impl Segment {
-    fn range(&self) -> Range<u64> {
-        self.start..self.start + self.bytes.len() as u64
-    }
-}
-
-/// What is known of a function without looking at its code.
-#[derive(Clone, Copy, Debug)]
-pub struct Known {
-    /// Where it starts.
-    pub start: u64,
-    /// The address after its end.
-    pub end: u64,
-    /// Whether it is a part of another function that was placed elsewhere.
-    pub is_cold: bool,
-    /// Whether it is entered elsewhere than at its start.
-    pub is_entered_inside: bool,
-    /// Whether only the unwind tables tell of it.
-    is_unnamed: bool,
-    returns: bool,
-    is_stub: bool,
-    is_go: bool,
-    /// Whether Go's runtime may interrupt it anywhere, and go on from there later.
-    is_preemptible: bool,
-}
-
-impl Known {
-    fn convention(&self) -> Convention {
-        if self.is_go { Convention::Go } else { Convention::SystemV }
-    }
-}
-
 /// The code of one module.
 #[derive(Debug)]
 pub struct ModuleText {
@@ -136,91 +41,36 @@ pub struct ModuleText {
     pub module: Module,
     /// Whether it was unloaded.
     pub is_gone: bool,
-    segments: Vec<Segment>,
+    pub(super) segments: Vec<Segment>,
     /// By their start.
-    functions: Vec<Known>,
+    pub(super) functions: Vec<Known>,
     /// Go's `runtime.deferreturn`: a function that recovers from a panic goes on where it calls that.
-    deferreturn: Option<u64>,
+    pub(super) deferreturn: Option<u64>,
     /// How its goroutines are found, if it has some and that can be told.
     pub goroutines: Option<Goroutines>,
     /// The parts of functions that were placed elsewhere, by the function's start.
-    cold_parts: HashMap<u64, Vec<Range<u64>>>,
+    pub(super) cold_parts: HashMap<u64, Vec<Range<u64>>>,
     /// The starts of the functions that parts belong to, by the starts of the parts.
-    owners: HashMap<u64, u64>,
-    sweeps: Vec<OnceCell<Sweep>>,
-    unusual: Unusual,
+    pub(super) owners: HashMap<u64, u64>,
+    pub(super) sweeps: Vec<OnceCell<Sweep>>,
+    pub(super) unusual: Unusual,
     /// What tells this code from other code.
-    code_id: CodeId,
+    pub(super) code_id: CodeId,
     /// Code and padding that functions have changed for their probes: by its start, the end and the
     /// function.
-    claims: BTreeMap<u64, (u64, u64)>,
+    pub(super) claims: BTreeMap<u64, (u64, u64)>,
     /// Functions that other wefts have probes in, and padding that they use, with whose they are; in the
     /// order of their addresses, none of them overlapping.
-    others: Vec<(Range<u64>, String)>,
+    pub(super) others: Vec<(Range<u64>, String)>,
 }
 
 /// Instead of a function: what other wefts have claimed.
 const OF_OTHERS: u64 = 0;
 
 impl ModuleText {
-    /// Reads the code of a module, which other wefts may have changed.
-    pub fn read(pid: Tid, module: Module, others: &[Foreign]) -> Result<Self> {
-        let symbols = symbols_of(pid, &module)?;
-        let segments = read_segments(pid, &module, others)?;
-        let frames = symbols.frames_address().map(|frames| module.bias.wrapping_add(frames));
-        let deferreturn = symbols.find("runtime.deferreturn").first().copied();
-        let has_go = deferreturn.is_some();
-        let goroutines = has_go.then(|| Goroutines::of(pid, &symbols, module.bias)).flatten();
-        let unusual = frames.map_or_else(Unusual::default, |frames| {
-            unusual(frames, |address| bytes_at(&segments, address))
-        });
-        let (functions, cold_parts) =
-            known_functions(symbols.functions(), module.bias, &segments, &unusual.starts, has_go);
-        let deferreturn = deferreturn.and_then(|index| symbols.functions().get(index as usize));
-        let deferreturn = deferreturn.map(|f| module.bias.wrapping_add(f.offset()));
-        let sweeps = segments.iter().map(|_| OnceCell::new()).collect();
-        let code_id = code_id(&module, &segments, &functions);
-        let mut text = Self {
-            module,
-            is_gone: false,
-            segments,
-            functions,
-            deferreturn,
-            goroutines,
-            cold_parts,
-            owners: HashMap::new(),
-            sweeps,
-            unusual,
-            code_id,
-            claims: BTreeMap::new(),
-            others: Vec::new(),
-        };
-        text.find_owners();
-        text.see_others(others);
-        Ok(text)
-    }
-
     /// What tells this code from other code, wherever it is mapped.
     pub fn code_id(&self) -> CodeId {
         self.code_id
-    }
-
-    /// Finds out which functions parts belong to.
-    fn find_owners(&mut self) {
-        for (&function, parts) in &self.cold_parts {
-            self.owners.extend(parts.iter().map(|part| (part.start, function)));
-        }
-        let is_unclaimed =
-            |f: &&Known| f.is_unnamed || f.is_cold && !self.owners.contains_key(&f.start);
-        let unclaimed = self.functions.iter().filter(is_unclaimed).copied();
-        let found = parts::owners(self, unclaimed);
-        for part in &mut self.functions {
-            if let Some(&owner) = found.get(&part.start) {
-                part.is_cold = true;
-                self.cold_parts.entry(owner).or_default().push(part.start..part.end);
-            }
-        }
-        self.owners.extend(found);
     }
 
     /// Takes note of what other wefts have changed now. A function that one of them has probes in is left to
@@ -279,7 +129,7 @@ impl ModuleText {
     }
 
     /// The function that starts at an address.
-    fn starting_at(&self, start: u64) -> Option<&Known> {
+    pub(super) fn starting_at(&self, start: u64) -> Option<&Known> {
         let at = self.functions.partition_point(|f| f.start < start);
         self.functions.get(at).filter(|f| f.start == start)
     }
@@ -375,7 +225,7 @@ impl ModuleText {
 
     /// The instructions by which a function of Go's looks whether its stack is large enough: its runtime
     /// does not interrupt them.
-    fn stack_check(&self, known: &Known) -> Range<u64> {
+    pub(super) fn stack_check(&self, known: &Known) -> Range<u64> {
         /// Where a goroutine's description has the end of its stack.
         const STACK_GUARD: u64 = 16;
         const LONGEST: usize = 6;
@@ -422,7 +272,7 @@ impl ModuleText {
     }
 
     /// The claims that overlap a range, and their functions; those of other wefts as well.
-    fn claims_in(&self, range: Range<u64>) -> impl Iterator<Item = (Range<u64>, u64)> {
+    pub(super) fn claims_in(&self, range: Range<u64>) -> impl Iterator<Item = (Range<u64>, u64)> {
         let before = self.claims.range(..range.start).next_back();
         let before = before.filter(move |(_, claim)| claim.0 > range.start);
         let inside = self.claims.range(range.start..range.end);
@@ -432,7 +282,7 @@ impl ModuleText {
     }
 
     /// The free padding that begins at an address, where no code runs to.
-    fn padding(&self, at: u64) -> u64 {
+    pub(super) fn padding(&self, at: u64) -> u64 {
         let next = self.functions.partition_point(|f| f.start < at);
         let limit = self.functions.get(next).map_or(at + 64, |f| f.start);
         let Some((_, segment)) = self.segment(at).filter(|(_, segment)| segment.is_code) else {
@@ -446,7 +296,7 @@ impl ModuleText {
     }
 
     /// Padding of the length of a jump that begins in a range.
-    fn hole(&self, within: Range<u64>, also_taken: &[Range<u64>]) -> Option<u64> {
+    pub(super) fn hole(&self, within: Range<u64>, also_taken: &[Range<u64>]) -> Option<u64> {
         let is_free = |&at: &u64| {
             within.contains(&at)
                 && self.claims_in(at..at + JUMP).next().is_none()
@@ -503,70 +353,6 @@ impl ModuleText {
     }
 }
 
-/// What points depend on: the code, what data lies beside it, and where functions are known to be.
-fn code_id(module: &Module, segments: &[Segment], functions: &[Known]) -> CodeId {
-    let mut hasher = DefaultHasher::new();
-    // Data may hold addresses, which differ from process to process; the build tells it from other data.
-    segments.iter().filter(|s| s.is_code).for_each(|segment| segment.bytes.hash(&mut hasher));
-    module.build_id.hash(&mut hasher);
-    for known in functions {
-        [known.start, known.end].map(|at| at.wrapping_sub(module.bias)).hash(&mut hasher);
-        known.returns.hash(&mut hasher);
-    }
-    CodeId { file: module.file, hash: hasher.finish() }
-}
-
-/// What is mapped from an address on.
-fn bytes_at(segments: &[Segment], address: u64) -> &[u8] {
-    let segment = segments.iter().find(|segment| segment.range().contains(&address));
-    segment.map_or(&[], |segment| &segment.bytes[(address - segment.start) as usize..])
-}
-
-/// Puts back what a change has replaced, where it was made.
-fn restore(start: u64, bytes: &mut [u8], change: &Change) {
-    let length = usize::from(change.length);
-    let Some(start) = change.at.checked_sub(start).map(|start| start as usize) else { return };
-    if let Some(bytes) = bytes.get_mut(start..start.saturating_add(length))
-        && *bytes == change.woven[..length]
-    {
-        bytes.copy_from_slice(&change.original[..length]);
-    }
-}
-
-/// How many bytes from the start of these there are before the padding at their end.
-fn code_length(bytes: &[u8]) -> u64 {
-    let mut decoder = Decoder::new(64, bytes, DecoderOptions::NONE);
-    let mut length = 0;
-    while decoder.can_decode() {
-        if !is_filler(&decoder.decode()) {
-            length = decoder.position() as u64;
-        }
-    }
-    length
-}
-
-/// How many bytes from the start of these are fillers between functions.
-fn padding_length(bytes: &[u8]) -> u64 {
-    let mut decoder = Decoder::new(64, bytes, DecoderOptions::NONE);
-    let mut length = 0;
-    while decoder.can_decode() {
-        if !is_filler(&decoder.decode()) {
-            break;
-        }
-        length = decoder.position() as u64;
-    }
-    length
-}
-
-/// Whether an instruction is one that compilers fill gaps with.
-fn is_filler(instruction: &Instruction) -> bool {
-    match instruction.mnemonic() {
-        Mnemonic::Nop | Mnemonic::Int3 => true,
-        // `xchg ax, ax` and the like decode as themselves.
-        _ => instruction.code() == Code::Xchg_rm16_r16 && instruction.len() == 3,
-    }
-}
-
 impl Program for ModuleText {
     fn bytes(&self, address: u64) -> &[u8] {
         bytes_at(&self.segments, address)
@@ -594,309 +380,4 @@ impl Program for ModuleText {
         }
         found
     }
-}
-
-/// One function of a module, for the planner.
-#[derive(Debug)]
-pub struct FunctionTerrain<'a> {
-    /// The module's code.
-    pub text: &'a ModuleText,
-    /// The function.
-    pub whole: Function,
-    /// Its control flow, when it was needed.
-    pub graph: Option<&'a Graph>,
-}
-
-impl FunctionTerrain<'_> {
-    /// Those of these places behind calls that cannot be told apart from what else comes there, and why.
-    pub fn mixed(&self, spots: &[Spot]) -> Vec<(Spot, String)> {
-        const WHY: &str = "a jump that cannot be told apart from the return leads there, too";
-        let is_unknown = |jump: &Jump| {
-            self.graph.is_none_or(|graph| graph.instruction_at(jump.source).is_none())
-        };
-        let is_mixed = |spot: &&Spot| match **spot {
-            Spot::Returned(at) => {
-                self.is_fixed(at) || self.jumps_into(at..at + 1).iter().any(is_unknown)
-            }
-            _ => false,
-        };
-        spots.iter().filter(is_mixed).map(|&spot| (spot, WHY.into())).collect()
-    }
-}
-
-impl Terrain for FunctionTerrain<'_> {
-    fn step(&self, at: u64) -> Option<plan::Step> {
-        let instruction = self.text.decode(at)?;
-        let flow = instruction.flow_control();
-        let is_system_call = matches!(
-            instruction.mnemonic(),
-            Mnemonic::Syscall | Mnemonic::Sysenter | Mnemonic::Int | Mnemonic::Int1
-        );
-        Some(plan::Step {
-            at,
-            length: instruction.len() as u64,
-            falls_through: !matches!(
-                flow,
-                FlowControl::UnconditionalBranch
-                    | FlowControl::IndirectBranch
-                    | FlowControl::Return
-                    | FlowControl::Exception
-            ),
-            fills: is_filler(&instruction),
-            returns: is_system_call
-                || matches!(flow, FlowControl::Call | FlowControl::IndirectCall),
-            stays: false,
-        })
-    }
-
-    fn before(&self, at: u64) -> Option<u64> {
-        let graph = self.graph?;
-        let before = graph.instructions(graph.block_of(at.checked_sub(1)?)?);
-        let before = before.iter().find(|instruction| instruction.next_ip() == at)?.ip();
-        self.step(before).filter(|step| step.falls_through).map(|_| before)
-    }
-
-    fn jumps_into(&self, range: Range<u64>) -> Vec<Jump> {
-        let Some(sweep) = self.text.sweep(range.start) else { return Vec::new() };
-        sweep
-            .branches_into(range)
-            .filter(|branch| branch.kind != BranchKind::Call)
-            .map(Jump::from)
-            .collect()
-    }
-
-    fn is_fixed(&self, at: u64) -> bool {
-        let called = |sweep: &Sweep| {
-            sweep.branches_into(at..at + 1).any(|branch| {
-                // What is not known to be code of this function must not be changed for it.
-                branch.kind == BranchKind::Call || !self.whole.contains(branch.source)
-            })
-        };
-        self.text.callee(at).is_some()
-            || self.whole.extra_entries.contains(&at)
-            || self.text.unusual.pads.binary_search(&at).is_ok()
-            || self.text.sweep(at).is_some_and(called)
-            || self.graph.is_some_and(|g| g.tables.iter().any(|t| t.targets.contains(&at)))
-    }
-
-    fn is_waited_at(&self, at: u64) -> bool {
-        self.text.goroutines.is_none() && self.is_preempted_at(at)
-    }
-
-    fn is_preempted_at(&self, at: u64) -> bool {
-        self.text.function(at).is_some_and(|known| {
-            known.is_preemptible && !self.text.stack_check(&known).contains(&at)
-        })
-    }
-
-    fn is_certain(&self) -> bool {
-        self.graph.is_some_and(Graph::is_complete)
-    }
-
-    fn contains(&self, at: u64) -> bool {
-        self.whole.contains(at)
-    }
-
-    fn padding(&self, at: u64) -> u64 {
-        if self.whole.contains(at) { 0 } else { self.text.padding(at) }
-    }
-
-    fn hole(&self, within: Range<u64>, taken: &[Range<u64>]) -> Option<u64> {
-        // A goroutine could be interrupted at the jump in there, too.
-        let is_preemptible = |known: &Known| known.is_preemptible;
-        if self.text.starting_at(self.whole.entry()).is_some_and(is_preemptible) {
-            return None;
-        }
-        self.text.hole(within, taken)
-    }
-
-    fn is_foreign(&self, range: Range<u64>) -> bool {
-        self.text.claims_in(range).any(|(_, function)| function != self.whole.entry())
-    }
-
-    fn body(&self) -> Result<Body, &'static str> {
-        let graph = self.graph.filter(|graph| graph.is_complete());
-        let graph = graph.ok_or("not all jumps of the function are known")?;
-        if self.whole.convention == Convention::Go {
-            // It finds out by the instruction pointer where a goroutine may be interrupted, and what
-            // a fault means. In a copy it would not interrupt a loop, ever.
-            return Err("Go's runtime would not know a copy of the function");
-        }
-        let mut body = Body::default();
-        let known: BTreeSet<u64> = graph.instruction_boundaries().collect();
-        let mut end = 0;
-        for &at in &known {
-            let step = self.step(at).ok_or("the bytes are no instruction")?;
-            if at < end {
-                return Err("instructions of the function overlap");
-            }
-            end = step.end();
-            if at != self.whole.entry() && self.text.callee(at).is_some() {
-                return Err("another function begins in the middle of it");
-            }
-            body.steps.push(plan::Step { stays: step.returns, ..step });
-        }
-        // Code that nothing is known to lead to could jump into the function, too.
-        let sources = self.whole.ranges.iter().flat_map(|range| {
-            let sweep = self.text.sweep(range.start);
-            sweep.into_iter().flat_map(|sweep| sweep.branches_into(range.clone()))
-        });
-        let strange = sources
-            .filter(|branch| branch.kind == BranchKind::Call || !known.contains(&branch.source));
-        let instructions = known.iter().filter_map(|&at| graph.instruction_at(at));
-        let named = instructions.filter(|i| i.is_ip_rel_memory_operand());
-        let named: BTreeSet<u64> = named.map(Instruction::ip_rel_memory_address).collect();
-        let pads = graph.landing_pads.iter().chain(&graph.entries);
-        let pads = pads.map(|&block| graph.blocks[block].start);
-        body.reentries = strange
-            .map(|branch| branch.target)
-            .chain(named.iter().copied())
-            .chain(pads)
-            .chain(graph.tables.iter().flat_map(|table| table.targets.iter().copied()))
-            .chain(body.steps.iter().filter(|step| step.returns).map(plan::Step::end))
-            .filter(|at| known.contains(at))
-            .collect();
-        body.calls = graph.calls.iter().map(|call| call.address).collect();
-        // Zeros, and what an instruction names, may be data.
-        let is_unused = |gap: &&Gap| {
-            gap.padding
-                && self.text.bytes(gap.range.start).first() != Some(&0)
-                && named.range(gap.range.clone()).next().is_none()
-        };
-        body.unused = graph.gaps.iter().filter(is_unused).map(|gap| gap.range.clone()).collect();
-        Ok(body)
-    }
-}
-
-/// The symbols of a live module.
-fn symbols_of(pid: Tid, module: &Module) -> Result<ModuleSymbols> {
-    let cache = Cache::of_user();
-    let root = inside::root_of(pid);
-    let path = module.path.clone().into();
-    match &module.open_path {
-        Some(open_path) => {
-            ModuleSymbols::open(ModuleFile { path, open_path: open_path.clone(), root }, &cache)
-        }
-        None => {
-            let bytes: Arc<[u8]> = modules::image(pid, module)?.into();
-            // The kernel maps the vDSO as one piece, so its image is a whole file.
-            let layout = if module.path == "[vdso]" {
-                Layout::File
-            } else {
-                Layout::Memory { bias: module.bias }
-            };
-            ModuleSymbols::from_image(ModuleImage { path, bytes, layout, root }, &cache)
-        }
-    }
-}
-
-/// Reads what the program itself cannot write to, as it is without the changes of other wefts.
-fn read_segments(pid: Tid, module: &Module, others: &[Foreign]) -> Result<Vec<Segment>> {
-    let maps = proc::maps(pid)?;
-    let pieces: Vec<_> = maps
-        .iter()
-        .filter(|m| m.start >= module.start && m.end <= module.end && m.read && !m.write)
-        .collect();
-    let wanted: Vec<_> = pieces.iter().map(|m| (m.start, m.len() as usize)).collect();
-    let mut joined: Vec<(u64, Vec<u8>, bool)> = Vec::new();
-    for (mapping, bytes) in pieces.into_iter().zip(memory::read_many(pid, &wanted)?) {
-        let Some(bytes) = bytes else { continue };
-        match joined.last_mut() {
-            // A table may run across a boundary that only protection makes.
-            Some((start, last, is_code))
-                if *start + last.len() as u64 == mapping.start.0 && *is_code == mapping.execute =>
-            {
-                last.extend(bytes);
-            }
-            _ => joined.push((mapping.start.0, bytes, mapping.execute)),
-        }
-    }
-    let segments = joined.into_iter().map(|(start, mut bytes, is_code)| {
-        others.iter().for_each(|other| restore(start, &mut bytes, &other.change));
-        Segment { start, bytes: shared::bytes(bytes), is_code }
-    });
-    Ok(segments.collect())
-}
-
-/// Whether a name of a program that has Go in it is Go's: with a package. Compilers of C put a point only
-/// before words of their own.
-fn is_name_of_go(name: &str) -> bool {
-    const OTHERS: [&str; 6] = ["cold", "part", "isra", "constprop", "lto_priv", "llvm"];
-    name.split_once('.').is_some_and(|(package, rest)| {
-        !package.is_empty() && !OTHERS.iter().any(|word| rest.starts_with(word))
-    })
-}
-
-type Functions = (Vec<Known>, HashMap<u64, Vec<Range<u64>>>);
-
-fn known_functions(
-    table: &FunctionTable,
-    bias: u64,
-    segments: &[Segment],
-    unwound: &[u64],
-    has_go: bool,
-) -> Functions {
-    let mut functions: Vec<Known> = Vec::with_capacity(table.len());
-    // Several files may have a function of the same name.
-    let mut by_name: HashMap<&str, Option<u64>> = HashMap::new();
-    let mut cold: Vec<(&str, Range<u64>)> = Vec::new();
-    for function in table.iter() {
-        let start = bias.wrapping_add(function.offset());
-        let Some(segment) = segments.iter().find(|s| s.is_code && s.range().contains(&start))
-        else {
-            continue;
-        };
-        let name = function.name();
-        let is_stub = function.kind() == FunctionKind::Plt;
-        let base = name.strip_suffix("@plt").unwrap_or(name);
-        let base = base.split('@').next().unwrap_or(base);
-        let never = NEVER_RETURN.contains(&base)
-            || NEVER_RETURN_PREFIXES.iter().any(|prefix| base.starts_with(prefix));
-        let size = function.size();
-        let end = if size == 0 || size > LONGEST { start } else { start + size };
-        let is_go =
-            function.origin() == Origin::GoTable || has_go && !is_stub && is_name_of_go(name);
-        let is_cold = name.contains(".cold");
-        if is_cold {
-            cold.push((name.split(".cold").next().unwrap_or(name), start..end));
-        } else {
-            let is_only = !by_name.contains_key(name);
-            by_name.insert(name, is_only.then_some(start));
-        }
-        functions.push(Known {
-            start,
-            end: end.min(segment.range().end),
-            is_cold,
-            is_entered_inside: ENTERED_INSIDE.contains(&name),
-            is_unnamed: function.origin() == Origin::Frames,
-            returns: !never,
-            is_stub,
-            is_go,
-            is_preemptible: is_go && !UNPREEMPTIBLE.iter().any(|prefix| name.starts_with(prefix)),
-        });
-    }
-    functions.sort_unstable_by_key(|f| f.start);
-    // One whose length nothing tells ends where the next begins, or where padding before it does. What
-    // calls to libraries share before the first of them has no name, but unwind tables tell of it.
-    for index in (0..functions.len()).rev() {
-        let start = functions[index].start;
-        if functions[index].end == start
-            && let Some(segment) = segments.iter().find(|s| s.range().contains(&start))
-        {
-            let limit = segment.range().end;
-            let next = functions.get(index + 1).map_or(limit, |next| next.start.min(limit));
-            let unwound = unwound.get(unwound.partition_point(|&at| at <= start));
-            let next = unwound.map_or(next, |&unwound| unwound.min(next));
-            let code =
-                &segment.bytes[(start - segment.start) as usize..(next - segment.start) as usize];
-            functions[index].end = start + code_length(code);
-        }
-    }
-    let mut cold_parts: HashMap<u64, Vec<Range<u64>>> = HashMap::new();
-    for (name, range) in cold {
-        if let Some(&Some(start)) = by_name.get(name) {
-            cold_parts.entry(start).or_default().push(range);
-        }
-    }
-    (functions, cold_parts)
 }

@@ -1,6 +1,7 @@
 //! The code that a window's jump leads to: the window's instructions with probes between them.
 
-use super::plan::{Plan, Spot, Window};
+use super::plan::Plan;
+use super::window::{Spot, Window};
 use iced_x86::{Decoder, DecoderOptions, Instruction};
 use std::cell::RefCell;
 use std::collections::BTreeMap;

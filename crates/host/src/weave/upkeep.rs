@@ -2,7 +2,7 @@
 //! there are slabs for so many only.
 
 use super::weaver::Weaver;
-use crate::proc;
+use crate::process::proc;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;

@@ -1,10 +1,10 @@
 //! Memory in the target that probes measure into, and that weft reads while they do.
 
 use super::extents::Extents;
-use super::read::Whose;
-use crate::agent::{Sharing, map_shared};
-use crate::proc::{self, FileId, Mapping, Tid};
-use crate::{Result, TargetAddr, place};
+use crate::process::proc::{self, FileId, Mapping, Tid};
+use crate::trip::place;
+use crate::trip::sharing::{Sharing, map_shared};
+use crate::{Result, TargetAddr};
 use memmap2::MmapMut;
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicU64;
@@ -255,4 +255,24 @@ impl Needs {
             key_shift: if is_go { GO_KEY_SHIFT } else { KEY_SHIFT },
         }
     }
+}
+
+/// Whose values are asked for. Processes and threads are named by the ids that they have for themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Whose {
+    /// The target's.
+    #[default]
+    Target,
+    /// One process's: the target's, or that of a child that it has forked.
+    Process(u32),
+    /// One thread's, of the target if no process is named. A thread that is gone and one that came after
+    /// it at the same place count as one, by the id of the first.
+    Thread {
+        /// Its process.
+        process: Option<u32>,
+        /// Itself.
+        thread: u32,
+    },
+    /// The target's and all its children's, also of those that have ended.
+    All,
 }

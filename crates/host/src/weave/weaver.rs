@@ -1,22 +1,23 @@
 //! All probes of one target.
 
-use super::apply::{Changes, Next};
 use super::arena::Arena;
-use super::edit::Edit;
-use super::plan::{HOP, JUMP, Plan, Spot};
+use super::changes::{Changes, Next};
+use super::plan::Plan;
 use super::points::{self, Point, Selection};
-use super::relocated::Reentry;
 use super::shared;
 use super::site::{EnvironmentKey, compile_strand, environment, site};
-use super::text::{FunctionTerrain, ModuleText};
+use super::terrain::FunctionTerrain;
+use super::text::ModuleText;
 use super::trampoline::{self, Insertions, Trampoline};
 use super::values::Values;
+use super::window::{HOP, JUMP, Reentry, Spot};
 use super::woven::{Active, Leaving, Piece, Probe, ProbeId, Strand, Woven};
-use crate::modules;
-use crate::others::{Foreign, changes_of_others};
-use crate::proc::{self, Tid};
-use crate::stopped::Stopped;
-use crate::{Error, ErrorKind, Result, TargetAddr, memory};
+use crate::process::edit::Edit;
+use crate::process::proc::{self, Tid};
+use crate::process::stopped::Stopped;
+use crate::process::{memory, modules};
+use crate::visited::others::{Foreign, changes_of_others};
+use crate::{Error, ErrorKind, Result, TargetAddr};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;

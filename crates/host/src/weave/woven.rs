@@ -1,13 +1,15 @@
 //! What there is of probes: snippets, the functions that they are woven into, and their trampolines.
 
-use super::edit::Edit;
-use super::plan::{Plan, Spot};
+use super::functions::Known;
+use super::plan::Plan;
 use super::points::Point;
-use super::text::{Known, ModuleText};
+use super::text::ModuleText;
 use super::trampoline::Contents;
 use super::values::Room;
+use super::window::Spot;
 use crate::TargetAddr;
 use crate::arch::Registers;
+use crate::process::edit::Edit;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;

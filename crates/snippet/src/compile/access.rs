@@ -1,7 +1,7 @@
 //! Where memory is read or written: the address that the instruction at the site is about to use.
 
-use super::Generator;
-use super::expr::Value;
+use super::generator::Generator;
+use super::value::Value;
 use crate::asm::{Alu, Mem, Shift};
 use weft_code::{Access, Segment};
 

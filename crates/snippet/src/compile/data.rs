@@ -3,8 +3,8 @@
 //! A signal may come between any two instructions, and its handler may run the same statements on
 //! the same slab: the order of stores below is chosen for that.
 
-use super::Generator;
-use super::expr::Value;
+use super::generator::Generator;
+use super::value::Value;
 use crate::asm::{Alu, Cond, Mem, Shift};
 use crate::ir::{Buckets, DatumId, DatumKind, Expr, TimerClock};
 use crate::layout::{

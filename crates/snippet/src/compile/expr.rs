@@ -1,38 +1,15 @@
 //! Expressions: values in registers, slots and immediates. Constants fold on the way.
 
-use super::{Generator, Held};
+use super::generator::{Generator, Held};
+use super::value::Compared;
+use super::value::HEADROOM;
+use super::value::Value;
 use crate::asm::{Alu, Cond, Label, Mem, Rm, Shift};
+use crate::facts;
 use crate::ir::{Binary, Call, Expr, LetId, NAN, Type, Unary, Width};
 use crate::layout::{MARK_TICKS, MARK_UNKNOWN, header};
-use crate::verify;
 use alloc::vec::Vec;
 use weft_code::Register;
-
-/// A value, and who may change where it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Value {
-    /// Known now.
-    Int(i64),
-    /// In a register of ours.
-    Own(Register),
-    /// In a register that must not be changed.
-    Ref(Register),
-    /// In a slot of ours.
-    OwnSlot(u32),
-    /// Somewhere above the stack pointer.
-    Stack(i32),
-}
-
-/// How many registers an operation may need beside the values that wait.
-const HEADROOM: usize = 5;
-
-pub(super) fn divides(op: Binary) -> bool {
-    matches!(op, Binary::Div | Binary::Rem | Binary::UDiv | Binary::URem)
-}
-
-pub(super) fn shifts(op: Binary) -> bool {
-    matches!(op, Binary::Shl | Binary::Sar | Binary::Shr)
-}
 
 /// The condition of an integer comparison.
 fn condition(op: Binary) -> Option<Cond> {
@@ -203,7 +180,7 @@ impl Generator<'_> {
     }
 
     pub(super) fn type_of(&self, expr: &Expr) -> Type {
-        verify::shallow_type(expr, &|id| {
+        facts::shallow_type(expr, &|id| {
             let held = self.lets.iter().rev().find(|held| held.id == id);
             if held.is_some_and(|held| held.float) { Type::Float } else { Type::Int }
         })
@@ -220,7 +197,7 @@ impl Generator<'_> {
                 Value::Own(to)
             }
             Expr::Arg(number) => {
-                match verify::argument(self.site.kind, self.site.convention, *number) {
+                match facts::argument(self.site.kind, self.site.convention, *number) {
                     Some(register) => self.origin(register),
                     None => {
                         let to = self.temp();
@@ -282,7 +259,7 @@ impl Generator<'_> {
         // Before a call its arguments are at the stack pointer itself.
         let is_before = self.site.kind == crate::PointKind::CallBefore;
         let shift = if is_before { 0 } else { self.site.stack_shift };
-        self.above(shift + verify::stack_argument(self.site.kind, number), way)
+        self.above(shift + facts::stack_argument(self.site.kind, number), way)
     }
 
     /// The frame's address, in a register of ours.
@@ -726,14 +703,4 @@ impl Generator<'_> {
         }
         Compared::Flags(cond)
     }
-}
-
-/// What a comparison left.
-pub(super) enum Compared {
-    /// It is known now.
-    Known(bool),
-    /// Flags, and the condition that holds if it is true.
-    Flags(Cond),
-    /// Flags of doubles: equal (or not), where parity means not a number.
-    FloatEqual(bool),
 }

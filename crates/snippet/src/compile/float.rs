@@ -1,7 +1,7 @@
 //! Doubles: in vector registers that are saved first, and in slots.
 
-use super::Generator;
-use super::expr::{Compared, Value};
+use super::generator::Generator;
+use super::value::{Compared, Value};
 use crate::asm::{Cond, Mem, Rm};
 use crate::ir::{Binary, Expr, Unary};
 use weft_code::Register;

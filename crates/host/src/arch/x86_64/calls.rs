@@ -8,12 +8,20 @@
 // The names of system calls are those of the libc crate.
 #![allow(non_upper_case_globals)]
 
-use crate::proc::{SleepingCall, Tid};
-use crate::{TargetAddr, memory};
+use crate::TargetAddr;
 use libc::*;
 
 /// Missing from the libc crate.
 const SYS_io_pgetevents: c_long = 333;
+
+/// A system call that a sleeping thread is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SleepingCall {
+    /// Its number.
+    pub number: i64,
+    /// Its arguments.
+    pub args: [u64; 6],
+}
 
 /// How a sleeping thread would notice that it was stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,15 +57,13 @@ pub fn disturbance(call: &SleepingCall) -> Disturbance {
     }
 }
 
-/// Whether the call of a thread starts a process with a copy of this one's memory.
-pub fn copies_memory(tid: Tid, call: &SleepingCall) -> bool {
+/// Whether a call starts a process with a copy of the caller's memory, of which `word` reads a word.
+pub fn copies_memory(call: &SleepingCall, word: impl FnOnce(TargetAddr) -> Option<u64>) -> bool {
     let flags = match call.number {
         SYS_fork => Some(0),
         SYS_clone => Some(call.args[0]),
-        // They are the first word of what it is given.
-        SYS_clone3 => memory::read(tid, TargetAddr(call.args[0]), 8)
-            .ok()
-            .and_then(|flags| Some(u64::from_ne_bytes(flags.try_into().ok()?))),
+        // They are the first word of its argument.
+        SYS_clone3 => word(TargetAddr(call.args[0])),
         _ => None,
     };
     flags.is_some_and(|flags| flags & CLONE_VM as u64 == 0)

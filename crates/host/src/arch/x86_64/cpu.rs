@@ -67,3 +67,9 @@ fn enabled() -> u64 {
     // SAFETY: reads which states the kernel lets programs use.
     unsafe { _xgetbv(0) }
 }
+
+/// The processor's counter of cycles.
+pub fn cycles() -> u64 {
+    // SAFETY: reads a counter.
+    unsafe { std::arch::x86_64::_rdtsc() }
+}

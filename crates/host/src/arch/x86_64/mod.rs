@@ -7,7 +7,7 @@ mod registers;
 mod trip;
 mod vector;
 
-pub use calls::{Disturbance, copies_memory, disturbance, syscall_name};
+pub use calls::{Disturbance, SleepingCall, copies_memory, disturbance, syscall_name};
 pub use registers::Registers;
 pub use trip::{Step, Trip, Value, assemble_trip};
 pub use vector::VectorState;

@@ -1,0 +1,775 @@
+//! Stopping threads, and letting them go as if nothing had happened.
+
+use super::proc::{self, Tid};
+use super::ptrace::{self, CallSide, Event};
+use super::status;
+use super::turn::Turn;
+use super::{memory, seccomp};
+use crate::arch::{Disturbance, Registers, copies_memory, disturbance, syscall_name};
+use crate::{Error, ErrorKind, Result, TargetAddr};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// How long a thread may take to stop. One that is in the kernel cannot before it comes out.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How often that is repeated for a thread that could run, but has not had its turn: on a machine that is
+/// busy, or was paused itself.
+const ROUNDS: u32 = 10;
+/// How long one of several threads may take to stop that would all do.
+const IMPATIENCE: Duration = Duration::from_millis(20);
+/// How long threads run that are let run for a moment.
+const MOMENT: Duration = Duration::from_micros(30);
+/// How long to sleep when no thread has anything to report.
+const NAP: Duration = Duration::from_micros(20);
+
+/// Which sleeping threads are better left alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caution {
+    /// Stop every thread.
+    StopAll,
+    /// Leave threads alone that sleep in a call which would come back short.
+    SpareShortCalls,
+    /// Leave threads alone that sleep in the kernel in a call which a stop would disturb: they are
+    /// not in the program, and weft does not need them.
+    SpareSleepers,
+}
+
+impl Caution {
+    fn spares(self, noticed: Disturbance) -> bool {
+        match self {
+            Self::StopAll => false,
+            Self::SpareShortCalls => noticed >= Disturbance::ShortReturn,
+            Self::SpareSleepers => noticed >= Disturbance::OnlyIfKilled,
+        }
+    }
+}
+
+/// A time for which threads of the target stood still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pause {
+    /// When it began, on the clock that counts since the machine was started.
+    pub began: Duration,
+    /// From when the first of them stood still to the last release.
+    pub duration: Duration,
+    /// How many threads.
+    pub threads: usize,
+}
+
+/// The threads of one process that a worker holds.
+#[derive(Debug, Default)]
+pub struct Stopped {
+    pid: Tid,
+    threads: BTreeMap<Tid, Registers>,
+    /// Threads that were left alone, see [`Caution`].
+    spared: Vec<Tid>,
+    /// Threads that were seized but could not be stopped: inside the kernel, for as long as it takes.
+    /// The kernel lets go of them when the worker ends.
+    unstoppable: Vec<Tid>,
+    /// Spared threads that weft traces without having stopped them, see [`Stopped::guard`]. The kernel
+    /// lets go of them when the worker ends.
+    guarded: Vec<Tid>,
+    /// Processes that a guarded thread has started meanwhile; stopped before their first instruction.
+    newborn: Vec<Tid>,
+    /// Other processes that are held as well, see [`Stopped::acquaint`].
+    others: Vec<Tid>,
+    /// The system call before which threads stop that are let run, see [`Stopped::stop_before`].
+    call: Option<TargetAddr>,
+    since: Option<Instant>,
+    /// What keeps other wefts from it, if nobody else has that.
+    turn: Option<Turn>,
+}
+
+impl Stopped {
+    /// Stops every thread of a process, those included that are born meanwhile.
+    pub fn stop_all(pid: Tid, caution: Caution) -> Result<Self> {
+        let mut stopped = Self { pid, ..Self::default() };
+        stopped.stop_others(caution)?;
+        Ok(stopped)
+    }
+
+    /// Stops every thread that is not stopped yet.
+    pub(crate) fn stop_others(&mut self, caution: Caution) -> Result<()> {
+        let (pid, stopped) = (self.pid, self);
+        // Only a running thread can start another, so once a listing shows none that is new, all are
+        // stopped.
+        loop {
+            let mut fresh = Vec::new();
+            let mut delicate = Vec::new();
+            for tid in proc::threads(pid)? {
+                let known = stopped.threads.contains_key(&tid)
+                    || stopped.unstoppable.contains(&tid)
+                    || stopped.spared.contains(&tid);
+                if known {
+                    continue;
+                }
+                let noticed = noticed_by(tid);
+                if caution.spares(noticed) {
+                    stopped.spared.push(tid);
+                } else if seize(pid, tid)? {
+                    if noticed == Disturbance::None { &mut fresh } else { &mut delicate }.push(tid);
+                }
+            }
+            if fresh.is_empty() && delicate.is_empty() {
+                break;
+            }
+            for &tid in &fresh {
+                // A failure means that the thread is gone; waiting will tell.
+                let _ = ptrace::interrupt(tid);
+            }
+            stopped.await_stops(fresh, PATIENCE)?;
+            // What a stop does to these is repaired as soon as they have stopped; so one at a time,
+            // and when the others leave the processors to them.
+            for tid in delicate {
+                let _ = ptrace::interrupt(tid);
+                stopped.await_stops(vec![tid], PATIENCE)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Stops one thread: the one that will notice least. Fails if all of them sleep in calls that
+    /// would come back short, and go on to do so.
+    pub fn stop_least_noticed(pid: Tid) -> Result<Self> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let mut threads = proc::threads(pid)?;
+            threads.retain(|&tid| proc::is_alive(tid));
+            if threads.is_empty() {
+                // It waits for its parent, which may be held, and wait for this.
+                return Err(Error::new(ErrorKind::TargetGone, format!("process {pid} ended")));
+            }
+            let mut candidates: Vec<(Disturbance, Tid)> =
+                threads.into_iter().map(|tid| (noticed_by(tid), tid)).collect();
+            candidates.retain(|&(noticed, _)| noticed < Disturbance::ShortReturn);
+            candidates.sort_unstable();
+            for (_, tid) in candidates {
+                match Self::stop_within(pid, tid, IMPATIENCE) {
+                    Ok(stopped) if !stopped.threads.is_empty() => return Ok(stopped),
+                    // Another may be quicker.
+                    Ok(_) => {}
+                    Err(error) if error.kind == ErrorKind::Timeout => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            if Instant::now() > deadline {
+                return Err(no_thread_to_stop(pid));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Stops one thread; none if it has ended, or sleeps where nothing can interrupt it.
+    pub fn stop_one(pid: Tid, tid: Tid) -> Result<Self> {
+        Self::stop_within(pid, tid, PATIENCE)
+    }
+
+    fn stop_within(pid: Tid, tid: Tid, patience: Duration) -> Result<Self> {
+        let mut stopped = Self { pid, ..Self::default() };
+        if proc::is_alive(tid) && seize(pid, tid)? {
+            let _ = ptrace::interrupt(tid);
+            stopped.await_stops(vec![tid], patience)?;
+        }
+        Ok(stopped)
+    }
+
+    /// Waits until these seized and interrupted threads are stopped.
+    fn await_stops(&mut self, mut waiting: Vec<Tid>, patience: Duration) -> Result<()> {
+        let mut limit = Limit::new(patience);
+        while !waiting.is_empty() {
+            let mut progress = false;
+            let mut still = Vec::with_capacity(waiting.len());
+            for tid in waiting {
+                match ptrace::poll(tid).map_err(|e| ptrace::failed("wait for", tid, &e))? {
+                    None => still.push(tid),
+                    Some(Event::Stop(_)) => {
+                        progress = true;
+                        self.admit(tid)?;
+                    }
+                    Some(Event::Gone) => progress = true,
+                    // It was about to handle a signal: let it, and it stops right after.
+                    Some(Event::Signal(signal)) => {
+                        progress = true;
+                        let _ = ptrace::resume_asked(tid, signal);
+                        still.push(tid);
+                    }
+                    Some(Event::SystemCall | Event::Exec | Event::Other(_)) => {
+                        progress = true;
+                        let _ = ptrace::resume_asked(tid, 0);
+                        still.push(tid);
+                    }
+                }
+            }
+            waiting = still;
+            if !progress && !waiting.is_empty() {
+                if limit.is_reached(&waiting) {
+                    self.unstoppable.extend(in_the_kernel(self.pid, &waiting)?);
+                    return Ok(());
+                }
+                std::thread::sleep(NAP);
+            }
+        }
+        Ok(())
+    }
+
+    fn admit(&mut self, tid: Tid) -> Result<()> {
+        // On a busy machine it may have waited for a processor before it could stop.
+        self.since.get_or_insert_with(Instant::now);
+        let Some(registers) = settle_stop(tid) else { return Ok(()) };
+        if !registers.is_64_bit() {
+            return Err(Error::new(
+                ErrorKind::UnsupportedTarget,
+                format!("thread {tid} of process {} runs 32-bit code", self.pid),
+            )
+            .why("weft works on 64-bit x86 programs only"));
+        }
+        self.threads.insert(tid, registers);
+        Ok(())
+    }
+
+    /// The process.
+    pub fn pid(&self) -> Tid {
+        self.pid
+    }
+
+    /// The stopped threads with their registers.
+    pub fn threads(&self) -> &BTreeMap<Tid, Registers> {
+        &self.threads
+    }
+
+    /// The threads that were not stopped, and the call that each sleeps in.
+    pub fn not_stopped(&self) -> impl Iterator<Item = (Tid, &'static str)> {
+        self.spared.iter().chain(&self.unstoppable).map(|&tid| {
+            let call =
+                proc::sleeping_call(tid).map_or("the kernel", |call| syscall_name(call.number));
+            (tid, call)
+        })
+    }
+
+    /// Traces the spared threads without waking them. One that wakes while code is being changed and
+    /// runs into a breakpoint of weft's then waits for weft, and what it starts is traced from its
+    /// first instruction on. Returns whether there is any.
+    pub fn guard(&mut self) -> Result<bool> {
+        let births =
+            libc::PTRACE_O_TRACECLONE | libc::PTRACE_O_TRACEFORK | libc::PTRACE_O_TRACEVFORK;
+        for tid in std::mem::take(&mut self.spared) {
+            // Where weft traces it since an earlier change, it must not be woken for this one.
+            if is_traced_by_us(tid)
+                || seize_with(self.pid, tid, libc::PTRACE_O_TRACESYSGOOD | births)?
+            {
+                self.guarded.push(tid);
+            }
+        }
+        // One that has woken before it was traced may be about to fork, and weft would not hear of that.
+        self.stop_awake(|_| false)?;
+        Ok(!self.guarded.is_empty())
+    }
+
+    /// Says which other processes are held. One that a guarded thread has started may have been found
+    /// by itself before it was heard of: then it is not newborn.
+    pub fn acquaint(&mut self, others: &[Tid]) {
+        self.others = others.to_vec();
+    }
+
+    /// Stops the guarded threads that no longer sleep. One that has run into a breakpoint for which
+    /// `is_ours` holds is put back before it.
+    pub fn stop_awake(&mut self, is_ours: impl Fn(TargetAddr) -> bool) -> Result<()> {
+        let mut limit = Limit::new(PATIENCE);
+        loop {
+            let mut asleep = Vec::new();
+            let mut awake = Vec::new();
+            for tid in std::mem::take(&mut self.guarded) {
+                if is_asleep(tid) { &mut asleep } else { &mut awake }.push(tid);
+            }
+            self.guarded = asleep;
+            if awake.is_empty() {
+                return Ok(());
+            }
+            for tid in awake {
+                // It may have stopped by itself, or be gone; waiting tells.
+                let _ = ptrace::interrupt(tid);
+                loop {
+                    match ptrace::poll(tid).map_err(|e| ptrace::failed("wait for", tid, &e))? {
+                        None if limit.is_reached(&[tid]) => {
+                            self.unstoppable.extend(in_the_kernel(self.pid, &[tid])?);
+                            break;
+                        }
+                        None => std::thread::sleep(NAP),
+                        Some(Event::Stop(_)) => {
+                            // Stopped on its way from a breakpoint: the signal is yet to come.
+                            if before_breakpoint(tid, &is_ours).is_some()
+                                && proc::is_about_to_get(tid, &[libc::SIGTRAP])
+                            {
+                                let _ = ptrace::resume(tid, 0);
+                                continue;
+                            }
+                            self.admit_any(tid)?;
+                            break;
+                        }
+                        Some(Event::Gone) => break,
+                        Some(Event::Signal(signal)) => {
+                            if signal == libc::SIGTRAP
+                                && let Some(before) = before_breakpoint(tid, &is_ours)
+                            {
+                                let _ = ptrace::set_registers(tid, &before);
+                                self.admit_any(tid)?;
+                                break;
+                            }
+                            let _ = ptrace::resume_asked(tid, signal);
+                        }
+                        Some(Event::Other(
+                            libc::PTRACE_EVENT_CLONE
+                            | libc::PTRACE_EVENT_FORK
+                            | libc::PTRACE_EVENT_VFORK,
+                        )) => {
+                            if let Ok(born) = ptrace::event_message(tid) {
+                                self.receive(born as Tid, limit.deadline)?;
+                            }
+                            // It stands still there as well as anywhere. Its way out of the kernel may
+                            // be long: that of a `vfork` goes past the child, which is stopped.
+                            self.admit_any(tid)?;
+                            break;
+                        }
+                        Some(Event::SystemCall | Event::Exec | Event::Other(_)) => {
+                            let _ = ptrace::resume_asked(tid, 0);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes note of what a guarded thread has started: it stops before its first instruction.
+    fn receive(&mut self, born: Tid, deadline: Instant) -> Result<()> {
+        if self.others.contains(&born) {
+            return Ok(());
+        }
+        loop {
+            match ptrace::poll(born).map_err(|e| ptrace::failed("wait for", born, &e))? {
+                None if Instant::now() > deadline => {
+                    return in_the_kernel(self.pid, &[born]).map(drop);
+                }
+                None => std::thread::sleep(NAP),
+                Some(Event::Gone) => return Ok(()),
+                Some(_) => return self.admit_any(born),
+            }
+        }
+    }
+
+    /// Takes note of a stopped thread of this process, or of a process that one has started.
+    fn admit_any(&mut self, tid: Tid) -> Result<()> {
+        if std::path::Path::new(&format!("/proc/{}/task/{tid}", self.pid)).exists() {
+            self.admit(tid)
+        } else {
+            self.newborn.push(tid);
+            Ok(())
+        }
+    }
+
+    /// The processes that were started while code was being changed.
+    pub fn newborn(&self) -> &[Tid] {
+        &self.newborn
+    }
+
+    /// Hands them over, still stopped.
+    pub fn take_newborn(&mut self) -> Vec<Self> {
+        std::mem::take(&mut self.newborn).into_iter().filter_map(Self::adopt_newborn).collect()
+    }
+
+    /// Forgets one of them, for somebody else to take care of. Says whether it was one.
+    pub fn disown(&mut self, child: Tid) -> bool {
+        let before = self.newborn.len();
+        self.newborn.retain(|&born| born != child);
+        self.newborn.len() < before
+    }
+
+    /// Takes note of a process that stands before its first instruction, unless it was killed.
+    pub fn adopt_newborn(pid: Tid) -> Option<Self> {
+        Some(Self::adopt(pid, settle_stop(pid)?))
+    }
+
+    /// Has a stopped thread go on with other registers.
+    pub fn redirect(&mut self, tid: Tid, registers: Registers) -> Result<()> {
+        ptrace::set_registers(tid, &registers).map_err(|e| ptrace::failed("move", tid, &e))?;
+        self.threads.insert(tid, registers);
+        Ok(())
+    }
+
+    /// Lets a stopped thread execute instructions for as long as `go_on` holds of where it is. No signal
+    /// reaches it meanwhile.
+    pub fn step_while(&mut self, tid: Tid, go_on: impl Fn(TargetAddr) -> bool) -> Result<()> {
+        /// A snippet with all that it calls has far fewer.
+        const MOST: usize = 20_000;
+        // A step ends with a signal that is forced: if it were blocked, the kernel would forget the program's handler.
+        const NO_OTHER_SIGNAL: u64 = !(1 << (libc::SIGTRAP - 1));
+        let failed = |e: std::io::Error| ptrace::failed("step", tid, &e);
+        let mask = ptrace::signal_mask(tid).map_err(failed)?;
+        ptrace::set_signal_mask(tid, NO_OTHER_SIGNAL).map_err(failed)?;
+        let mut steps = 0;
+        let registers = loop {
+            let registers = ptrace::registers(tid).map_err(failed)?;
+            if steps == MOST || !go_on(registers.instruction()) {
+                break registers;
+            }
+            steps += 1;
+            ptrace::step(tid).map_err(failed)?;
+            // Where it can be stopped, it has been: by the step, or on its way out of the kernel.
+            if ptrace::wait(tid).map_err(failed)? == Event::Gone {
+                return Ok(());
+            }
+        };
+        ptrace::set_signal_mask(tid, mask).map_err(failed)?;
+        self.threads.insert(tid, registers);
+        Ok(())
+    }
+
+    /// Has threads that are let run stop before the system call that this instruction makes, if they come
+    /// to it. One that makes it all the time, and waits in it or for its turn behind it, would hardly ever
+    /// be found anywhere else.
+    pub fn stop_before(&mut self, call: TargetAddr) {
+        self.call = Some(call);
+    }
+
+    /// Lets some of the stopped threads run for a moment, and stops them again, with those that they have
+    /// started meanwhile.
+    pub fn let_run(&mut self, some: Vec<Tid>) -> Result<()> {
+        let mut running = Vec::with_capacity(some.len());
+        for tid in some {
+            running.push((tid, proc::turns(tid)));
+            let place = self.threads.remove(&tid).map(|registers| registers.instruction());
+            // Who stands before the call already has to get behind it: it may keep others waiting.
+            let is_there = place.is_some() && place == self.call;
+            resume(tid, 0, self.call.filter(|_| !is_there));
+        }
+        let mut waiting = Vec::with_capacity(running.len());
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            std::thread::sleep(MOMENT);
+            let is_quiet = self.heed(&mut running, &mut waiting)?;
+            // On a busy machine a thread can wait long for its turn, and one that is asked to stop before
+            // stands where it stood.
+            let is_due = |&(tid, turns): &(Tid, Option<u64>)| {
+                turns.is_some() && proc::turns(tid) == turns && is_runnable(tid)
+            };
+            if (is_quiet && !running.iter().any(is_due)) || Instant::now() > deadline {
+                break;
+            }
+        }
+        for (tid, _) in running {
+            let _ = ptrace::interrupt(tid);
+            waiting.push(tid);
+        }
+        self.await_stops(waiting, PATIENCE)?;
+        self.stop_others(Caution::StopAll)
+    }
+
+    /// Lets running threads go on with what has come to them; those that come to the call before which
+    /// they stop are about to. Says whether nothing has come.
+    fn heed(
+        &mut self,
+        running: &mut Vec<(Tid, Option<u64>)>,
+        stopping: &mut Vec<Tid>,
+    ) -> Result<bool> {
+        let mut is_quiet = true;
+        for (tid, turns) in std::mem::take(running) {
+            let event = ptrace::poll(tid).map_err(|e| ptrace::failed("wait for", tid, &e))?;
+            is_quiet &= matches!(event, None | Some(Event::Gone));
+            match event {
+                Some(Event::Stop(_)) => {
+                    self.admit(tid)?;
+                    continue;
+                }
+                Some(Event::SystemCall) if self.call.is_some_and(|call| take_back(tid, call)) => {
+                    let _ = ptrace::resume_asked(tid, 0);
+                    stopping.push(tid);
+                    continue;
+                }
+                Some(Event::SystemCall | Event::Exec | Event::Other(_)) => {
+                    resume(tid, 0, self.call);
+                }
+                Some(Event::Signal(signal)) => resume(tid, signal, self.call),
+                None | Some(Event::Gone) => {}
+            }
+            running.push((tid, turns));
+        }
+        Ok(is_quiet)
+    }
+
+    /// The threads that sleep undisturbed, or cannot be stopped.
+    pub fn sleepers(&self) -> impl Iterator<Item = Tid> {
+        self.spared.iter().chain(&self.guarded).chain(&self.unstoppable).copied()
+    }
+
+    /// Takes note of the only thread of a process, which is stopped already.
+    pub fn adopt(pid: Tid, registers: Registers) -> Self {
+        Self::adopt_all(pid, BTreeMap::from([(pid, registers)]))
+    }
+
+    /// Takes note of threads that are stopped already.
+    pub fn adopt_all(pid: Tid, threads: BTreeMap<Tid, Registers>) -> Self {
+        Self { pid, threads, since: Some(Instant::now()), ..Self::default() }
+    }
+
+    /// Hands all threads over to the caller, still stopped.
+    pub(crate) fn keep(&mut self) -> Vec<Tid> {
+        std::mem::take(&mut self.threads).into_keys().collect()
+    }
+
+    /// Keeps other wefts from the process until its threads are let go.
+    pub(crate) fn keep_turn(&mut self, turn: Option<Turn>) {
+        self.turn = turn;
+    }
+
+    /// Gives back what keeps other wefts from the process.
+    pub(crate) fn take_turn(&mut self) -> Option<Turn> {
+        self.turn.take()
+    }
+
+    /// Lets all threads go.
+    pub fn release(&mut self) -> Pause {
+        let threads = std::mem::take(&mut self.threads);
+        for &tid in threads.keys() {
+            // A failure means that the thread was killed meanwhile.
+            let _ = ptrace::detach(tid, 0);
+        }
+        for tid in std::mem::take(&mut self.newborn) {
+            let _ = ptrace::detach(tid, 0);
+        }
+        self.turn = None;
+        let duration = self.since.take().map_or(Duration::ZERO, |since| since.elapsed());
+        let began = proc::uptime().saturating_sub(duration);
+        Pause { began, duration, threads: threads.len() }
+    }
+}
+
+/// The registers of a thread that is stopped right behind a breakpoint of weft's, as they were before.
+pub(crate) fn before_breakpoint(
+    tid: Tid,
+    is_ours: impl Fn(TargetAddr) -> bool,
+) -> Option<Registers> {
+    let mut registers = ptrace::registers(tid).ok()?;
+    registers.0.rip -= 1;
+    is_ours(registers.instruction()).then_some(registers)
+}
+
+/// Whether a traced thread sleeps in the kernel, and will be seen when it comes out.
+fn is_asleep(tid: Tid) -> bool {
+    // One that is stopped on its way through the kernel looks like one that sleeps there: by the event
+    // of a fork, say. And one that is about to fork may have copied the code already.
+    proc::sleeping_call(tid).is_some_and(|call| !copies_memory(&call, |at| memory::word(tid, at)))
+        && proc::stat(tid).is_ok_and(|stat| stat.state != 't')
+}
+
+/// Whether a thread runs, or would if it had its turn.
+fn is_runnable(tid: Tid) -> bool {
+    proc::stat(tid).is_ok_and(|stat| stat.state == 'R')
+}
+
+/// How long threads may take to stop; longer, if one of them waits for nothing but its turn.
+struct Limit {
+    patience: Duration,
+    deadline: Instant,
+    rounds: u32,
+}
+
+impl Limit {
+    fn new(patience: Duration) -> Self {
+        Self { patience, deadline: Instant::now() + patience, rounds: 1 }
+    }
+
+    /// Whether these threads have had their time; those that get more are asked to stop once more.
+    fn is_reached(&mut self, waiting: &[Tid]) -> bool {
+        if Instant::now() <= self.deadline {
+            return false;
+        }
+        if self.rounds == ROUNDS || !waiting.iter().any(|&tid| is_runnable(tid)) {
+            return true;
+        }
+        self.rounds += 1;
+        self.deadline += self.patience;
+        for &tid in waiting {
+            let _ = ptrace::interrupt(tid);
+        }
+        false
+    }
+}
+
+/// How the thread would notice that it was stopped.
+fn noticed_by(tid: Tid) -> Disturbance {
+    proc::sleeping_call(tid).map_or(Disturbance::None, |call| disturbance(&call))
+}
+
+/// Whether this thread of weft's traces a thread.
+fn is_traced_by_us(tid: Tid) -> bool {
+    // SAFETY: a plain question.
+    status::tracer(tid) == Some(unsafe { libc::gettid() })
+}
+
+/// Seizes a thread; false when it is gone or as good as gone.
+pub(crate) fn seize(pid: Tid, tid: Tid) -> Result<bool> {
+    seize_with(pid, tid, libc::PTRACE_O_TRACESYSGOOD)
+}
+
+/// The same, with options of ptrace's.
+pub(crate) fn seize_with(pid: Tid, tid: Tid, options: i32) -> Result<bool> {
+    let Err(error) = ptrace::seize(tid, options) else { return Ok(true) };
+    if error.raw_os_error() == Some(libc::ESRCH) || !proc::is_alive(tid) {
+        return Ok(false);
+    }
+    // One that could not be stopped before is still ours; only its tracer may ask it to stop.
+    if ptrace::interrupt(tid).is_ok() {
+        return Ok(true);
+    }
+    Err(cannot_seize(pid, tid, &error))
+}
+
+fn cannot_seize(pid: Tid, tid: Tid, error: &std::io::Error) -> Error {
+    match status::tracer(tid) {
+        Some(tracer) => {
+            Error::new(ErrorKind::AlreadyTraced, format!("process {pid} is held by another tracer"))
+                .why(format!("process {tracer} traces its thread {tid}"))
+                .advice("end that debugger or strace first")
+        }
+        None => Error::new(
+            ErrorKind::PermissionDenied,
+            format!("the kernel does not let weft hold thread {tid} of process {pid}"),
+        )
+        .why(error.to_string())
+        .advice(format!("`weft doctor {pid}` says what stands in the way")),
+    }
+}
+
+/// Reads a just stopped thread's registers and undoes what the stop itself has done to it; nothing
+/// when the thread was killed meanwhile.
+pub(crate) fn settle_stop(tid: Tid) -> Option<Registers> {
+    let mut registers = ptrace::registers(tid).ok()?;
+    let mut is_spared = registers.spare_stopped_call();
+    if registers.is_resumed_by_call() && !seccomp::permits_restart(tid) {
+        // A sleep that lasts longer is better than one that the filter ends with the process.
+        registers.begin_call_again();
+        is_spared = true;
+    }
+    let is_outside = leave_rseq(tid, &mut registers);
+    if is_spared || is_outside {
+        ptrace::set_registers(tid, &registers).ok()?;
+    }
+    Some(registers)
+}
+
+/// Lets a thread run, with a signal or 0; no further than to a system call if it is to stop before one.
+fn resume(tid: Tid, signal: i32, call: Option<TargetAddr>) {
+    // A failure means that the thread was killed; waiting will tell.
+    let _ = match call {
+        Some(_) => ptrace::resume_to_call(tid, signal),
+        None => ptrace::resume(tid, signal),
+    };
+}
+
+/// Takes a thread that is stopped on its way into a system call back before it, if this instruction makes
+/// it: then nothing has happened. Says whether it did.
+fn take_back(tid: Tid, call: TargetAddr) -> bool {
+    let Ok(CallSide::Entry(_, number)) = ptrace::call_side(tid) else { return false };
+    ptrace::registers(tid).is_ok_and(|registers| {
+        let before = registers.before_call(number);
+        before.instruction() == call && ptrace::set_registers(tid, &before).is_ok()
+    })
+}
+
+/// A thread inside a restartable sequence has lost it by being stopped: the kernel would send it to the
+/// sequence's abort handler as soon as it goes on, but forgets to if it first goes on somewhere else. So it
+/// is sent there at once. Says whether it was inside.
+fn leave_rseq(tid: Tid, registers: &mut Registers) -> bool {
+    const CURRENT_OFFSET: u64 = 8;
+    let word = |bytes: &[u8], at: usize| {
+        u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap_or([0; 8]))
+    };
+    let abort = ptrace::rseq_area(tid).and_then(|(area, _)| {
+        let current = word(&memory::read(tid, area + CURRENT_OFFSET, 8).ok()?, 0);
+        if current == 0 {
+            return None;
+        }
+        // version, flags, start, length, abort handler
+        let section = memory::read(tid, TargetAddr(current), 32).ok()?;
+        let (start, length, abort) = (word(&section, 8), word(&section, 16), word(&section, 24));
+        (registers.instruction().0.wrapping_sub(start) < length).then_some(abort)
+    });
+    if let Some(abort) = abort {
+        registers.0.rip = abort;
+    }
+    abort.is_some()
+}
+
+/// Of threads that do not stop, those that sleep uninterruptibly in the kernel (a `vfork` that waits
+/// for its child, a disk): they are no danger, they are not in the program. Any other is an error.
+fn in_the_kernel(pid: Tid, waiting: &[Tid]) -> Result<Vec<Tid>> {
+    let mut asleep = Vec::new();
+    for &tid in waiting {
+        match proc::stat(tid) {
+            Ok(stat) if stat.state == 'D' => asleep.push(tid),
+            Ok(stat) if !matches!(stat.state, 'Z' | 'X') => {
+                return Err(Error::new(
+                    ErrorKind::Timeout,
+                    format!("thread {tid} of process {pid} did not stop in time"),
+                )
+                .why(format!("it is in state {}", stat.state))
+                .advice("is the process frozen, or the machine overloaded? try again"));
+            }
+            _ => {}
+        }
+    }
+    Ok(asleep)
+}
+
+fn no_thread_to_stop(pid: Tid) -> Error {
+    let threads = proc::threads(pid).unwrap_or_default();
+    let short = threads
+        .iter()
+        .filter_map(|&tid| proc::sleeping_call(tid))
+        .find(|call| disturbance(call) == Disturbance::ShortReturn);
+    match short {
+        Some(call) => {
+            let call = syscall_name(call.number);
+            Error::new(ErrorKind::Timeout, format!("process {pid} cannot be stopped without harm"))
+                .why(format!("its threads sleep in {call}, which would return half done"))
+                .advice("try again when whoever reads from the process has read")
+        }
+        None => {
+            Error::new(ErrorKind::Timeout, format!("no thread of process {pid} can be stopped"))
+                .why(
+                    "they all wait in the kernel where nothing interrupts them, for a disk perhaps",
+                )
+                .advice("try again")
+        }
+    }
+}
+
+/// Which threads an operation needs.
+#[derive(Clone, Copy, Debug)]
+pub enum Reach {
+    /// At least one to send on a trip, and none of the others in the program meanwhile.
+    Some,
+    /// Those that are in the program, if any.
+    Awake,
+    /// All, except those that would notice.
+    Every,
+    /// This one.
+    One(Tid),
+}
+
+impl Reach {
+    /// Stops them.
+    pub fn stop(self, pid: Tid) -> Result<Stopped> {
+        match self {
+            Self::Some => {
+                let mut stopped = Stopped::stop_all(pid, Caution::SpareSleepers)?;
+                if stopped.threads().is_empty() {
+                    stopped.release();
+                    stopped = Stopped::stop_least_noticed(pid)?;
+                }
+                Ok(stopped)
+            }
+            Self::Awake => Stopped::stop_all(pid, Caution::SpareSleepers),
+            Self::Every => Stopped::stop_all(pid, Caution::SpareShortCalls),
+            Self::One(tid) => Stopped::stop_one(pid, tid),
+        }
+    }
+}

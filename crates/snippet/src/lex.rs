@@ -1,0 +1,154 @@
+//! From text to tokens, each with its place.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt;
+
+/// What is wrong with a text, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// Counted from 1; 0 if it is the weave as a whole.
+    pub line: u32,
+    /// Counted from 1, in characters; 0 if it is the weave as a whole.
+    pub column: u32,
+    /// What is wrong.
+    pub what: String,
+    /// What to do about it.
+    pub hint: String,
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.line > 0 {
+            write!(f, "line {}, column {}: ", self.line, self.column)?;
+        }
+        write!(f, "{}", self.what)?;
+        if self.hint.is_empty() { Ok(()) } else { write!(f, " ({})", self.hint) }
+    }
+}
+
+impl core::error::Error for Diagnostic {}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Token {
+    Word(String),
+    Int(u64),
+    Float(f64),
+    Sign(&'static str),
+    /// A newline or a semicolon.
+    End,
+    /// The end of the text.
+    Over,
+}
+
+pub(crate) struct Placed {
+    pub token: Token,
+    pub line: u32,
+    pub column: u32,
+}
+
+/// Longer ones first.
+const SIGNS: [&str; 31] = [
+    "+=", "-=", "<<", ">>", "<=", ">=", "==", "!=", "&&", "||", "{", "}", "(", ")", "[", "]", ",",
+    "=", "+", "-", "*", "/", "%", "&", "|", "^", "~", "!", "<", ">", ":",
+];
+
+pub(crate) fn error<T>(
+    (line, column): (u32, u32),
+    what: impl Into<String>,
+    hint: impl Into<String>,
+) -> Result<T, Diagnostic> {
+    Err(Diagnostic { line, column, what: what.into(), hint: hint.into() })
+}
+
+pub(crate) fn lex(text: &str) -> Result<Vec<Placed>, Diagnostic> {
+    let mut tokens = Vec::new();
+    let mut line = 1;
+    let mut open = 0_usize;
+    for (index, full) in text.split('\n').enumerate() {
+        line = index as u32 + 1;
+        let mut rest = full;
+        loop {
+            rest = rest.trim_start();
+            let column = full[..full.len() - rest.len()].chars().count() as u32 + 1;
+            let Some(first) = rest.chars().next() else { break };
+            if first == '#' {
+                break;
+            }
+            let (token, length) = if first == ';' {
+                (Token::End, 1)
+            } else if first.is_ascii_digit() {
+                number(rest, (line, column))?
+            } else if first.is_ascii_alphabetic() || first == '_' {
+                // Some words have two parts, with a dot between them.
+                let length = rest
+                    .find(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '_' | '.'))
+                    .unwrap_or(rest.len());
+                (Token::Word(rest[..length].to_string()), length)
+            } else if let Some(sign) = SIGNS.iter().find(|sign| rest.starts_with(**sign)) {
+                match *sign {
+                    "(" | "[" => open += 1,
+                    ")" | "]" => open = open.saturating_sub(1),
+                    _ => {}
+                }
+                (Token::Sign(sign), sign.len())
+            } else {
+                let what = format!("`{first}` means nothing here");
+                return error((line, column), what, "remove it");
+            };
+            tokens.push(Placed { token, line, column });
+            rest = &rest[length..];
+        }
+        // Inside parentheses a line may go on.
+        if open == 0 {
+            let column = full.chars().count() as u32 + 1;
+            tokens.push(Placed { token: Token::End, line, column });
+        }
+    }
+    tokens.push(Placed { token: Token::Over, line, column: 1 });
+    Ok(tokens)
+}
+
+fn number(rest: &str, place: (u32, u32)) -> Result<(Token, usize), Diagnostic> {
+    let bytes = rest.as_bytes();
+    let mut length = 0;
+    let mut float = false;
+    if let Some(digits) = rest.strip_prefix("0x") {
+        length = 2 + digits.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(digits.len());
+    } else {
+        while let Some(&byte) = bytes.get(length) {
+            let after_exponent = length > 0 && matches!(bytes[length - 1], b'e' | b'E');
+            match byte {
+                b'.' | b'e' | b'E' => float = true,
+                b'+' | b'-' if float && after_exponent => {}
+                _ if byte.is_ascii_alphanumeric() || byte == b'_' => {}
+                _ => break,
+            }
+            length += 1;
+        }
+    }
+    let text = &rest[..length];
+    let token = if let Some(digits) = text.strip_prefix("0x") {
+        u64::from_str_radix(digits, 16).ok().map(Token::Int)
+    } else if float {
+        text.parse().ok().filter(|value: &f64| value.is_finite()).map(Token::Float)
+    } else {
+        text.parse().ok().map(Token::Int)
+    };
+    match token {
+        Some(token) => Ok((token, length)),
+        None => error(place, format!("`{text}` is not a number"), "write 12, 0xc or 1.5"),
+    }
+}
+
+pub(crate) fn describe(token: &Token) -> String {
+    match token {
+        Token::Word(word) => format!("`{word}`"),
+        Token::Int(number) => format!("`{number}`"),
+        Token::Float(number) => format!("`{number:?}`"),
+        Token::Sign(sign) => format!("`{sign}`"),
+        Token::End => "the end of the line".to_string(),
+        Token::Over => "the end".to_string(),
+    }
+}

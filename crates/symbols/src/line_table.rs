@@ -1,0 +1,146 @@
+//! All that the debug information says of the lines of a module, in columns.
+
+use std::collections::{HashMap, HashSet};
+
+use gimli::{ColumnType, EndianSlice, LineRow, LittleEndian, Unit};
+
+use crate::dwarf::DebugInfo;
+use crate::sources::file_path;
+
+type Slice<'data> = EndianSlice<'data, LittleEndian>;
+
+/// The lines of a module: each row is a piece of code, in the order of their offsets.
+#[derive(Debug, Default)]
+pub struct LineTable {
+    /// The source files, each once.
+    pub files: Vec<String>,
+    /// Where a piece of code begins.
+    pub offsets: Vec<u64>,
+    /// Its bytes. None for a line of which no instruction was left, before which control is.
+    pub sizes: Vec<u32>,
+    /// The place of its file among the files.
+    pub file_of: Vec<u32>,
+    /// Its line, and 0 for code that belongs to none.
+    pub lines: Vec<u32>,
+    /// Its column, and 0 for one that is not known.
+    pub columns: Vec<u32>,
+    /// Whether a statement begins there.
+    pub statements: Vec<u8>,
+}
+
+/// One row, while they are collected.
+#[derive(Clone, Copy)]
+struct Row {
+    offset: u64,
+    size: u32,
+    file: u32,
+    line: u32,
+    column: u32,
+    is_statement: bool,
+}
+
+#[derive(Default)]
+struct Collected {
+    files: Vec<String>,
+    numbers: HashMap<String, u32>,
+    rows: Vec<Row>,
+}
+
+/// Reads the lines of all units.
+pub(crate) fn read(debug_info: &DebugInfo) -> LineTable {
+    let dwarf = debug_info.borrow();
+    let mut found = Collected::default();
+    let mut programs = HashSet::new();
+    let mut units = dwarf.units();
+    while let Ok(Some(header)) = units.next() {
+        let Ok(unit) = dwarf.unit(header) else { continue };
+        // Several units may share the lines of one, which are the same.
+        let offset = unit.line_program.as_ref().map(|program| program.header().offset().0);
+        if offset.is_some_and(|offset| programs.insert(offset)) {
+            // A unit that cannot be read takes nothing from the others.
+            let _ = found.read_unit(&dwarf, &unit);
+        }
+    }
+    found.finish()
+}
+
+impl Collected {
+    fn read_unit(
+        &mut self,
+        dwarf: &gimli::Dwarf<Slice<'_>>,
+        unit: &Unit<Slice<'_>>,
+    ) -> gimli::Result<()> {
+        let Some(program) = unit.line_program.clone() else { return Ok(()) };
+        let mut numbers: HashMap<u64, Option<u32>> = HashMap::new();
+        // Where a sequence of rows begins, and whether its code is in the module at all.
+        let mut begin = self.rows.len();
+        let mut rows = program.rows();
+        while let Some((_, row)) = rows.next_row()? {
+            let address = row.address();
+            if let Some(last) = self.rows[begin..].last_mut() {
+                last.size = u32::try_from(address.saturating_sub(last.offset)).unwrap_or(0);
+            }
+            if row.end_sequence() {
+                // Functions that the linker has thrown away are left at 0.
+                if self.rows.get(begin).is_some_and(|first| first.offset == 0) {
+                    self.rows.truncate(begin);
+                }
+                begin = self.rows.len();
+                continue;
+            }
+            let file = row.file_index();
+            let number = match numbers.get(&file) {
+                Some(number) => *number,
+                None => {
+                    let number = file_path(dwarf, unit, file).map(|path| self.number(path));
+                    numbers.insert(file, number);
+                    number
+                }
+            };
+            self.rows.push(made(row, address, number));
+        }
+        // A sequence without an end has no last row to trust.
+        self.rows.truncate(begin);
+        Ok(())
+    }
+
+    fn number(&mut self, path: String) -> u32 {
+        let next = self.files.len() as u32;
+        *self.numbers.entry(path).or_insert_with_key(|path| {
+            self.files.push(path.clone());
+            next
+        })
+    }
+
+    fn finish(mut self) -> LineTable {
+        // Rows of one address stay in their order: the last one is that of the instruction.
+        self.rows.sort_by_key(|row| row.offset);
+        let rows = &self.rows;
+        LineTable {
+            offsets: rows.iter().map(|row| row.offset).collect(),
+            sizes: rows.iter().map(|row| row.size).collect(),
+            file_of: rows.iter().map(|row| row.file).collect(),
+            lines: rows.iter().map(|row| row.line).collect(),
+            columns: rows.iter().map(|row| row.column).collect(),
+            statements: rows.iter().map(|row| u8::from(row.is_statement)).collect(),
+            files: self.files,
+        }
+    }
+}
+
+fn made(row: &LineRow, offset: u64, file: Option<u32>) -> Row {
+    // Code of a file that cannot be told is code of no line.
+    let line = row.line().filter(|_| file.is_some()).map_or(0, |line| line.get());
+    let column = match row.column() {
+        ColumnType::LeftEdge => 0,
+        ColumnType::Column(column) => u32::try_from(column.get()).unwrap_or(0),
+    };
+    Row {
+        offset,
+        size: 0,
+        file: file.unwrap_or(0),
+        line: u32::try_from(line).unwrap_or(0),
+        column,
+        is_statement: row.is_stmt(),
+    }
+}
