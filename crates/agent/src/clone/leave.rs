@@ -3,10 +3,10 @@
 //! The host has stopped all threads, and one of them is here for all. Each is where it can leave, or busy:
 //! then the host lets it run a little and asks again. Nothing changes before all can leave.
 
-use super::signals::Actions;
-use super::state::{self, RAX, State};
-use super::thread::{Thread, stepping};
-use super::{
+use crate::clone::record::{Thread, stepping};
+use crate::clone::signals::Actions;
+use crate::clone::state::{self, RAX, State};
+use crate::clone::{
     CloneThread, CloneVisit, Engine, SHARED, calls, free, give_up, image, pages, switch, visitors,
 };
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -150,11 +150,11 @@ fn forget_all(visit: &mut CloneVisit) {
     if let Some(recorder) = &engine.recorder {
         recorder.unmap();
     }
-    engine.arenas.iter().for_each(super::Arena::unmap);
+    engine.arenas.iter().for_each(crate::clone::Arena::unmap);
     engine.tables.unmap();
     // SAFETY: nobody comes here any more. What the engine was made of goes as a whole.
     unsafe { core::ptr::write(SHARED.engine.get(), None) };
     #[cfg(weft_freestanding)]
-    super::HEAP.unmap();
+    crate::clone::HEAP.unmap();
     visit.is_done = 1;
 }

@@ -5,40 +5,30 @@
 //! place in the clone to the program's own state. The rest keeps the program's view of the kernel what
 //! it would be: [`calls`], [`processes`], [`signals`], [`pages`].
 
-mod arena;
-mod call_points;
-mod calls;
-mod clock;
-mod coprocessor;
-mod emit;
-mod filters;
-mod give_up;
-mod halt;
-#[cfg(weft_freestanding)]
-mod heap;
+mod base;
+mod cache;
+mod failure;
+mod kernel;
 mod leave;
-mod limits;
-mod map;
-mod maps;
-mod pages;
-mod processes;
-mod program;
-mod recording;
-mod regions;
-mod report;
-mod sequences;
-mod signals;
-mod sound;
-mod state;
 mod switch;
-mod system;
-mod tables;
 mod thread;
-mod tracing;
+mod tools;
 mod translate;
-mod vectors;
-mod vsyscall;
-mod weaving;
+
+#[cfg(weft_freestanding)]
+use base::heap;
+use base::{clock, program, system};
+use cache::{
+    address_map as map, arena, branch_tables as tables, emit, integrity as sound, pages, pieces,
+    program_state as state, regions,
+};
+use failure::{give_up, report};
+use kernel::{
+    call_points, calls, coprocessor, filters, limits, memory_files as maps, processes, sequences,
+    signals, vsyscall,
+};
+use thread::{record, vectors};
+use tools::{halt, recording, tracing, weaving};
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -51,11 +41,11 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 use halt::Halts;
 use map::{Map, Place};
 use pages::Pages;
+use record::{Thread, left};
 use recording::Recorder;
 use regions::Regions;
 use sequences::Sequences;
 use tables::Tables;
-use thread::{Thread, left};
 use translate::{Cold, Extent, Inserts, Known, Link, Source, stub, translate};
 use weaving::Weaving;
 use weft_abi::{COUNTER_FORBIDDEN, CloneControl, CloneStep, CloneThread, CloneVisit, option, turn};

@@ -3,7 +3,7 @@
 //! A thread that leaves the clone saves everything the program can see, and takes the agent's stack.
 //! The crate is compiled for baseline SSE2, so of the vector registers only xmm0-15 are its business.
 
-use super::thread::{Thread, at, left};
+use crate::clone::record::{Thread, at, left};
 use crate::way_in::way_in;
 use core::arch::naked_asm;
 use core::cell::Cell;
@@ -120,8 +120,8 @@ pub extern "C" fn gate_missing() {
         second = const at!(second),
         target = const at!(target),
         pending = const at!(is_pending),
-        factor = const super::tables::FACTOR,
-        shift = const 32 - super::tables::SECOND_BITS,
+        factor = const crate::clone::tables::FACTOR,
+        shift = const 32 - crate::clone::tables::SECOND_BITS,
         next = const at!(next),
         rcx = const at!(rcx),
         rax = const at!(rax),
@@ -200,7 +200,7 @@ extern "C" fn save() {
         v = const VECTORS,
         flags = const at!(flags),
         stack = const at!(stack),
-        dispatch = sym super::dispatch,
+        dispatch = sym crate::clone::dispatch,
         resume = sym resume,
     )
 }
@@ -290,7 +290,7 @@ pub extern "C" fn resume() {
         stack = const at!(stack),
         pending = const at!(is_pending),
         target = const at!(target),
-        deliver = sym super::signals::deliver_pending,
+        deliver = sym crate::clone::signals::deliver_pending,
         resume = sym resume,
     )
 }
@@ -360,7 +360,7 @@ pub extern "C" fn start_thread(child: &Thread, number: usize, args: &[usize; 6])
         "call {begin}",
         "jmp {resume}",
         stack = const at!(stack),
-        begin = sym super::processes::begin_thread,
+        begin = sym crate::clone::processes::begin_thread,
         resume = sym resume,
     )
 }
@@ -377,7 +377,7 @@ pub extern "C" fn end_thread(thread: &Thread, status: usize) -> ! {
         "syscall",
         "ud2",
         used = const at!(is_used),
-        exit = const super::system::EXIT,
+        exit = const crate::clone::system::EXIT,
     )
 }
 
@@ -404,7 +404,7 @@ pub extern "C" fn return_from_signal(frame: u64) {
         "mov rsp, rcx",
         "ret",
         pending = const at!(is_pending),
-        sigreturn = const super::system::RT_SIGRETURN,
+        sigreturn = const crate::clone::system::RT_SIGRETURN,
     )
 }
 
@@ -523,17 +523,17 @@ pub extern "C" fn handle() {
         "mov rdi, rsp",
         "call {send}",
         "jmp 2b",
-        handler = sym super::signals::handler,
-        send = sym super::signals::later::send_after,
+        handler = sym crate::clone::signals::handler,
+        send = sym crate::clone::signals::later::send_after,
         later = const at!(later),
-        sigreturn = const super::system::RT_SIGRETURN,
+        sigreturn = const crate::clone::system::RT_SIGRETURN,
     )
 }
 
 /// What the kernel calls a handler's end by. Ours do not come here, but whoever goes on by a frame.
 #[unsafe(naked)]
 pub extern "C" fn restorer() {
-    naked_asm!("mov eax, {sigreturn}", "syscall", "ud2", sigreturn = const super::system::RT_SIGRETURN)
+    naked_asm!("mov eax, {sigreturn}", "syscall", "ud2", sigreturn = const crate::clone::system::RT_SIGRETURN)
 }
 
 /// Where the host sends a thread that is taken over: with its [`Thread`] in `rdi`, and all signals blocked.
@@ -547,13 +547,13 @@ extern "C" fn weft_clone_join() {
         "call {join}",
         "jmp {resume}",
         stack = const at!(stack),
-        join = sym super::processes::join,
+        join = sym crate::clone::processes::join,
         resume = sym resume,
     )
 }
 
 // What the host has a stopped thread do, with a [`weft_abi::CloneVisit`].
-way_in!(weft_clone_start, super::start);
-way_in!(weft_clone_leave, super::leave::leave);
-way_in!(weft_clone_forget, super::leave::forget);
-way_in!(weft_clone_weave, super::weaving::weave);
+way_in!(weft_clone_start, crate::clone::start);
+way_in!(weft_clone_leave, crate::clone::leave::leave);
+way_in!(weft_clone_forget, crate::clone::leave::forget);
+way_in!(weft_clone_weave, crate::clone::weaving::weave);

@@ -1,8 +1,8 @@
 //! What is recorded of a block: the runs of instructions in it that are entered only at their front, and the
-//! ways out of them. See [`super::super::recording`].
+//! ways out of them. See [`crate::clone::recording`].
 
-use super::super::recording::{Choice, are_flags_free};
 use super::*;
+use crate::clone::recording::{Choice, are_flags_free};
 use weft_abi::recording::{ending, entry};
 
 impl Translator<'_> {

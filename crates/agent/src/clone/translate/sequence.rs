@@ -1,12 +1,12 @@
-//! Restartable sequences in the clone: see [`super::super::sequences`].
+//! Restartable sequences in the clone: see [`crate::clone::sequences`].
 //!
 //! All that overlap are one block, in the order of their addresses, so that the kernel can be told of it by
 //! a beginning and a length. Where the clone needs registers for itself, it keeps the program's where the
 //! agent finds them: the kernel may send the thread away between any two instructions.
 
-use super::super::emit::Armed;
-use super::super::sequences::ALIGNMENT;
 use super::*;
+use crate::clone::emit::Armed;
+use crate::clone::sequences::ALIGNMENT;
 
 impl Translator<'_> {
     /// Whether an address is in the sequences that are being translated.

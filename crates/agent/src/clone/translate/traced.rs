@@ -1,9 +1,9 @@
 //! What the clone has where all that is executed is written down: each run of instructions begins by appending a
 //! record, its number and the registers that its addresses depend on; where values are wanted, instructions are followed
-//! by what captures those. See [`super::super::tracing`].
+//! by what captures those. See [`crate::clone::tracing`].
 
-use super::super::thread::at_counter;
 use super::*;
+use crate::clone::record::at_counter;
 use weft_code::accesses::{Captured, GONE, Plan, plan};
 use weft_code::{Convention, Register as General, RegisterSet, before_faults, live_at_entry};
 
@@ -151,7 +151,7 @@ impl Translator<'_> {
 
     /// Loads the first bytes of an instruction's operand in memory. They may be gone by now: see [`Thread::skip_lookup`].
     ///
-    /// [`Thread::skip_lookup`]: super::super::thread::Thread::skip_lookup
+    /// [`Thread::skip_lookup`]: crate::clone::record::Thread::skip_lookup
     fn look_up(&mut self, register: u8, instruction: &Instruction, length: u8) {
         let name = NAMES[register as usize];
         let (code, name) = match length {

@@ -1,0 +1,222 @@
+//! What becomes of a program whose clone cannot go on. There is a report of it; where the program's state is
+//! known, its process goes on natively, and where it is not, it ends.
+
+use crate::clone::processes::{post, wait_while};
+use crate::clone::record::{Thread, left};
+use crate::clone::report::{self, Name, Trouble};
+use crate::clone::signals::{self, Actions, Fault};
+use crate::clone::{Engine, Guard, SHARED, held, is_held_by, locked, pages, system};
+use core::fmt::{self, Write};
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::{Relaxed, Release};
+use weft_abi::exec;
+
+const SIGABRT: usize = 6;
+/// How often to wait for a host that has begun to see to it.
+const ROUNDS: usize = 4;
+
+/// Whether there is a report of a clone that is not as it was made.
+static IS_SAID: AtomicU32 = AtomicU32::new(0);
+
+/// Whether a thread is here for the host, which waits for it.
+static IS_VISITED: AtomicU32 = AtomicU32::new(0);
+
+/// Does what the host has a thread come for.
+pub fn visited(act: impl FnOnce()) {
+    IS_VISITED.store(1, Relaxed);
+    act();
+    IS_VISITED.store(0, Relaxed);
+}
+
+struct Standard;
+
+impl Write for Standard {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        system::complain(text.as_bytes());
+        Ok(())
+    }
+}
+
+/// Says what went wrong, and has the program go on natively or end.
+pub fn fail(what: &str) -> ! {
+    fail_with(format_args!("{what}"))
+}
+
+/// Says what went wrong, and has the program go on natively or end.
+pub fn fail_with(what: fmt::Arguments<'_>) -> ! {
+    match current() {
+        // What a visitor has is not the engine's; and nobody would answer it.
+        Some(thread) if IS_VISITED.load(Relaxed) == 0 => fail_in(thread, what, 0, None),
+        _ => end(what, None),
+    }
+}
+
+/// A fault in the engine's own code.
+pub fn faulted(thread: &Thread, fault: Fault<'_>) -> ! {
+    let what = format_args!("a fault in the clone engine");
+    fail_in(thread, what, 0, Some(fault))
+}
+
+/// An instruction that cannot be translated; the thread stands before it.
+pub fn refused(thread: &Thread) -> ! {
+    let (pc, place) = (thread.pc.get(), thread.exit.get());
+    let what = format_args!("the clone engine cannot translate the instruction at {pc:#x}");
+    fail_in(thread, what, place, None)
+}
+
+/// Code that can be executed but not read; the thread stands before it. Comes back if the process cannot leave.
+pub fn hidden(thread: &Thread) {
+    let pc = thread.pc.get();
+    let may_leave = !is_host_gone() || is_alone(&locked(), thread);
+    if !may_leave {
+        // Nobody measures anything.
+        return;
+    }
+    let what = format_args!("the clone engine cannot read the code at {pc:#x}");
+    let fate = "has left its clone";
+    let place = thread.exit.get();
+    let trouble = Trouble { what, fate, is_exact: true, place, fault: None };
+    let name = report::write(&locked(), thread, &trouble);
+    let blocked = signals::block_all();
+    leave(thread, blocked, &name);
+    signals::set_mask(blocked);
+}
+
+/// A fault in a part of the clone that is not what it was made as, in a thread whose record has the program's
+/// state before it. Comes back if that cannot be: then nothing else than the fault is left.
+pub fn broken(engine: Guard, thread: &Thread, fault: Fault<'_>) -> Guard {
+    let what = format_args!("the clone is not as it was made");
+    let place = fault.context.rip;
+    if thread.way_out.get() != 0 {
+        drop(engine);
+        fail_in(thread, what, place, Some(fault));
+    }
+    // One who handles such faults may see many.
+    if IS_SAID.swap(1, Relaxed) == 0 {
+        let fate = "has got a signal that is not its own";
+        let trouble = Trouble { what, fate, is_exact: false, place, fault: Some(fault) };
+        report::write(&engine, thread, &trouble);
+    }
+    engine
+}
+
+/// The thread that asks, if it is one of the engine's.
+fn current() -> Option<&'static Thread> {
+    let mut base = 0u64;
+    // SAFETY: the kernel writes the base. Of the engine only the list of threads is looked at, which stay.
+    let engine = unsafe {
+        let at = &raw mut base as usize;
+        system::call3(system::ARCH_PRCTL, system::ARCH_GET_GS, at, 0);
+        (*SHARED.engine.get()).as_ref()
+    };
+    engine?.threads().find(|thread| thread.this == base)
+}
+
+fn fail_in(thread: &Thread, what: fmt::Arguments<'_>, place: u64, fault: Option<Fault<'_>>) -> ! {
+    if thread.is_failing.replace(1) != 0 {
+        // It is the report that has failed.
+        end(what, None);
+    }
+    let way_out = thread.way_out.take();
+    let is_exact = way_out != 0;
+    let fate = if is_exact {
+        thread.pc.set(way_out);
+        "has left its clone"
+    } else {
+        "has ended"
+    };
+    let mask = fault.as_ref().map(|fault| fault.context.mask);
+    let trouble = Trouble { what, fate, is_exact, place, fault };
+    let name = {
+        // What one has that fails with it, is as good as it is.
+        let engine = if is_held_by(thread) { held() } else { locked() };
+        report::write(&engine, thread, &trouble)
+    };
+    if is_exact {
+        let blocked = signals::block_all();
+        leave(thread, mask.unwrap_or(blocked), &name);
+    }
+    end(what, name)
+}
+
+/// Has the process go on natively, with this thread where its record says; comes back if it cannot.
+fn leave(thread: &Thread, mask: u64, name: &Option<Name>) {
+    signals::keep_mask(thread, mask);
+    thread.epoch.store(u64::MAX, Release);
+    ask_host(thread);
+    let engine = locked();
+    if !is_alone(&engine, thread) {
+        return;
+    }
+    drop(engine);
+    if is_host_gone() {
+        tell(format_args!("the program has left its clone"), name);
+    }
+    leave_alone(thread)
+}
+
+/// Waits for the host, which takes all threads out; comes back if it does not.
+fn ask_host(thread: &Thread) {
+    let Some(control) = report::control() else { return };
+    // Whoever has borrowed its parent's memory would have it taken away from there.
+    if thread.is_vforked.get() != 0 || is_host_gone() {
+        return;
+    }
+    thread.is_leaving.store(1, Release);
+    if let Some(request) = post(control, exec::LEAVING) {
+        (0..ROUNDS).for_each(|_| wait_while(request, exec::HELD));
+        request.store(exec::FREE, Release);
+    }
+    thread.is_leaving.store(0, Release);
+}
+
+/// Whether nobody is there who would tell the user.
+pub fn is_host_gone() -> bool {
+    report::control().is_none_or(|control| control.is_host_gone.load(Relaxed) != 0)
+}
+
+/// Whether nobody else depends on who handles this thread's signals.
+fn is_alone(engine: &Engine, thread: &Thread) -> bool {
+    let actions = thread.actions.load(Relaxed);
+    let depends = |other: &&'static Thread| {
+        other.is_used.load(Relaxed) != 0 && other.actions.load(Relaxed) == actions
+    };
+    engine.threads().filter(depends).count() == 1
+}
+
+/// Goes on natively, without anybody's help. What the engine has mapped stays.
+fn leave_alone(thread: &Thread) -> ! {
+    {
+        let mut engine = locked();
+        if thread.is_vforked.get() != 0 {
+            // The host has not been asked.
+            engine.control.left.fetch_add(1, Relaxed);
+        }
+        Actions::give_back(thread);
+        pages::release_all(&mut engine);
+    }
+    signals::go_natively(thread)
+}
+
+fn tell(what: fmt::Arguments<'_>, name: &Option<Name>) {
+    let _ = write!(Standard, "weft: {what}");
+    if let Some(name) = name {
+        let _ = Standard.write_str("; the report is ");
+        system::complain(name.bytes());
+    }
+    let _ = Standard.write_str("\n");
+}
+
+/// Ends the program, by a signal so that nobody takes it for the program's own end.
+fn end(what: fmt::Arguments<'_>, name: Option<Name>) -> ! {
+    tell(format_args!("the clone engine failed: {what}"), &name);
+    signals::end_by(SIGABRT)
+}
+
+/// Whether a thread has left the clone for something that it can do again.
+pub fn way_out(kind: u32, target: u64) -> u64 {
+    match kind {
+        left::SYSTEM_CALL => target - crate::clone::calls::LENGTH,
+        _ => target,
+    }
+}

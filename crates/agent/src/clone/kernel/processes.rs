@@ -1,0 +1,358 @@
+//! Threads and processes that the program starts, becomes and ends.
+
+use crate::clone::arena::Arena;
+use crate::clone::record::{Thread, stripe};
+use crate::clone::signals::Actions;
+use crate::clone::state::{RAX, RCX, RSP};
+use crate::clone::system::{self, EFAULT};
+use crate::clone::{calls, clock, engine, fail, halt, program, report, signals, switch};
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use weft_abi::halt::reason;
+use weft_abi::{CloneControl, exec, option};
+
+const CLONE_VM: u64 = 0x100;
+const CLONE_SIGHAND: u64 = 0x800;
+const CLONE_VFORK: u64 = 0x4000;
+const CLONE_THREAD: u64 = 0x1_0000;
+const CLONE_CLEAR_SIGHAND: u64 = 1 << 32;
+const SIGCHLD: u64 = 17;
+/// How long a host may take to answer before it is taken for gone.
+const PATIENCE: u64 = 5000;
+/// How long to wait before looking again for a request that is free.
+const SHORT: u64 = 10;
+
+/// Makes the thread that runs this one that the engine knows. Returns the alternate stack that it had.
+fn settle(thread: &Thread) -> [u64; 3] {
+    // SAFETY: `gs` is the engine's, and the thread's memory stays until the thread has ended.
+    unsafe { system::call3(system::ARCH_PRCTL, system::ARCH_SET_GS, thread.this as usize, 0) };
+    thread.tid.set(system::tid() as u32);
+    signals::use_own_stack(thread)
+}
+
+/// The first thing that a thread does that is taken over, with all its signals blocked.
+pub extern "C" fn join(thread: &Thread) {
+    if report::control().is_none_or(|control| control.is_joined.load(Acquire) == 0) {
+        // Weft was killed when it had sent some of the threads, and others are where they were. So all stay there.
+        signals::stay_native(thread);
+    }
+    thread.altstack.set(settle(thread));
+    thread.pid.set(system::pid() as u32);
+    {
+        let mut engine = engine();
+        if !core::mem::replace(&mut engine.has_begun, true) {
+            Actions::take_over(thread);
+        }
+        engine.learn_from(thread);
+    }
+    thread.trace_begin();
+    go_on(thread);
+    if halt::is_debugged() {
+        halt::soon(thread, reason::ASKED, 0);
+    }
+}
+
+/// `clone`, `clone3`, `fork`, `vfork`
+pub fn clone(thread: &Thread, number: usize) -> Option<isize> {
+    let [_, _, rdx, _, rsp, _, rsi, rdi, r8, r9, r10, ..] = thread.general();
+    let (flags, stack) = match number {
+        system::FORK => (SIGCHLD, 0),
+        system::VFORK => (CLONE_VM | CLONE_VFORK | SIGCHLD, 0),
+        system::CLONE => (rdi & u64::from(u32::MAX), rsi),
+        _ => {
+            let Some(words) = program::read::<[u64; 8]>(rdi) else { return Some(EFAULT) };
+            (words[0], if words[5] == 0 { 0 } else { words[5] + words[6] })
+        }
+    };
+    let is_sharing = flags & CLONE_VM != 0;
+    if !is_sharing && stack == 0 {
+        return fork(thread, flags);
+    }
+    let way_out = thread.way_out.take();
+    let mask = signals::block_all();
+    if thread.has_pending() {
+        thread.way_out.set(way_out);
+        signals::set_mask(mask);
+        return None;
+    }
+    let child = {
+        let mut engine = engine();
+        let Some(child) = engine.thread() else {
+            thread.way_out.set(way_out);
+            signals::set_mask(mask);
+            fail("no memory for a thread")
+        };
+        child
+    };
+    child.set_general(&thread.general());
+    child.general[RAX].set(0);
+    child.general[RCX].set(thread.pc.get());
+    child.general[11].set(thread.flags.get());
+    child.general[RSP].set(if stack == 0 { rsp } else { stack });
+    child.flags.set(thread.flags.get());
+    child.vectors.set(thread.vectors.get());
+    child.pc.set(thread.pc.get());
+    child.hidden_mask.set(thread.hidden_mask.get());
+    child.pending_mask.set(mask);
+    child.gs_base.set(thread.gs_base.get());
+    if !is_sharing && thread.is_registered() {
+        child.register(thread.area.get());
+    }
+    let has_own_actions = is_sharing && flags & CLONE_SIGHAND == 0;
+    let actions = if has_own_actions {
+        let _engine = engine();
+        Actions::copy(thread)
+    } else {
+        thread.actions.load(Relaxed)
+    };
+    child.actions.store(actions, Relaxed);
+    // Not that of whoever had the record before: see below.
+    child.tid.set(0);
+    child.pid.set(if flags & CLONE_THREAD != 0 { thread.pid.get() } else { 0 });
+    child.name.set(thread.name.get());
+    child.is_vforked.set(u32::from(flags & CLONE_VFORK != 0));
+    child.is_forked.set(u32::from(!is_sharing));
+    child.is_cleared.set(u32::from(flags & CLONE_CLEAR_SIGHAND != 0));
+    if flags & CLONE_VFORK != 0 {
+        child.altstack.set(thread.altstack.get());
+    }
+    let args = match number {
+        system::VFORK => [flags as usize, 0, 0, 0, 0, 0],
+        _ => [rdi, rsi, rdx, r10, r8, r9].map(|value| value as usize),
+    };
+    let call = if number == system::VFORK { system::CLONE } else { number };
+    let mut kept = (!is_sharing).then(|| {
+        give_way();
+        // As for `fork`; the child lets the lock go for itself.
+        let mut engine = engine();
+        engine.arenas.iter_mut().for_each(Arena::copy_for_child);
+        engine
+    });
+    let result = switch::start_thread(child, call, &args);
+    if let Some(engine) = &mut kept {
+        engine.arenas.iter_mut().for_each(Arena::forget_copy);
+    }
+    drop(kept);
+    if flags & CLONE_VFORK != 0 && crate::clone::inherit(child, thread) {
+        // What the child was doing is half done, and nobody can tell what.
+        signals::set_mask(mask);
+        let next = thread.pc.get();
+        calls::answer(thread, next, result);
+        fail("a child that had borrowed the memory was killed in the clone engine");
+    }
+    // A child that borrowed everything has given it back, and one that never was needs nothing. Of any
+    // other the memory may be somebody else's by now.
+    let is_over = result < 0 || flags & CLONE_VFORK != 0;
+    if has_own_actions && is_over {
+        let _engine = engine();
+        Actions::forget(child.actions.load(Relaxed));
+    }
+    if is_over || !is_sharing {
+        child.is_used.store(0, Release);
+    } else {
+        engine().control.stats.threads.fetch_add(1, Relaxed);
+    }
+    signals::set_mask(mask);
+    Some(result)
+}
+
+/// Lets the host have the engine first, if it waits for it.
+fn give_way() {
+    let Some(control) = report::control() else { return };
+    for _ in 0..PATIENCE / SHORT {
+        if control.is_wanted.load(Relaxed) == 0 {
+            return;
+        }
+        clock::wait_for(&control.is_wanted, 1, SHORT);
+    }
+    // It was killed meanwhile.
+    control.is_wanted.store(0, Relaxed);
+}
+
+/// A process of its own, which goes on from here as the parent does.
+fn fork(thread: &Thread, flags: u64) -> Option<isize> {
+    give_way();
+    // Nobody else may be in the middle of something that the child then finds half done.
+    let mut engine = engine();
+    engine.arenas.iter_mut().for_each(Arena::copy_for_child);
+    let result = calls::make(thread);
+    if result == Some(0) {
+        if flags & CLONE_CLEAR_SIGHAND != 0 {
+            Actions::clear(thread);
+        }
+        drop(engine);
+        become_process(thread);
+    } else {
+        engine.arenas.iter_mut().for_each(Arena::forget_copy);
+        engine.control.stats.forks.fetch_add(1, Relaxed);
+    }
+    result
+}
+
+/// What a forked child has to do before anything else.
+fn become_process(thread: &Thread) {
+    thread.tid.set(system::tid() as u32);
+    thread.pid.set(thread.tid.get());
+    let mut engine = engine();
+    engine.control.processes.fetch_add(1, Relaxed);
+    engine.arenas.iter_mut().for_each(Arena::part_from_parent);
+    // Of all threads only this one is in the child.
+    for other in engine.threads().filter(|other| other.this != thread.this) {
+        other.is_used.store(0, Relaxed);
+        other.forget_slabs();
+        other.has_stripe.set(stripe::NONE);
+    }
+    thread.forget_slabs();
+    engine.be_process(thread);
+    drop(engine);
+    thread.trace_begin();
+}
+
+/// The first thing that a new thread does, on its own stack in the agent.
+pub extern "C" fn begin_thread(thread: &Thread) {
+    settle(thread);
+    if thread.pid.get() == 0 {
+        // The first thread of a process has its number.
+        thread.pid.set(thread.tid.get());
+    }
+    if thread.is_forked.get() != 0 {
+        crate::clone::unlock();
+        become_process(thread);
+        thread.is_used.store(1, Relaxed);
+    } else {
+        engine().weaving.equip(thread);
+        thread.trace_begin();
+    }
+    if thread.is_cleared.get() != 0 {
+        let _engine = engine();
+        Actions::clear(thread);
+    }
+    go_on(thread);
+}
+
+fn go_on(thread: &Thread) {
+    let pc = thread.pc.get();
+    engine().go(thread, pc);
+    signals::set_mask(thread.pending_mask.get());
+}
+
+/// `exit`: the end of a thread.
+pub fn exit(thread: &Thread) -> ! {
+    let status = thread.general[7].get() as usize;
+    signals::block_all();
+    thread.trace_end();
+    if thread.is_vforked.get() != 0 {
+        // Its parent gives the memory back.
+        // SAFETY: ends the thread.
+        unsafe { system::call3(system::EXIT, status, 0, 0) };
+    }
+    switch::end_thread(thread, status)
+}
+
+/// `execve` and `execveat`: the host sees to it that the new program runs from a clone, too.
+pub fn execute(thread: &Thread) -> Option<isize> {
+    let (control, options) = {
+        let engine = engine();
+        (engine.control, engine.options)
+    };
+    if options & option::STAY != 0 {
+        return become_other(thread);
+    }
+    let Some(request) = ask(control) else {
+        control.unfollowed.fetch_add(1, Relaxed);
+        let result = become_other(thread);
+        control.unfollowed.fetch_sub(1, Relaxed);
+        return result;
+    };
+    let result = become_other(thread);
+    // Still here: it has failed.
+    request.store(exec::FAILED, Release);
+    ring(control);
+    wait_while(request, exec::FAILED);
+    request.store(exec::FREE, Release);
+    result
+}
+
+/// Has the host look for the name of a file that was just mapped; says whether it has.
+pub fn have_named() -> bool {
+    let Some(control) = report::control() else { return false };
+    let Some(request) = post(control, exec::NAMING) else { return false };
+    wait_while(request, exec::HELD);
+    request.store(exec::FREE, Release);
+    true
+}
+
+/// Makes the call, for a program that is told of signals what this one would have told it.
+fn become_other(thread: &Thread) -> Option<isize> {
+    let is_used = |other: &&'static Thread| other.is_used.load(Relaxed) != 0;
+    // Others who share the engine's handlers would miss them.
+    let is_alone = thread.is_vforked.get() != 0 || engine().threads().filter(is_used).count() == 1;
+    if !is_alone {
+        return calls::pass(thread);
+    }
+    signals::show_needed(thread);
+    let result = calls::pass(thread);
+    signals::hide_needed();
+    result
+}
+
+/// Asks to be followed, and waits until the host is ready.
+fn ask(control: &'static CloneControl) -> Option<&'static AtomicU32> {
+    let request = post(control, exec::ASKED)?;
+    if request.load(Acquire) == exec::RELEASED {
+        request.store(exec::FREE, Release);
+        return None;
+    }
+    Some(request)
+}
+
+/// Asks the host for something, and waits until it has begun to see to it; nothing if it does not. Returns where
+/// the request stands: see [`exec`].
+pub fn post(control: &'static CloneControl, what: u32) -> Option<&'static AtomicU32> {
+    let request = claim(control)?;
+    request.store(what, Release);
+    ring(control);
+    wait_while(request, what);
+    if request.compare_exchange(what, exec::FREE, AcqRel, Acquire).is_ok() {
+        // Others need not wait as long. A host that was only slow says so when it comes by.
+        control.is_host_gone.store(1, Relaxed);
+        return None;
+    }
+    Some(request)
+}
+
+/// Takes a request that is nobody's, for this thread: waits for one as long as for the host.
+fn claim(control: &'static CloneControl) -> Option<&'static AtomicU32> {
+    let free = |request: &&weft_abi::ExecRequest| {
+        request.state.compare_exchange(exec::FREE, exec::CLAIMED, AcqRel, Relaxed).is_ok()
+    };
+    let mut left = PATIENCE;
+    let request = loop {
+        if left == 0 || control.is_host_gone.load(Relaxed) != 0 {
+            return None;
+        }
+        if let Some(request) = control.requests.iter().find(free) {
+            break request;
+        }
+        // Whichever becomes free first.
+        let first = &control.requests[0].state;
+        system::futex_wait_for(first, first.load(Relaxed), SHORT);
+        left = left.saturating_sub(SHORT);
+    };
+    request.pid.store(system::pid() as u32, Relaxed);
+    request.tid.store(system::tid() as u32, Relaxed);
+    Some(&request.state)
+}
+
+fn ring(control: &CloneControl) {
+    control.doorbell.fetch_add(1, Release);
+    system::futex_wake(&control.doorbell);
+}
+
+pub fn wait_while(word: &AtomicU32, value: u32) {
+    let mut left = PATIENCE;
+    while left > 0 && word.load(Acquire) == value {
+        system::futex_wait_for(word, value, 100);
+        left -= 100;
+    }
+}

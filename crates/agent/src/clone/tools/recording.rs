@@ -1,0 +1,434 @@
+//! What the program executes, for tools that want to know: the engine writes to memory that it shares with weft
+//! which blocks there are, and has them counted.
+//!
+//! A thread counts in a stripe of its own, right behind its record, so that code in the clone reaches a counter
+//! by `gs` and one number. What can be known from other counts is not counted: a block that is only reached
+//! from others is executed as often as its ways in are taken, and what follows a branch as often as the branch is
+//! not taken. Such ways have to lead forward: then no count depends on itself.
+
+use crate::clone::arena::Arena;
+use crate::clone::emit::{LINE, Out};
+use crate::clone::halt;
+use crate::clone::map::Place;
+use crate::clone::maps;
+use crate::clone::program;
+use crate::clone::record::{Thread, at_counter, stripe};
+use crate::clone::state::{self, Cold, Kind};
+use crate::clone::system;
+use crate::clone::tracing;
+use crate::clone::translate::{self, ONE_SHOT};
+use crate::clone::{Engine, Exit, emit, fail};
+use alloc::collections::{BTreeMap, BTreeSet};
+use core::ops::Range;
+use core::sync::atomic::Ordering::{Relaxed, Release};
+use core::sync::atomic::{AtomicU32, AtomicU64};
+use weft_abi::recording::{
+    COUNTERS, LOG_OFFSET, LOG_SIZE, RECORDING_SIZE, RecordingHead, STRIPE_COUNT, STRIPE_SIZE,
+    STRIPES_OFFSET, entry, lost, mode,
+};
+use weft_code::accesses::Detail;
+use weft_code::{Convention, FlagSet, live_at_entry};
+
+/// How many instructions are looked at for flags that are free.
+const LOOK_AHEAD: usize = 16;
+/// How many bytes that may be.
+const BYTES_AHEAD: usize = 64;
+/// The longest name of a file.
+const LONGEST_NAME: usize = 4096;
+
+/// A run of instructions that is entered only at its front.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Run {
+    pub start: u64,
+    /// Its own counter, if it has one, and those of the ways out of it.
+    pub own: u32,
+    pub taken: u32,
+    pub fall: u32,
+    /// One of [`ending`](weft_abi::recording::ending).
+    pub ending: u8,
+    /// Where its branch leads.
+    pub target: u64,
+}
+
+/// One of the two ways out of a branch, of which one is counted: that which is taken last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice {
+    pub counter: u32,
+    /// Whether it is that to what follows.
+    pub is_fall: bool,
+}
+
+impl Choice {
+    /// No address has this bit, and no counter.
+    const TAG: u64 = 1 << 62;
+    const FALL: u64 = 1 << 61;
+
+    /// What its stub is marked with.
+    pub fn mark(self) -> u64 {
+        u64::from(self.counter) | Self::TAG | if self.is_fall { Self::FALL } else { 0 }
+    }
+
+    /// What a stub is marked with, if it is that.
+    pub fn of_mark(mark: u64) -> Option<Self> {
+        let is_choice = mark & !(Self::TAG | Self::FALL) < COUNTERS && mark & Self::TAG != 0;
+        is_choice.then_some(Self { counter: mark as u32, is_fall: mark & Self::FALL != 0 })
+    }
+}
+
+/// Where it is all recorded.
+#[derive(Debug)]
+pub struct Recorder {
+    base: u64,
+    mode: u64,
+    /// Where blocks have begun so far.
+    known: BTreeSet<u64>,
+    /// Of branches that have one counter for two ways: by counter, whether that which is not counted is that to
+    /// what follows.
+    choices: BTreeMap<u32, bool>,
+    pid: u64,
+    /// Where in the clone blocks begin that are traced.
+    pub leads: BTreeSet<u64>,
+}
+
+/// Whether what is read and written is recorded.
+static ARE_VALUES_TRACED: AtomicU32 = AtomicU32::new(0);
+
+/// Whether what is read and written is recorded.
+pub fn are_values_traced() -> bool {
+    ARE_VALUES_TRACED.load(Relaxed) != 0
+}
+
+impl Recorder {
+    /// A recorder, if something is to be recorded.
+    pub fn new(base: u64, mode: u64) -> Option<Self> {
+        ARE_VALUES_TRACED.store(u32::from(mode == mode::TRACE_VALUES), Relaxed);
+        (base != 0).then(|| Self {
+            base,
+            mode,
+            known: BTreeSet::new(),
+            choices: BTreeMap::new(),
+            pid: system::pid() as u64,
+            leads: BTreeSet::new(),
+        })
+    }
+
+    fn head(&self) -> &'static RecordingHead {
+        // SAFETY: the host has mapped it, and leaves it there.
+        unsafe { &*(self.base as *const RecordingHead) }
+    }
+
+    /// Whether it is enough to know of each way that it was taken.
+    pub fn is_for_hits(&self) -> bool {
+        self.mode == mode::HITS
+    }
+
+    /// Whether ways are counted.
+    pub fn is_for_counts(&self) -> bool {
+        self.mode == mode::COUNTS
+    }
+
+    /// Whether all of it is written down, in order.
+    pub fn is_for_trace(&self) -> bool {
+        matches!(self.mode, mode::TRACE | mode::TRACE_VALUES)
+    }
+
+    /// What of it is asked of the instructions.
+    pub fn detail(&self) -> Detail {
+        if self.mode == mode::TRACE_VALUES { Detail::Values } else { Detail::Addresses }
+    }
+
+    /// Learns that this is another process, and tells of it.
+    pub fn be_process(&mut self) {
+        let parent = core::mem::replace(&mut self.pid, system::pid() as u64);
+        self.log(entry::FORKED, &[parent], &[]);
+    }
+
+    /// Another counter; 0 if there is none.
+    pub fn counter(&self) -> u32 {
+        let number = self.head().counters.fetch_add(1, Relaxed);
+        if number < COUNTERS {
+            return number as u32;
+        }
+        self.lose(lost::COUNTERS);
+        0
+    }
+
+    pub fn lose(&self, what: u64) {
+        self.head().lost.fetch_or(what, Relaxed);
+    }
+
+    /// The counter of a block that begins at an address, if it needs one: if every block has one, or if this is
+    /// not the first block there. Of several, all but one have their own.
+    pub fn own_counter(&mut self, address: u64) -> u32 {
+        let has_own = match self.mode {
+            mode::EVERY_BLOCK | mode::TRACE | mode::TRACE_VALUES => true,
+            mode::COUNTS => !self.known.insert(address),
+            _ => false,
+        };
+        if has_own { self.counter() } else { 0 }
+    }
+
+    /// Whether a way out of a branch is counted: not the one that is taken first.
+    fn counts(&mut self, way: Choice) -> bool {
+        if let Some(&is_fall) = self.choices.get(&way.counter) {
+            return is_fall != way.is_fall;
+        }
+        self.choices.insert(way.counter, way.is_fall);
+        self.log(entry::SIDE, &[way.counter.into(), way.is_fall.into()], &[]);
+        false
+    }
+
+    /// Says how many captures a run has that is traced.
+    pub fn note_captures(&self, number: u32, count: usize) {
+        tracing::note_captures(self.base, number, count);
+    }
+
+    /// Gives a thread a stripe to count in. If there is none left, it counts where nobody looks.
+    pub fn equip(&self, thread: &Thread) {
+        let taken = &self.head().stripes;
+        let claim = |next: u64| (next < STRIPE_COUNT).then_some(next + 1);
+        let stripe = taken.fetch_update(Relaxed, Relaxed, claim).ok();
+        let stripe = stripe.filter(|stripe| {
+            let from = (self.base + STRIPES_OFFSET + stripe * STRIPE_SIZE) as usize;
+            // SAFETY: what is kept for it behind the thread's record becomes a second view of the stripe.
+            unsafe { system::map_again(from, STRIPE_SIZE as usize, thread.counters() as usize) }
+        });
+        if stripe.is_none() {
+            self.head().unrecorded.fetch_add(1, Relaxed);
+            // SAFETY: the same place: what a forked child finds there is its parent's stripe.
+            if !unsafe { system::map_over(thread.counters() as usize, STRIPE_SIZE as usize) } {
+                fail("no memory for counters");
+            }
+        }
+        thread.has_stripe.set(if stripe.is_some() { stripe::SHARED } else { stripe::PRIVATE });
+        if self.is_for_trace() {
+            thread.prepare_trace();
+        }
+        if let Some(stripe) = stripe {
+            self.log(entry::STRIPE, &[stripe], &[]);
+        }
+    }
+
+    /// Takes it all out of memory; what was recorded stays with the host.
+    pub fn unmap(&self) {
+        system::unmap(self.base as usize, RECORDING_SIZE as usize);
+    }
+
+    /// Writes an entry of the log. A process can be killed at any instruction of this: others, and the host, must
+    /// find how long every entry is. So room is taken by saying how long the entry is where it begins, and then
+    /// moving the end of the log; whoever finds the first without the second does the second.
+    fn log(&self, kind: u8, words: &[u64], bytes: &[u8]) {
+        let length = (1 + words.len() + bytes.len().div_ceil(8)) as u64;
+        let end = &self.head().words;
+        let at = loop {
+            let first = end.load(Relaxed);
+            if first.saturating_add(length) > LOG_SIZE / 8 {
+                return self.lose(lost::LOG);
+            }
+            let at = self.base + LOG_OFFSET + first * 8;
+            // SAFETY: within the log, which is zero where nobody has taken room yet.
+            let head = unsafe { &*(at as *const AtomicU64) };
+            let taken = head.compare_exchange(0, length << 8, Relaxed, Relaxed);
+            let there = taken.map_or_else(|other| other >> 8 & 0xff_ffff, |_| length);
+            let _ = end.compare_exchange(first, first + there, Relaxed, Relaxed);
+            if taken.is_ok() {
+                break at;
+            }
+            if there == 0 {
+                // Somebody else has written here: no entry is that short.
+                return self.lose(lost::LOG);
+            }
+        };
+        let head = u64::from(kind) | length << 8 | self.pid << 32;
+        // SAFETY: room that was just taken in the log.
+        unsafe {
+            let rest = (at + 8) as *mut u64;
+            core::ptr::copy_nonoverlapping(words.as_ptr(), rest, words.len());
+            let rest = rest.add(words.len()).cast();
+            core::ptr::copy_nonoverlapping(bytes.as_ptr(), rest, bytes.len());
+            (*(at as *const AtomicU64)).store(head, Release);
+        }
+    }
+
+    /// Tells of a block. `code` is where the piece of the clone begins that it is in.
+    pub fn tell_run(&self, run: &Run, code: u64, bytes: &[u8]) {
+        let shape = bytes.len() as u64 | u64::from(run.ending) << 16;
+        let counters = u64::from(run.own) | u64::from(run.taken) << 32;
+        let words = [run.start, code, shape, counters, u64::from(run.fall), run.target];
+        self.log(entry::BLOCK, &words, bytes);
+    }
+
+    /// A counter for an address that is reached from anywhere, and tells of it.
+    pub fn entries_counter(&self, address: u64) -> u32 {
+        let counter = self.counter();
+        self.log(entry::ENTERED, &[address, counter.into()], &[]);
+        counter
+    }
+
+    /// Counts in the way into a place for those who come from anywhere; gives the counter.
+    pub fn count_entry(&self, place: &Place, out: &mut Out) -> u32 {
+        if !self.is_for_counts() {
+            return place.counter;
+        }
+        let counter = match place.counter {
+            0 => self.entries_counter(place.address),
+            counter => counter,
+        };
+        emit::count(out, at_counter(counter), are_flags_free_at(place.address));
+        counter
+    }
+
+    /// Tells of what was mapped. Says whether the host has to look for the name: there may be no `/proc`.
+    pub fn tell_module(&self, place: Range<u64>, descriptor: u64, offset: u64) -> bool {
+        let mut room = [0u8; LONGEST_NAME];
+        // The kernel takes half of the register.
+        let name = maps::name_of(u64::from(descriptor as u32), &mut room).unwrap_or_default();
+        self.log(entry::MODULE, &[place.start, place.end, offset], name);
+        name.is_empty()
+    }
+
+    /// Notes that nobody has looked for the name of a file.
+    pub fn leave_unnamed(&self) {
+        self.head().unnamed.fetch_add(1, Relaxed);
+    }
+
+    /// Forgets places that are about to be written anew: those that are not in a half that was retired.
+    pub fn flush(&mut self, arenas: &[Arena]) {
+        self.leads.retain(|&at| arenas.iter().any(|arena| arena.retired.contains(at)));
+    }
+}
+
+/// Whether code may count at a place by an instruction that changes flags: none is needed there, and no debugger looks.
+pub fn are_flags_free(bytes: &[u8], address: u64) -> bool {
+    let live = || live_at_entry((bytes, address), address, Convention::Unknown, LOOK_AHEAD);
+    !halt::is_debugged() && live().flags & !FlagSet::DF == FlagSet::NONE
+}
+
+/// The same where the program's code is elsewhere.
+pub fn are_flags_free_at(address: u64) -> bool {
+    // It may not be there, or end before that.
+    let words: Option<[u64; BYTES_AHEAD / 8]> = program::read(address);
+    words.is_some_and(|words| are_flags_free(words.map(u64::to_le_bytes).as_flattened(), address))
+}
+
+impl Engine {
+    /// Whether a stub is one of two ways of which one is counted.
+    pub fn is_choice(&self, stub: u64) -> bool {
+        // SAFETY: a stub is as `translate` writes it.
+        let mark = unsafe { *((stub + translate::stub::FAR) as *const u64) };
+        self.recorder.is_some() && Choice::of_mark(mark).is_some()
+    }
+
+    /// Gives a thread counters of its own, if it has none and needs some.
+    pub fn give_stripe(&self, thread: &Thread) {
+        let is_shared = thread.has_stripe.get() == stripe::SHARED;
+        if let Some(recorder) = self.recorder.as_ref().filter(|_| !is_shared) {
+            recorder.equip(thread);
+        }
+    }
+
+    /// A thread has left the clone by a way that counts once: counts it, and says whether the thread is past it
+    /// and goes on.
+    pub fn has_passed(&mut self, thread: &Thread, exit: &Exit) -> bool {
+        let Some(recorder) = &mut self.recorder else { return false };
+        let mut counted = None;
+        if let Some(choice) = Choice::of_mark(exit.mark) {
+            if recorder.counts(choice) {
+                thread.count(choice.counter);
+                counted = Some(choice.counter);
+            }
+        } else if recorder.is_for_hits() && (1..COUNTERS).contains(&exit.mark) {
+            // A stub that was tied meanwhile has something else there.
+            thread.count(exit.mark as u32);
+        }
+        let is_one_shot = exit.site & ONE_SHOT != 0;
+        if !is_one_shot && counted.is_none() {
+            return false;
+        }
+        let site = exit.site & !ONE_SHOT;
+        let is_valid = state::block_at(self, site).is_some_and(|block| block.is_valid);
+        if exit.epoch != self.epoch || !is_valid {
+            return false;
+        }
+        match counted {
+            None => self.remove_jump(site - 1),
+            Some(counter) if !is_one_shot => return self.count_branch(thread, exit, counter),
+            Some(counter) => {
+                let Some(arena) = self.arena_of_mut(site) else { return false };
+                let mut out = arena.cold(emit::COUNT + 5, Cold::Snippet);
+                emit::count(&mut out, at_counter(counter), are_flags_free_at(exit.target));
+                out.jump(site + 4);
+                self.write_distance(site, out.rx);
+            }
+        }
+        thread.pc.set(exit.target);
+        thread.target.set(site + 4);
+        thread.epoch.store(self.epoch, Relaxed);
+        true
+    }
+
+    /// Has a branch counted when it is taken, which it has just been; its target need not be translated yet.
+    fn count_branch(&mut self, thread: &Thread, exit: &Exit, counter: u32) -> bool {
+        self.go_as(thread, exit.target);
+        let is_free = are_flags_free_at(translate::real(exit.target));
+        let Some(arena) = self.arena_of_mut(exit.site) else { return false };
+        let mut out = arena.cold(emit::COUNT + 16, Cold::Snippet);
+        emit::count(&mut out, at_counter(counter), is_free);
+        out.align_distance(1);
+        out.byte(0xe9);
+        let site = out.here();
+        let stub = translate::stub_for(arena, exit.target, site);
+        out.distance(stub);
+        self.write_distance(exit.site, out.rx);
+        self.tie_to(exit.target, site, stub);
+        true
+    }
+
+    /// Has a jump in the clone do nothing.
+    fn remove_jump(&self, at: u64) {
+        let Some(arena) = self.arena_of(at) else { return };
+        // Eight bytes of the line that the jump lies in.
+        let shift = (at % LINE).saturating_sub(LINE - 8) as usize;
+        let word = arena.writable(at - shift as u64);
+        // SAFETY: they are written at once, and those around the jump stay as they are.
+        unsafe {
+            let mut bytes = word.cast::<u64>().read_unaligned().to_le_bytes();
+            bytes[shift..shift + 5].copy_from_slice(&emit::NOTHING);
+            let bytes = u64::from_le_bytes(bytes);
+            core::arch::asm!("mov [{}], {}", in(reg) word, in(reg) bytes, options(nostack));
+        }
+    }
+
+    /// A thread comes to an address of the program, not by a direct branch.
+    pub fn entered(&mut self, thread: &Thread, key: u64) {
+        let Some(recorder) = self.recorder.as_ref().filter(|it| !it.is_for_trace()) else {
+            return;
+        };
+        let Some(place) = self.map.get_mut(key) else { return };
+        if place.counter == 0 {
+            place.counter = recorder.entries_counter(translate::real(key));
+        }
+        thread.count(place.counter);
+    }
+
+    /// A thread is about to go on elsewhere than at its place in the clone, where the program is at `pc`.
+    pub fn cut(&self, place: u64, pc: u64) {
+        let Some(recorder) = self.recorder.as_ref().filter(|it| it.is_for_counts()) else { return };
+        let code = match state::piece_at(self, place) {
+            // On its way, which was counted.
+            Some((_, Cold::Stub | Cold::CallThunk)) => 0,
+            // Not counted yet.
+            Some(_) => return,
+            None => {
+                let Some(block) = state::block_at(self, place) else { return };
+                match state::kinds_around(block, place) {
+                    (_, Kind::Entry) | (Some(Kind::Entry), Kind::Snippet) => return,
+                    (_, Kind::Snippet | Kind::Way) => 0,
+                    (_, Kind::Onward) => block.code | entry::AT_END,
+                    _ => block.code,
+                }
+            }
+        };
+        recorder.log(entry::CUT, &[pc, code], &[]);
+    }
+}

@@ -1,0 +1,281 @@
+//! Traces: what the program executes, all of it and in order, for weft to keep.
+//!
+//! Each thread writes to buffers in a stripe of its own, which weft takes when they are full and gives back. The
+//! clone writes a record for each run of instructions (`translate/traced.rs`), the agent writes events: what else a
+//! thread has done, and where a run was left in its middle. A page behind each buffer may not be touched, so that
+//! nothing has to be compared: who comes there turns to the next one, and waits if weft has not taken it yet.
+
+use crate::clone::record::{Thread, stripe};
+use crate::clone::signals::Context;
+use crate::clone::state::{self, Kind};
+use crate::clone::system;
+use crate::clone::{Engine, clock, give_up, program};
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use iced_x86::{Decoder, DecoderOptions, OpKind, Register};
+use weft_abi::recording::{
+    COUNTERS, EVENT, TRACE_BUFFER_SIZE, TRACE_BUFFERS, TRACE_CAPTURES, TRACE_GUARD, TraceHead,
+    event, event_word, trace_buffer,
+};
+use weft_code::accesses::GONE;
+
+/// How long to wait for weft at a time, and how often, before it is taken for gone: less if it has said goodbye.
+const PATIENCE: u64 = 100;
+const ROUNDS: u32 = 100;
+const LAST_ROUNDS: u32 = 10;
+const PR_SET_NAME: u64 = 15;
+/// How many bytes of a name the kernel takes.
+const LONGEST_NAME: u64 = 15;
+
+/// Where it is said how many captures each run has. Who has filled a buffer may look there whatever others hold.
+static CAPTURES: AtomicU64 = AtomicU64::new(0);
+
+/// Says how many captures a run has, before anybody executes it. `base` is where the recording is.
+pub fn note_captures(base: u64, number: u32, count: usize) {
+    CAPTURES.store(base + TRACE_CAPTURES, Relaxed);
+    // SAFETY: one of the bytes that are kept for it, one for each number.
+    unsafe { *((base + TRACE_CAPTURES + u64::from(number)) as *mut u8) = count as u8 };
+}
+
+fn captures_of(number: u64) -> u64 {
+    let at = CAPTURES.load(Relaxed) + number.min(COUNTERS - 1);
+    // SAFETY: see above; who has a record has been told.
+    u64::from(unsafe { *(at as *const u8) })
+}
+
+/// The register that an instruction of a trace's stores by: `mov [base + place], ...`, as they are written.
+pub fn base_of(pc: u64) -> usize {
+    // SAFETY: an instruction of the clone, which was just executed.
+    let [prefix, _, modes] = unsafe { *(pc as *const [u8; 3]) };
+    usize::from(modes & 7 | (prefix & 1) << 3)
+}
+
+impl Thread {
+    fn trace_head(&self) -> &'static TraceHead {
+        // SAFETY: the front of its stripe, which it has as long as it is traced.
+        unsafe { &*(self.counters() as *const TraceHead) }
+    }
+
+    fn buffer(&self, number: u32) -> u64 {
+        self.counters() + trace_buffer(number)
+    }
+
+    /// Prepares a new stripe.
+    pub fn prepare_trace(&self) {
+        let head = self.trace_head();
+        head.base.store(self.counters(), Relaxed);
+        head.cursor.store(self.buffer(0), Relaxed);
+        for number in 0..TRACE_BUFFERS as u32 {
+            let guard = self.buffer(number) + TRACE_BUFFER_SIZE - TRACE_GUARD;
+            // SAFETY: a page that nobody uses.
+            unsafe {
+                system::call3(system::MPROTECT, guard as usize, TRACE_GUARD as usize, 0);
+            }
+        }
+        self.is_traced.set(1);
+    }
+
+    /// Whether an address is in the page behind a buffer of this thread's.
+    pub fn has_filled_buffer(&self, address: u64) -> bool {
+        let offset = address.wrapping_sub(self.counters());
+        let last = trace_buffer(TRACE_BUFFERS as u32 - 1) + TRACE_BUFFER_SIZE;
+        self.is_traced.get() != 0
+            && (TRACE_BUFFER_SIZE..last).contains(&offset)
+            && offset % TRACE_BUFFER_SIZE >= TRACE_BUFFER_SIZE - TRACE_GUARD
+    }
+
+    /// Gives a buffer away, and says where the next one is, when it is free. If weft does not come, what is in the
+    /// buffer is lost, and it is used again.
+    pub fn turn_buffer(&self) -> u64 {
+        let head = self.trace_head();
+        if self.has_stripe.get() != stripe::SHARED {
+            return self.lose_buffer();
+        }
+        let number = head.filled.load(Relaxed);
+        let filled = number.wrapping_add(1);
+        let mut rounds = 0;
+        loop {
+            let drained = head.drained.load(Acquire);
+            if filled.wrapping_sub(drained) < TRACE_BUFFERS as u32 {
+                break;
+            }
+            let patience = if give_up::is_host_gone() { LAST_ROUNDS } else { ROUNDS };
+            let mark = u64::from(drained) + 1;
+            if rounds >= patience || head.forsaken.load(Relaxed) == mark {
+                head.forsaken.store(mark, Relaxed);
+                return self.lose_buffer();
+            }
+            clock::wait_for(&head.drained, drained, PATIENCE);
+            rounds += 1;
+        }
+        let length = head.cursor.load(Relaxed) - self.buffer(number);
+        head.lengths[number as usize % TRACE_BUFFERS].store(length, Relaxed);
+        head.filled.store(filled, Release);
+        let next = self.buffer(filled);
+        head.cursor.store(next, Relaxed);
+        next
+    }
+
+    /// Begins a buffer anew with how much of what was in it is lost; says where it goes on.
+    fn lose_buffer(&self) -> u64 {
+        let head = self.trace_head();
+        let start = self.buffer(head.filled.load(Relaxed));
+        let end = head.cursor.load(Relaxed);
+        let (mut at, mut lost) = (start, 0);
+        while at < end {
+            // SAFETY: in its own buffer, which it has written until there.
+            let words = unsafe { core::slice::from_raw_parts(at as *const u64, 2) };
+            at += 8 * match words[0] {
+                word if word & EVENT == 0 => {
+                    lost += 1;
+                    1 + captures_of(word)
+                }
+                word => {
+                    // What was lost before.
+                    if word == event_word(event::LOST, 1) {
+                        lost += words[1];
+                    }
+                    1 + u64::from(word as u32)
+                }
+            };
+        }
+        head.cursor.store(start, Relaxed);
+        self.trace(event::LOST, &[lost]);
+        // They may be among what is lost.
+        self.trace(event::BASES, &self.bases());
+        head.cursor.load(Relaxed)
+    }
+
+    /// Writes an event. Never while the thread is in the middle of a record.
+    fn trace(&self, kind: u32, words: &[u64]) {
+        if self.is_traced.get() == 0 {
+            return;
+        }
+        let head = self.trace_head();
+        let size = 8 * (1 + words.len() as u64);
+        let mut at = head.cursor.load(Relaxed);
+        if self.has_filled_buffer(at + size - 8) {
+            at = self.turn_buffer();
+        }
+        // SAFETY: room in a buffer of its own.
+        unsafe {
+            *(at as *mut u64) = event_word(kind, words.len());
+            core::ptr::copy_nonoverlapping(words.as_ptr(), (at + 8) as *mut u64, words.len());
+        }
+        head.cursor.store(at + size, Relaxed);
+    }
+
+    fn bases(&self) -> [u64; 2] {
+        [system::fs_base(), self.gs_base.get()]
+    }
+
+    /// Goes on behind an instruction that looks up what the program's one before has read or written, if it is at one.
+    /// Somebody has taken that memory away in between.
+    pub fn skip_lookup(&self, context: &mut Context) -> bool {
+        // SAFETY: an instruction of the clone, which was just executed.
+        let bytes = unsafe { core::slice::from_raw_parts(context.rip as *const u8, 15) };
+        let instruction = Decoder::with_ip(64, bytes, context.rip, DecoderOptions::NONE).decode();
+        let is_load = instruction.op1_kind() == OpKind::Memory
+            && instruction.memory_segment() != Register::GS;
+        let register = weft_code::number(instruction.op0_register());
+        let Some(register) = register.filter(|_| self.is_traced.get() != 0 && is_load) else {
+            return false;
+        };
+        let mut general = context.general();
+        general[usize::from(register.0)] = GONE;
+        context.set_general(&general);
+        context.rip = instruction.next_ip();
+        true
+    }
+
+    /// The thread begins.
+    pub fn trace_begin(&self) {
+        if self.is_traced.get() != 0 {
+            let [fs, gs] = self.bases();
+            let [tid, pid] = [&self.tid, &self.pid].map(|id| id.get().into());
+            self.trace(event::THREAD, &[tid, pid, fs, gs, clock::now()]);
+            self.trace_name();
+        }
+    }
+
+    /// It has a name.
+    fn trace_name(&self) {
+        if self.name.get() != [0; 2] {
+            self.trace(event::NAME, &self.name.get());
+        }
+    }
+
+    /// It ends.
+    pub fn trace_end(&self) {
+        if self.is_traced.get() != 0 {
+            self.trace(event::END, &[clock::now()]);
+        }
+    }
+
+    /// It makes a system call.
+    pub fn trace_call(&self) {
+        if self.is_traced.get() == 0 {
+            return;
+        }
+        let [number, _, rdx, _, _, _, rsi, rdi, r8, r9, r10, ..] = self.general();
+        let words = [number, rdi, rsi, rdx, r10, r8, r9, clock::now()];
+        self.trace(event::SYSTEM_CALL, &words);
+    }
+
+    /// It is back from one.
+    pub fn trace_result(&self, number: usize, result: isize) {
+        if self.is_traced.get() == 0 {
+            return;
+        }
+        self.trace(event::RESULT, &[result as u64, clock::now()]);
+        if number == system::ARCH_PRCTL {
+            self.trace(event::BASES, &self.bases());
+        }
+        let [_, _, _, _, _, _, rsi, rdi, ..] = self.general();
+        if (number, rdi, result) == (system::PRCTL, PR_SET_NAME, 0) {
+            self.name.set(name_at(rsi));
+            self.trace(event::NAME, &self.name.get());
+        }
+    }
+
+    /// It is about to handle a signal, or to end by it.
+    pub fn trace_signal(&self, signal: usize, is_fault: bool) {
+        if self.is_traced.get() != 0 {
+            self.trace(event::SIGNAL, &[signal as u64, is_fault.into(), clock::now()]);
+        }
+    }
+}
+
+/// The name that a thread has just got from an address. The kernel is not asked for it: a filter may forbid that.
+fn name_at(address: u64) -> [u64; 2] {
+    let mut name = 0;
+    for index in 0..LONGEST_NAME {
+        match program::read::<u8>(address.wrapping_add(index)) {
+            Some(byte) if byte != 0 => name |= u128::from(byte) << (8 * index),
+            _ => break,
+        }
+    }
+    [name as u64, (name >> 64) as u64]
+}
+
+impl Engine {
+    /// A thread is about to go on elsewhere than at its place in the clone, where the program is at `pc` with these
+    /// registers: if that is in the middle of a run, the run was left.
+    pub fn trace_cut(&self, thread: &Thread, place: u64, (pc, general): (u64, &[u64; 16])) {
+        let Some(recorder) = self.recorder.as_ref().filter(|it| it.is_for_trace()) else { return };
+        // On its way to a run, or before its beginning.
+        if recorder.leads.contains(&place) || state::piece_at(self, place).is_some() {
+            return;
+        }
+        let Some(block) = state::block_at(self, place) else { return };
+        let is_captured = match state::kinds_around(block, place) {
+            _ if place == block.code => return,
+            (_, Kind::Entry | Kind::Onward) => return,
+            (_, kind) => kind != Kind::Snippet,
+        };
+        let mut words = [0; 18];
+        (words[0], words[1]) = (pc, u64::from(is_captured));
+        words[2..].copy_from_slice(general);
+        thread.trace(event::INTERRUPTED, &words);
+    }
+}
