@@ -83,7 +83,7 @@ mod for_the_engine {
 
     #[unsafe(no_mangle)]
     extern "C" fn _Unwind_Resume() -> ! {
-        crate::clone::fail("something tried to unwind")
+        crate::clone::fail_with(format_args!("something tried to unwind"))
     }
 
     #[unsafe(no_mangle)]

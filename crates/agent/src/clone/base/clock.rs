@@ -1,9 +1,31 @@
 //! The time, also for programs whose system calls are filtered: the engine makes none of its own then, and goes by
 //! the processor's cycles.
 
-use crate::clone::{cycles, system};
+use crate::clone::base::system;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU32, AtomicU64};
+
+/// Whether the program has forbidden itself to read the time stamp counter.
+static IS_COUNTER_FORBIDDEN: AtomicU32 = AtomicU32::new(0);
+
+/// Whether the program has forbidden itself to read the time stamp counter.
+pub fn is_counter_forbidden() -> bool {
+    IS_COUNTER_FORBIDDEN.load(Relaxed) != 0
+}
+
+/// The time stamp counter; 0 if the program has forbidden itself to read it.
+pub fn cycles() -> u64 {
+    if is_counter_forbidden() {
+        return 0;
+    }
+    // SAFETY: reads a counter.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// Has nobody read the time stamp counter any more: that is about to be a fault.
+pub fn forbid_counter() {
+    IS_COUNTER_FORBIDDEN.store(1, Relaxed);
+}
 
 /// The same moment by the kernel's clock and by the processor's.
 struct Moment {

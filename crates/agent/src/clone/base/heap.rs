@@ -1,6 +1,6 @@
 //! The engine's memory: whatever it allocates, it allocates while it holds its lock.
 
-use crate::clone::system;
+use crate::clone::base::system;
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
 use core::ptr::null_mut;
@@ -129,4 +129,17 @@ unsafe impl GlobalAlloc for Heap {
         unsafe { *(at as *mut usize) = state.free[class] };
         state.free[class] = at as usize;
     }
+}
+
+#[global_allocator]
+static HEAP: Heap = Heap::new();
+
+/// Takes all memory that will be needed, and requests none of the kernel any more.
+pub fn seal() {
+    HEAP.seal();
+}
+
+/// Gives everything back, which nobody may use any more.
+pub fn unmap() {
+    HEAP.unmap();
 }

@@ -3,10 +3,12 @@
 //! It is mapped twice, to be executed here and to be written there, and nowhere both. Code that runs
 //! grows from the front, code that seldom runs from the back.
 
-use crate::clone::emit::Out;
-use crate::clone::regions::{Region, Regions};
-use crate::clone::system::{self, PAGE};
-use crate::clone::translate::{Cold, MOST, MOST_COLD};
+use crate::clone::base::fail::fail;
+use crate::clone::base::system;
+use crate::clone::base::system::PAGE;
+use crate::clone::cache::emit::Out;
+use crate::clone::cache::pieces::{Cold, MOST, MOST_COLD, MOST_HOT};
+use crate::clone::cache::regions::{Region, Regions};
 use alloc::vec::Vec;
 
 /// How much memory an arena may take; the kernel gives it as it is used.
@@ -183,7 +185,7 @@ impl Arena {
     /// Whether there is room for what a thread may want at once.
     pub fn has_room(&self) -> bool {
         const BLOCKS: usize = 8;
-        let most = MOST + MOST * MOST_COLD / crate::clone::translate::MOST_HOT;
+        let most = MOST + MOST * MOST_COLD / MOST_HOT;
         self.half.cold - self.half.hot > (BLOCKS * most) as u64
     }
 
@@ -213,9 +215,7 @@ impl Arena {
     /// Makes a copy for a child that is about to be forked: what it inherits is its parent's, who goes on
     /// changing it.
     pub fn copy_for_child(&mut self) {
-        let Some(copy) = system::map_shared(SIZE as usize) else {
-            crate::clone::fail("no memory for a child")
-        };
+        let Some(copy) = system::map_shared(SIZE as usize) else { fail("no memory for a child") };
         let offset = |address: u64| (address - self.rx) as usize;
         let Half { start, end, hot, cold, .. } = self.half;
         let [begin, end, hot, cold] = [start, end, hot, cold].map(offset);
@@ -236,7 +236,7 @@ impl Arena {
         // SAFETY: the copy takes the place of both views of this arena.
         unsafe {
             if second_view(self.copy, self.rx as usize).is_none() {
-                crate::clone::fail("no memory for a child");
+                fail("no memory for a child");
             }
             let moved = system::MREMAP_MAYMOVE | system::MREMAP_FIXED;
             system::call6(system::MREMAP, [self.copy, size, size, moved, self.rw as usize, 0]);

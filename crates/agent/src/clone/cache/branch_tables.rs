@@ -4,7 +4,7 @@
 //! instructions, so it has to be low. What it holds is not certain: the code that it leads to checks. The
 //! second table is asked on the way out, by more of the address, for those that share an entry.
 
-use crate::clone::{switch, system};
+use crate::clone::base::system;
 use core::ops::Range;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
@@ -34,11 +34,13 @@ pub struct Tables {
     at: usize,
     /// If they are in memory that the program has reserved: the flags to `mmap` that it had.
     reserved: usize,
+    /// Where branches go that they do not know.
+    pub missing: u64,
 }
 
 impl Tables {
     /// Maps them, with nothing in them, where the host has found a place; none if there is no memory.
-    pub fn map(at: usize, reserved: usize) -> Option<Self> {
+    pub fn map(at: usize, reserved: usize, missing: u64) -> Option<Self> {
         let place = if reserved == 0 { system::MAP_FIXED_NOREPLACE } else { system::MAP_FIXED };
         let flags = system::MAP_PRIVATE | system::MAP_ANONYMOUS | place;
         let args = [at, SIZE, system::PROT_READ | system::PROT_WRITE, flags, usize::MAX, 0];
@@ -46,7 +48,7 @@ impl Tables {
         if unsafe { system::call6(system::MMAP, args) } != at as isize {
             return None;
         }
-        let mut tables = Self { at, reserved };
+        let mut tables = Self { at, reserved, missing };
         tables.clear();
         LENT.store(if reserved == 0 { 0 } else { at as u64 }, Relaxed);
         Some(tables)
@@ -94,7 +96,7 @@ impl Tables {
     pub fn forget(&mut self, address: u64) {
         // SAFETY: as above.
         unsafe {
-            core::ptr::write_volatile(self.first_of(address), missing());
+            core::ptr::write_volatile(self.first_of(address), self.missing);
             let second = self.second_of(address);
             if *second == address {
                 core::ptr::write_volatile(second, self.nobody(second));
@@ -106,7 +108,7 @@ impl Tables {
     pub fn clear(&mut self) {
         // SAFETY: the tables lie there.
         unsafe {
-            core::slice::from_raw_parts_mut(self.at as *mut u64, FIRST).fill(missing());
+            core::slice::from_raw_parts_mut(self.at as *mut u64, FIRST).fill(self.missing);
             // What is zero already need not be touched.
             let second = core::slice::from_raw_parts_mut(self.second() as *mut [u64; 2], SECOND);
             second.iter_mut().filter(|entry| entry[0] != 0).for_each(|entry| entry[0] = 0);
@@ -129,9 +131,4 @@ impl Tables {
         let index = (address as u32).wrapping_mul(FACTOR as u32) >> (32 - SECOND_BITS);
         (self.second() as usize + index as usize * 16) as *mut u64
     }
-}
-
-/// Where branches go that the tables do not know.
-fn missing() -> u64 {
-    switch::gate_missing as *const () as u64
 }

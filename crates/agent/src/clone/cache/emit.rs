@@ -4,7 +4,8 @@
 //! The distances within a piece are known to [`crate::clone::state`], which finds the program's registers in
 //! the middle of it.
 
-use crate::clone::record::at;
+use crate::clone::thread::record;
+use crate::clone::thread::record::at;
 
 /// Bytes that are being written to the clone: through `rw`, to be executed at `rx`.
 #[derive(Debug)]
@@ -251,11 +252,11 @@ pub struct Armed {
 /// The beginning of a restartable sequence: where the program has told the kernel of its descriptor, the
 /// kernel is told of the clone's. Where it was told of nothing, or has forgotten, the agent is asked.
 pub fn arm(out: &mut Out, armed: &Armed) {
-    const CURRENT: u8 = crate::clone::sequences::CURRENT as u8;
+    const CURRENT: u8 = record::CURRENT as u8;
     let (rax, rcx) = (at!(kept), at!(kept) + 8);
     out.save(RAX, rax);
     out.save(RCX, rcx);
-    out.set_half(at!(kept_names), crate::clone::record::kept_names(RAX, RCX));
+    out.set_half(at!(kept_names), record::kept_names(RAX, RCX));
     out.load(RCX, at!(area));
     out.bytes(&[0x48, 0x8b, 0x49, CURRENT]); // mov rcx, [rcx + CURRENT]
     out.constant(RAX, armed.original.wrapping_neg());

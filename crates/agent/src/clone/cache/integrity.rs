@@ -2,23 +2,25 @@
 //! own comes from an instruction of the program's own, and that stands in the clone as it does in the
 //! program; or from the program's stack, or from where a branch is told where to go.
 
-use crate::clone::state::{block_at, kind_and_length, locate, piece_at};
-use crate::clone::translate::{Cold, Kind, LONGEST_INSTRUCTION, is_copy};
-use crate::clone::{Engine, program};
-use weft_abi::option;
+use crate::clone::base::instructions::{LONGEST_INSTRUCTION, names_gs_base};
+use crate::clone::base::program;
+use crate::clone::cache::code_cache::CodeCache;
+use crate::clone::cache::pieces::{Cold, Kind};
+use crate::clone::cache::program_state::{block_at, kind_and_length, locate, piece_at};
+use iced_x86::{Decoder, DecoderOptions};
 
 /// Whether a fault at a place is one that the program would have had. `is_illegal` says that the processor
 /// did not know the instruction.
-pub fn is_explained(engine: &Engine, place: u64, is_illegal: bool) -> bool {
+pub fn is_explained(cache: &CodeCache, place: u64, is_illegal: bool) -> bool {
     // What is thrown away is not executed any more; and where changes go unseen, the two may differ.
-    if !engine.is_current(place) || engine.options & option::BLIND != 0 {
+    if !cache.is_current(place) || cache.is_blind {
         return true;
     }
-    if let Some((_, kind)) = piece_at(engine, place) {
+    if let Some((_, kind)) = piece_at(cache, place) {
         let writes = matches!(kind, Cold::CallThunk | Cold::CallIndirectThunk);
         return writes && !is_illegal;
     }
-    let Some(block) = block_at(engine, place) else { return false };
+    let Some(block) = block_at(cache, place) else { return false };
     let (original, kind, offset, length, _) = locate(block, place);
     match kind {
         Kind::Copied => offset == 0 && is_as_made(original, place, length),
@@ -43,11 +45,11 @@ pub fn is_explained(engine: &Engine, place: u64, is_illegal: bool) -> bool {
 
 /// Whether a thread at a place has executed nothing of its block but what was made: it is about to begin with an
 /// instruction, and the copies before it are copies.
-pub fn is_certain(engine: &Engine, place: u64) -> bool {
-    if piece_at(engine, place).is_some() {
+pub fn is_certain(cache: &CodeCache, place: u64) -> bool {
+    if piece_at(cache, place).is_some() {
         return false;
     }
-    let Some(block) = block_at(engine, place) else { return false };
+    let Some(block) = block_at(cache, place) else { return false };
     let (mut original, mut copy) = (block.start, block.code);
     for record in block.records.chunks_exact(2) {
         if copy >= place {
@@ -77,4 +79,27 @@ fn is_as_made(original: u64, place: u64, length: u8) -> bool {
     // SAFETY: a place in the clone, where there is always more behind.
     let copy = unsafe { &*(place as *const [u8; LONGEST_INSTRUCTION]) };
     is_copy(original, &bytes[..read], copy, length.into())
+}
+
+/// Whether a copy is one of the instruction that bytes of the program's begin with, of a length that it had
+/// when it was copied.
+fn is_copy(address: u64, bytes: &[u8], copy: &[u8; LONGEST_INSTRUCTION], length: usize) -> bool {
+    let mut decoder = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE);
+    let instruction = decoder.decode();
+    if instruction.is_invalid() {
+        return copy.starts_with(&[0x0f, 0x0b]) || copy == bytes;
+    }
+    if names_gs_base(instruction.code()) {
+        return true;
+    }
+    if instruction.len() != length {
+        return false;
+    }
+    // A distance is another one.
+    let distance = match instruction.is_ip_rel_memory_operand() {
+        true => decoder.get_constant_offsets(&instruction).displacement_offset(),
+        false => length,
+    };
+    let rest = (distance + 4).min(length);
+    copy[..distance] == bytes[..distance] && copy[rest..length] == bytes[rest..length]
 }

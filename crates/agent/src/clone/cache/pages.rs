@@ -2,10 +2,9 @@
 //! believes; the first write to it is seen, what was translated from it is forgotten, and the page can
 //! be written until code from it is wanted again.
 
-use crate::clone::Engine;
-use crate::clone::program;
-use crate::clone::regions::Regions;
-use crate::clone::system::{self, PAGE, PROT_WRITE};
+use crate::clone::base::system::{PAGE, PROT_WRITE};
+use crate::clone::base::{program, system};
+use crate::clone::cache::regions::Regions;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -135,28 +134,10 @@ impl Pages {
     }
 }
 
-fn protect(number: u64, protection: usize) {
+/// Changes the protection of a page.
+pub fn protect(number: u64, protection: usize) {
     // SAFETY: the program's page, with what the program asked for or less.
     unsafe {
         system::call3(system::MPROTECT, (number * PAGE) as usize, PAGE as usize, protection);
     }
-}
-
-/// Lets all guarded pages be written; says whether there were any.
-pub fn release_all(engine: &mut Engine) -> bool {
-    let guarded = engine.pages.all_guarded();
-    for &page in &guarded {
-        release(engine, page);
-    }
-    !guarded.is_empty()
-}
-
-/// Lets a guarded page be written, and forgets what was translated from it. Returns its addresses.
-pub fn release(engine: &mut Engine, number: u64) -> Range<u64> {
-    let ends = number * PAGE..(number + 1) * PAGE;
-    engine.forget(ends.start, ends.end);
-    if let Some(region) = engine.regions.at(ends.start) {
-        protect(number, region.protection);
-    }
-    ends
 }

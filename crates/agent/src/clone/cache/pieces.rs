@@ -1,6 +1,16 @@
 //! What the clone is made of, as those need it who have to find the program's state in it: see
 //! [`crate::clone::state`].
 
+/// The most instructions of a block.
+pub const LONGEST_BLOCK: usize = 96;
+/// The most bytes that an instruction takes in the clone, and in its cold part.
+pub const MOST_HOT: usize = 128;
+pub const MOST_COLD: usize = 128;
+/// The most bytes that a block takes.
+pub const MOST: usize = LONGEST_BLOCK * MOST_HOT;
+/// The most bytes that are woven before one instruction, in the clone and in its cold part.
+pub const MOST_WOVEN: usize = MOST / 2;
+
 /// What became of an instruction. The numbers leave four bits for the length of one of the program's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]

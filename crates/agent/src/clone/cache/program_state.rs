@@ -1,14 +1,13 @@
 //! From a place in the clone to the state that the program would have natively.
 
-use crate::clone::emit::{ENTRY, LEAVE, SAVE};
-use crate::clone::record::Thread;
-pub use crate::clone::translate::{Cold, Kind};
-use crate::clone::translate::{INDIRECT_ADDRESS, inner, real, stub, thunk};
-use crate::clone::{BlockInfo, Engine, pages};
-
-pub const RAX: usize = 0;
-pub const RCX: usize = 1;
-pub const RSP: usize = 4;
+use crate::clone::base::keys::{inner, real};
+use crate::clone::base::registers::{RAX, RCX, RSP};
+use crate::clone::cache::blocks::BlockInfo;
+use crate::clone::cache::code_cache::CodeCache;
+use crate::clone::cache::emit::{ENTRY, LEAVE, SAVE};
+use crate::clone::cache::marks::Choice;
+use crate::clone::cache::pieces::{Cold, INDIRECT_ADDRESS, Kind, stub, thunk};
+use crate::clone::thread::record::Thread;
 
 /// The registers of the program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,17 +20,17 @@ pub struct State {
 
 /// What a thread has at a place in the clone becomes what the program would have. Says whether the place
 /// is in the clone at all.
-pub fn restore(engine: &mut Engine, thread: &Thread, state: &mut State) -> bool {
-    let is_in_clone = find(engine, thread, state);
-    put_return_address(engine, state);
+pub fn restore(cache: &mut CodeCache, thread: &Thread, state: &mut State) -> bool {
+    let is_in_clone = find(cache, thread, state);
+    put_return_address(cache, state);
     is_in_clone
 }
 
 /// Puts a return address in its place that the clone has another one for.
-pub fn put_return_address(engine: &mut Engine, state: &mut State) {
+pub fn put_return_address(cache: &mut CodeCache, state: &mut State) {
     if let Some((at, address)) = state.stacked.take() {
-        if let Some(page) = engine.pages.guarded(at) {
-            pages::release(engine, page);
+        if let Some(page) = cache.pages.guarded(at) {
+            cache.release(page);
         }
         // SAFETY: the program's stack, which the clone has just written.
         unsafe { *(at as *mut u64) = address };
@@ -39,24 +38,24 @@ pub fn put_return_address(engine: &mut Engine, state: &mut State) {
 }
 
 /// The same, with a return address left as it is: it is in the state.
-pub fn find(engine: &Engine, thread: &Thread, state: &mut State) -> bool {
-    if let Some((start, kind)) = piece_at(engine, state.pc) {
+pub fn find(cache: &CodeCache, thread: &Thread, state: &mut State) -> bool {
+    if let Some((start, kind)) = piece_at(cache, state.pc) {
         cold(thread, state, start, kind);
         return true;
     }
-    let Some(block) = block_at(engine, state.pc) else { return false };
+    let Some(block) = block_at(cache, state.pc) else { return false };
     hot(thread, state, block);
     true
 }
 
 /// The piece of the cold part that holds a place in the clone: where it begins, and what it is.
-pub fn piece_at(engine: &Engine, place: u64) -> Option<(u64, Cold)> {
-    engine.half_of(place)?.0.piece(place)
+pub fn piece_at(cache: &CodeCache, place: u64) -> Option<(u64, Cold)> {
+    cache.half_of(place)?.0.piece(place)
 }
 
 /// The block that holds a place in the clone, if that is in one.
-pub fn block_at(engine: &Engine, place: u64) -> Option<&BlockInfo> {
-    let (half, blocks) = engine.half_of(place)?;
+pub fn block_at(cache: &CodeCache, place: u64) -> Option<&BlockInfo> {
+    let (half, blocks) = cache.half_of(place)?;
     if half.piece(place).is_some() {
         return None;
     }
@@ -80,20 +79,20 @@ pub fn lengths(block: &BlockInfo) -> (u64, u64) {
 
 /// Whether a place in the clone is between two instructions of the program, and not on the way from one to
 /// the other. A snippet belongs to what follows it: whoever has come through it has not executed anything yet.
-pub fn is_between(engine: &Engine, pc: u64) -> bool {
-    let Some(block) = block_at(engine, pc) else { return false };
+pub fn is_between(cache: &CodeCache, pc: u64) -> bool {
+    let Some(block) = block_at(cache, pc) else { return false };
     let (address, kind, offset, length, _) = locate(block, pc);
     let is_begun = kinds_around(block, pc).0 == Some(Kind::Snippet);
-    let is_begun = is_begun && !is_let_in_at(engine, block, address, pc);
+    let is_begun = is_begun && !is_let_in_at(cache, block, address, pc);
     offset == 0 && !is_begun && (length != 0 || kind == Kind::Snippet)
 }
 
 /// Whether the agent lets threads in at a place in a block, which is for an address: a snippet before it is another's,
 /// or counts those who come from elsewhere.
-fn is_let_in_at(engine: &Engine, block: &BlockInfo, address: u64, place: u64) -> bool {
+fn is_let_in_at(cache: &CodeCache, block: &BlockInfo, address: u64, place: u64) -> bool {
     let is_inner = block.is_inner && block.start == address;
     let key = if is_inner { inner(address) } else { address };
-    engine.map.get(key).is_some_and(|known| known.body == place)
+    cache.map.get(key).is_some_and(|known| known.body == place)
 }
 
 /// Whether a thread at a place in a block is on its way into or out of it, by an indirect branch.
@@ -109,8 +108,8 @@ pub fn is_under_way(block: &BlockInfo, pc: u64) -> bool {
 }
 
 /// The instruction of the program that an instruction of the clone is for, if it is one.
-pub fn original(engine: &Engine, pc: u64) -> Option<u64> {
-    let (original, _, _, length, _) = locate(block_at(engine, pc)?, pc);
+pub fn original(cache: &CodeCache, pc: u64) -> Option<u64> {
+    let (original, _, _, length, _) = locate(block_at(cache, pc)?, pc);
     (length != 0).then_some(original)
 }
 
@@ -155,32 +154,19 @@ pub enum Progress {
     Behind(u64),
 }
 
-impl Engine {
-    /// Whether a place in the clone is for the start of a function as it is reached from within, where the
-    /// program is at `pc`: it cannot be seen from that.
-    pub fn is_inner(&self, place: u64, pc: u64) -> bool {
-        match piece_at(self, place) {
-            // SAFETY: a stub is as `translate` writes it.
-            Some((start, Cold::Stub)) => unsafe { *((start + stub::TARGET) as *const u64) != pc },
-            Some(_) => false,
-            None => block_at(self, place).is_some_and(|b| b.is_inner && b.start == pc),
-        }
-    }
-}
-
 /// How far a thread is at a place in the clone.
-pub fn progress(engine: &Engine, pc: u64) -> Progress {
-    match piece_at(engine, pc) {
+pub fn progress(cache: &CodeCache, pc: u64) -> Progress {
+    match piece_at(cache, pc) {
         Some((_, Cold::Snippet)) => return Progress::Within,
         // Behind the way in there is what counts it, if that is counted.
-        Some((start, Cold::Entry)) if pc > start + ENTRY as u64 && engine.recorder.is_some() => {
+        Some((start, Cold::Entry)) if pc > start + ENTRY as u64 && cache.is_recorded => {
             return Progress::Within;
         }
         // Whether it is counted is yet to be found out.
-        Some((start, Cold::Stub)) if engine.is_choice(start) => return Progress::Within,
+        Some((start, Cold::Stub)) if is_choice(cache, start) => return Progress::Within,
         _ => {}
     }
-    let Some(block) = block_at(engine, pc) else { return Progress::Outside };
+    let Some(block) = block_at(cache, pc) else { return Progress::Outside };
     let (mut original, mut copy, mut before) = (block.start, block.code, None);
     for record in block.records.chunks_exact(2) {
         let (kind, length) = kind_and_length(record);
@@ -190,7 +176,7 @@ pub fn progress(engine: &Engine, pc: u64) -> Progress {
                 (_, Kind::Way) => Progress::Within,
                 (_, Kind::Snippet) if pc != copy => Progress::Within,
                 (Some(Kind::Snippet), Kind::Snippet) => {
-                    match is_let_in_at(engine, block, original, pc) {
+                    match is_let_in_at(cache, block, original, pc) {
                         true => Progress::Outside,
                         false => Progress::Within,
                     }
@@ -207,12 +193,28 @@ pub fn progress(engine: &Engine, pc: u64) -> Progress {
     Progress::Outside
 }
 
-impl Engine {
-    /// Whether a place in the clone is in a block that was forgotten or thrown away.
-    pub fn is_old(&self, pc: u64) -> bool {
-        self.half_of(pc).is_some()
-            && (!self.is_current(pc) || block_at(self, pc).is_some_and(|block| !block.is_valid))
+/// Whether a place in the clone is for the start of a function as it is reached from within, where the
+/// program is at `pc`: it cannot be seen from that.
+pub fn is_inner(cache: &CodeCache, place: u64, pc: u64) -> bool {
+    match piece_at(cache, place) {
+        // SAFETY: a stub is as `translate` writes it.
+        Some((start, Cold::Stub)) => unsafe { *((start + stub::TARGET) as *const u64) != pc },
+        Some(_) => false,
+        None => block_at(cache, place).is_some_and(|b| b.is_inner && b.start == pc),
     }
+}
+
+/// Whether a place in the clone is in a block that was forgotten or thrown away.
+pub fn is_old(cache: &CodeCache, pc: u64) -> bool {
+    cache.half_of(pc).is_some()
+        && (!cache.is_current(pc) || block_at(cache, pc).is_some_and(|block| !block.is_valid))
+}
+
+/// Whether a stub is one of two ways of which one is counted.
+fn is_choice(cache: &CodeCache, stub: u64) -> bool {
+    // SAFETY: a stub is as `translate` writes it.
+    let mark = unsafe { *((stub + stub::FAR) as *const u64) };
+    cache.is_recorded && Choice::of_mark(mark).is_some()
 }
 
 fn hot(thread: &Thread, state: &mut State, block: &BlockInfo) {

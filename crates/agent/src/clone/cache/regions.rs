@@ -1,7 +1,8 @@
 //! What the program has mapped, as far as code is concerned: kept up to date by the system calls that
 //! change it.
 
-use crate::clone::system::{self, PROT_EXEC, PROT_READ, PROT_WRITE};
+use crate::clone::base::system;
+use crate::clone::base::system::{PROT_EXEC, PROT_READ, PROT_WRITE};
 use alloc::vec::Vec;
 use weft_abi::REGION_SHARED;
 

@@ -1,11 +1,16 @@
 //! What becomes of a program whose clone cannot go on. There is a report of it; where the program's state is
 //! known, its process goes on natively, and where it is not, it ends.
 
-use crate::clone::processes::{post, wait_while};
-use crate::clone::record::{Thread, left};
-use crate::clone::report::{self, Name, Trouble};
-use crate::clone::signals::{self, Actions, Fault};
-use crate::clone::{Engine, Guard, SHARED, held, is_held_by, locked, pages, system};
+use crate::clone::base::context::Fault;
+use crate::clone::base::host::{post, wait_while};
+use crate::clone::base::{host, signals, system};
+use crate::clone::engine::Engine;
+use crate::clone::engine::lock::{Guard, held, is_held_by, known_threads, locked};
+use crate::clone::failure::report;
+use crate::clone::failure::report::{Name, Trouble};
+use crate::clone::thread::actions::Actions;
+use crate::clone::thread::record::Thread;
+use crate::clone::thread::{actions, native, pending};
 use core::fmt::{self, Write};
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Relaxed, Release};
@@ -38,11 +43,6 @@ impl Write for Standard {
 }
 
 /// Says what went wrong, and has the program go on natively or end.
-pub fn fail(what: &str) -> ! {
-    fail_with(format_args!("{what}"))
-}
-
-/// Says what went wrong, and has the program go on natively or end.
 pub fn fail_with(what: fmt::Arguments<'_>) -> ! {
     match current() {
         // What a visitor has is not the engine's; and nobody would answer it.
@@ -67,7 +67,7 @@ pub fn refused(thread: &Thread) -> ! {
 /// Code that can be executed but not read; the thread stands before it. Comes back if the process cannot leave.
 pub fn hidden(thread: &Thread) {
     let pc = thread.pc.get();
-    let may_leave = !is_host_gone() || is_alone(&locked(), thread);
+    let may_leave = !host::is_host_gone() || is_alone(&locked(), thread);
     if !may_leave {
         // Nobody measures anything.
         return;
@@ -100,16 +100,15 @@ pub fn broken(engine: Guard, thread: &Thread, fault: Fault<'_>) -> Guard {
     engine
 }
 
-/// The thread that asks, if it is one of the engine's.
+/// The thread that this is, if it is one of the engine's.
 fn current() -> Option<&'static Thread> {
     let mut base = 0u64;
-    // SAFETY: the kernel writes the base. Of the engine only the list of threads is looked at, which stay.
-    let engine = unsafe {
+    // SAFETY: the kernel writes the base.
+    unsafe {
         let at = &raw mut base as usize;
         system::call3(system::ARCH_PRCTL, system::ARCH_GET_GS, at, 0);
-        (*SHARED.engine.get()).as_ref()
-    };
-    engine?.threads().find(|thread| thread.this == base)
+    }
+    known_threads()?.find(|thread| thread.this == base)
 }
 
 fn fail_in(thread: &Thread, what: fmt::Arguments<'_>, place: u64, fault: Option<Fault<'_>>) -> ! {
@@ -141,7 +140,7 @@ fn fail_in(thread: &Thread, what: fmt::Arguments<'_>, place: u64, fault: Option<
 
 /// Has the process go on natively, with this thread where its record says; comes back if it cannot.
 fn leave(thread: &Thread, mask: u64, name: &Option<Name>) {
-    signals::keep_mask(thread, mask);
+    pending::keep_mask(thread, mask);
     thread.epoch.store(u64::MAX, Release);
     ask_host(thread);
     let engine = locked();
@@ -149,7 +148,7 @@ fn leave(thread: &Thread, mask: u64, name: &Option<Name>) {
         return;
     }
     drop(engine);
-    if is_host_gone() {
+    if host::is_host_gone() {
         tell(format_args!("the program has left its clone"), name);
     }
     leave_alone(thread)
@@ -157,9 +156,9 @@ fn leave(thread: &Thread, mask: u64, name: &Option<Name>) {
 
 /// Waits for the host, which takes all threads out; comes back if it does not.
 fn ask_host(thread: &Thread) {
-    let Some(control) = report::control() else { return };
+    let Some(control) = host::control() else { return };
     // Whoever has borrowed its parent's memory would have it taken away from there.
-    if thread.is_vforked.get() != 0 || is_host_gone() {
+    if thread.is_vforked.get() != 0 || host::is_host_gone() {
         return;
     }
     thread.is_leaving.store(1, Release);
@@ -168,11 +167,6 @@ fn ask_host(thread: &Thread) {
         request.store(exec::FREE, Release);
     }
     thread.is_leaving.store(0, Release);
-}
-
-/// Whether nobody is there who would tell the user.
-pub fn is_host_gone() -> bool {
-    report::control().is_none_or(|control| control.is_host_gone.load(Relaxed) != 0)
 }
 
 /// Whether nobody else depends on who handles this thread's signals.
@@ -193,9 +187,9 @@ fn leave_alone(thread: &Thread) -> ! {
             engine.control.left.fetch_add(1, Relaxed);
         }
         Actions::give_back(thread);
-        pages::release_all(&mut engine);
+        engine.cache.release_all();
     }
-    signals::go_natively(thread)
+    native::go_natively(thread)
 }
 
 fn tell(what: fmt::Arguments<'_>, name: &Option<Name>) {
@@ -210,13 +204,5 @@ fn tell(what: fmt::Arguments<'_>, name: &Option<Name>) {
 /// Ends the program, by a signal so that nobody takes it for the program's own end.
 fn end(what: fmt::Arguments<'_>, name: Option<Name>) -> ! {
     tell(format_args!("the clone engine failed: {what}"), &name);
-    signals::end_by(SIGABRT)
-}
-
-/// Whether a thread has left the clone for something that it can do again.
-pub fn way_out(kind: u32, target: u64) -> u64 {
-    match kind {
-        left::SYSTEM_CALL => target - crate::clone::calls::LENGTH,
-        _ => target,
-    }
+    actions::end_by(SIGABRT)
 }

@@ -3,11 +3,14 @@
 //! Nothing here allocates, and nothing is believed that can be asked instead: it may be the engine itself
 //! that is broken.
 
-use crate::clone::record::Thread;
-use crate::clone::signals::Fault;
-use crate::clone::{Engine, map::Place, program, state, system};
+use crate::clone::base::context::Fault;
+use crate::clone::base::image::image;
+use crate::clone::base::{program, system};
+use crate::clone::cache::address_map::Place;
+use crate::clone::cache::program_state;
+use crate::clone::engine::Engine;
+use crate::clone::thread::record::Thread;
 use core::fmt::{self, Write};
-use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 use weft_abi::{CloneControl, FOLDER_SIZE, REPORTS_SIZE};
 
@@ -27,20 +30,6 @@ const NAMES: [&str; 16] = [
     "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13",
     "r14", "r15",
 ];
-
-/// Where the [`CloneControl`] is, once there is one.
-static CONTROL: AtomicU64 = AtomicU64::new(0);
-
-/// Says where the folder for reports is named.
-pub fn write_to(control: &CloneControl) {
-    CONTROL.store(core::ptr::from_ref(control) as u64, Relaxed);
-}
-
-/// What the engine shares with the host, once there is that.
-pub fn control() -> Option<&'static CloneControl> {
-    // SAFETY: the host has mapped it, and leaves it there.
-    unsafe { (CONTROL.load(Relaxed) as *const CloneControl).as_ref() }
-}
 
 /// What went wrong.
 pub struct Trouble<'a> {
@@ -212,7 +201,7 @@ fn describe(
         writeln!(out, "signal {signal}, code {code}, address {address:#x}")?;
         writeln!(out, "\nregisters when it happened")?;
         registers(out, &context.general(), context.rip, context.rflags)?;
-        let image = crate::clone::image();
+        let image = image();
         if image.contains(&context.rip) {
             writeln!(out, "rip is in the engine, at {:#x}", context.rip - image.start)?;
         }
@@ -253,14 +242,14 @@ fn registers(out: &mut File, general: &[u64; 16], rip: u64, flags: u64) -> fmt::
 /// The block that a thread was in, or else was to begin, and its original.
 fn code(out: &mut File, engine: &Engine, pc: u64, place: u64) -> fmt::Result {
     let known = || {
-        let &Place { block, .. } = engine.map.get(pc)?;
-        engine.blocks.get(block as usize)
+        let &Place { block, .. } = engine.cache.map.get(pc)?;
+        engine.cache.blocks.get(block as usize)
     };
-    let Some(block) = state::block_at(engine, place).or_else(known) else {
+    let Some(block) = program_state::block_at(&engine.cache, place).or_else(known) else {
         writeln!(out, "\noriginal code at {pc:#x}, of which there is no block")?;
         return bytes(out, pc, GLIMPSE);
     };
-    let (original, copy) = state::lengths(block);
+    let (original, copy) = program_state::lengths(block);
     let start = block.start;
     writeln!(out, "\noriginal code of the block, {start:#x} to {:#x}", start + original)?;
     bytes(out, start, original)?;
@@ -268,7 +257,7 @@ fn code(out: &mut File, engine: &Engine, pc: u64, place: u64) -> fmt::Result {
     bytes(out, block.code, copy)?;
     writeln!(out, "\nwhat became of each instruction: its kind, length, and length in the block")?;
     for record in block.records.chunks_exact(2) {
-        let (kind, length) = state::kind_and_length(record);
+        let (kind, length) = program_state::kind_and_length(record);
         writeln!(out, "{kind:?} {length} {}", record[1])?;
     }
     Ok(())

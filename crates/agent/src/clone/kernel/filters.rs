@@ -1,6 +1,9 @@
 //! Seccomp filters that the program puts over itself, and with it over the engine and over snippets.
 
-use crate::clone::{Engine, engine, fail, program, system};
+use crate::clone::base::fail::fail;
+use crate::clone::base::{program, system};
+use crate::clone::engine::Engine;
+use crate::clone::engine::lock::engine;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Relaxed;
 use weft_code::seccomp::{Filter, Instruction};

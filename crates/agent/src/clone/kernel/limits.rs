@@ -1,8 +1,9 @@
 //! Limits of memory that the program is about to set for itself. What weft has mapped counts against them, and the
 //! program knows nothing of that: it would fail where natively it has room.
 
-use crate::clone::record::Thread;
-use crate::clone::{program, system};
+use crate::clone::base::fail::fail;
+use crate::clone::base::{program, system};
+use crate::clone::thread::record::Thread;
 
 const RLIMIT_DATA: u64 = 2;
 const RLIMIT_AS: u64 = 9;
@@ -30,7 +31,7 @@ pub fn look_at(thread: &Thread, resource: u64, limits: u64) {
         _ => false,
     };
     if is_short {
-        crate::clone::fail(IS_LIMITED);
+        fail(IS_LIMITED);
     }
 }
 

@@ -3,10 +3,14 @@
 //! For as long as the kernel says it, no page is guarded. So the program reads the kernel's own file, and there
 //! is nothing to be found that is not as it would be.
 
-use crate::clone::record::Thread;
-use crate::clone::system::{self, PAGE};
-use crate::clone::{calls, engine, pages, switch};
-use core::fmt::{self, Write};
+use crate::clone::base::files::{Text, name_of};
+use crate::clone::base::registers::RDI;
+use crate::clone::base::system::PAGE;
+use crate::clone::base::{program, system};
+use crate::clone::engine::lock::engine;
+use crate::clone::kernel::pass::{make, pass};
+use crate::clone::thread::record::Thread;
+use core::fmt::Write;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -25,7 +29,7 @@ fn bit_of(descriptor: u64) -> Option<(&'static AtomicU64, u64)> {
 
 /// `open`, `openat`, `openat2`: the path is where it is.
 pub fn open(thread: &Thread, path: u64) -> Option<isize> {
-    let result = calls::pass(thread)?;
+    let result = pass(thread)?;
     if let Ok(descriptor) = u64::try_from(result)
         && names_memory(path)
         && is_own(descriptor)
@@ -38,10 +42,10 @@ pub fn open(thread: &Thread, path: u64) -> Option<isize> {
 
 /// `close` of such a file.
 pub fn close(thread: &Thread) -> Option<isize> {
-    if let Some((word, bit)) = bit_of(thread.general[7].get()) {
+    if let Some((word, bit)) = bit_of(thread.general[RDI].get()) {
         word.fetch_and(!bit, Relaxed);
     }
-    calls::pass(thread)
+    pass(thread)
 }
 
 /// Whether a descriptor is that of such a file.
@@ -53,8 +57,8 @@ pub fn is_memory(descriptor: u64) -> bool {
 pub fn read(thread: &Thread) -> Option<isize> {
     // With the engine: nobody is to guard anything meanwhile.
     let mut engine = engine();
-    pages::release_all(&mut engine);
-    calls::make(thread)
+    engine.cache.release_all();
+    make(thread)
 }
 
 /// Whether a path, which the kernel has just read, ends as those of such files.
@@ -65,9 +69,9 @@ fn names_memory(path: u64) -> bool {
     let first = (PAGE - path % PAGE).min(LONGEST as u64);
     // SAFETY: a buffer that is large enough; the program's side may be gone by now.
     let is_read = unsafe {
-        switch::copy(at, path, first as usize)
+        program::copy(at, path, first as usize)
             && (name[..first as usize].contains(&0)
-                || switch::copy(at + first, path + first, LONGEST - first as usize))
+                || program::copy(at + first, path + first, LONGEST - first as usize))
     };
     let end = name.iter().position(|&byte| byte == 0);
     is_read && end.is_some_and(|end| ENDS.iter().any(|last| name[..end].ends_with(last)))
@@ -78,33 +82,5 @@ fn is_own(descriptor: u64) -> bool {
     let mut own = Text::default();
     let _ = write!(own, "/proc/{}/", system::pid());
     let mut name = [0u8; LONGEST];
-    name_of(descriptor, &mut name).is_some_and(|name| name.starts_with(&own.bytes[..own.length]))
-}
-
-/// The name of a descriptor's file, as far as there is room for it.
-pub fn name_of(descriptor: u64, room: &mut [u8]) -> Option<&[u8]> {
-    let mut link = Text::default();
-    let _ = write!(link, "/proc/self/fd/{descriptor}\0");
-    // SAFETY: the path ends with a zero; the kernel writes to the room, and no more than it holds.
-    let length = unsafe {
-        let (path, to) = (link.bytes.as_ptr() as usize, room.as_mut_ptr() as usize);
-        system::call3(system::READLINK, path, to, room.len())
-    };
-    usize::try_from(length).ok().filter(|&length| length > 0).map(|length| &room[..length])
-}
-
-/// A short text.
-#[derive(Default)]
-struct Text {
-    bytes: [u8; 32],
-    length: usize,
-}
-
-impl Write for Text {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        let room = self.bytes.get_mut(self.length..self.length + text.len()).ok_or(fmt::Error)?;
-        room.copy_from_slice(text.as_bytes());
-        self.length += text.len();
-        Ok(())
-    }
+    name_of(descriptor, &mut name).is_some_and(|name| name.starts_with(own.bytes()))
 }

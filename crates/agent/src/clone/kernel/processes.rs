@@ -1,13 +1,25 @@
 //! Threads and processes that the program starts, becomes and ends.
 
-use crate::clone::arena::Arena;
-use crate::clone::record::{Thread, stripe};
-use crate::clone::signals::Actions;
-use crate::clone::state::{RAX, RCX, RSP};
-use crate::clone::system::{self, EFAULT};
-use crate::clone::{calls, clock, engine, fail, halt, program, report, signals, switch};
+use crate::clone::base::fail::fail;
+use crate::clone::base::host::{PATIENCE, SHORT, post, ring, wait_while};
+use crate::clone::base::registers::{R11, RAX, RCX, RDI, RSP};
+use crate::clone::base::system::EFAULT;
+use crate::clone::base::{clock, host, observers, program, signals, system};
+use crate::clone::cache::arena::Arena;
+use crate::clone::engine::Engine;
+use crate::clone::engine::lock::{engine, inherit, unlock};
+use crate::clone::kernel::debugger;
+use crate::clone::kernel::pass::{answer, make, pass};
+use crate::clone::kernel::signals::calls as signal_calls;
+use crate::clone::thread::actions::Actions;
+use crate::clone::thread::alternate_stack::use_own_stack;
+use crate::clone::thread::landmarks::Landmark;
+use crate::clone::thread::record::{Thread, at, stripe};
+use crate::clone::thread::{assembly, native};
+use crate::clone::tools::tracing;
+use core::arch::naked_asm;
 use core::sync::atomic::AtomicU32;
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use weft_abi::halt::reason;
 use weft_abi::{CloneControl, exec, option};
 
@@ -17,24 +29,19 @@ const CLONE_VFORK: u64 = 0x4000;
 const CLONE_THREAD: u64 = 0x1_0000;
 const CLONE_CLEAR_SIGHAND: u64 = 1 << 32;
 const SIGCHLD: u64 = 17;
-/// How long a host may take to answer before it is taken for gone.
-const PATIENCE: u64 = 5000;
-/// How long to wait before looking again for a request that is free.
-const SHORT: u64 = 10;
-
 /// Makes the thread that runs this one that the engine knows. Returns the alternate stack that it had.
 fn settle(thread: &Thread) -> [u64; 3] {
     // SAFETY: `gs` is the engine's, and the thread's memory stays until the thread has ended.
     unsafe { system::call3(system::ARCH_PRCTL, system::ARCH_SET_GS, thread.this as usize, 0) };
     thread.tid.set(system::tid() as u32);
-    signals::use_own_stack(thread)
+    use_own_stack(thread.signal_stack())
 }
 
 /// The first thing that a thread does that is taken over, with all its signals blocked.
 pub extern "C" fn join(thread: &Thread) {
-    if report::control().is_none_or(|control| control.is_joined.load(Acquire) == 0) {
+    if host::control().is_none_or(|control| control.is_joined.load(Acquire) == 0) {
         // Weft was killed when it had sent some of the threads, and others are where they were. So all stay there.
-        signals::stay_native(thread);
+        native::stay_native(thread);
     }
     thread.altstack.set(settle(thread));
     thread.pid.set(system::pid() as u32);
@@ -43,12 +50,12 @@ pub extern "C" fn join(thread: &Thread) {
         if !core::mem::replace(&mut engine.has_begun, true) {
             Actions::take_over(thread);
         }
-        engine.learn_from(thread);
+        engine.cache.learn_from(thread);
     }
-    thread.trace_begin();
+    tracing::begin(thread);
     go_on(thread);
-    if halt::is_debugged() {
-        halt::soon(thread, reason::ASKED, 0);
+    if observers::is_debugged() {
+        debugger::soon(thread, reason::ASKED, 0);
     }
 }
 
@@ -87,7 +94,7 @@ pub fn clone(thread: &Thread, number: usize) -> Option<isize> {
     child.set_general(&thread.general());
     child.general[RAX].set(0);
     child.general[RCX].set(thread.pc.get());
-    child.general[11].set(thread.flags.get());
+    child.general[R11].set(thread.flags.get());
     child.general[RSP].set(if stack == 0 { rsp } else { stack });
     child.flags.set(thread.flags.get());
     child.vectors.set(thread.vectors.get());
@@ -125,19 +132,19 @@ pub fn clone(thread: &Thread, number: usize) -> Option<isize> {
         give_way();
         // As for `fork`; the child lets the lock go for itself.
         let mut engine = engine();
-        engine.arenas.iter_mut().for_each(Arena::copy_for_child);
+        engine.cache.arenas.iter_mut().for_each(Arena::copy_for_child);
         engine
     });
-    let result = switch::start_thread(child, call, &args);
+    let result = start_thread(child, call, &args);
     if let Some(engine) = &mut kept {
-        engine.arenas.iter_mut().for_each(Arena::forget_copy);
+        engine.cache.arenas.iter_mut().for_each(Arena::forget_copy);
     }
     drop(kept);
-    if flags & CLONE_VFORK != 0 && crate::clone::inherit(child, thread) {
+    if flags & CLONE_VFORK != 0 && inherit(child, thread) {
         // What the child was doing is half done, and nobody can tell what.
         signals::set_mask(mask);
         let next = thread.pc.get();
-        calls::answer(thread, next, result);
+        answer(thread, next, result);
         fail("a child that had borrowed the memory was killed in the clone engine");
     }
     // A child that borrowed everything has given it back, and one that never was needs nothing. Of any
@@ -158,7 +165,7 @@ pub fn clone(thread: &Thread, number: usize) -> Option<isize> {
 
 /// Lets the host have the engine first, if it waits for it.
 fn give_way() {
-    let Some(control) = report::control() else { return };
+    let Some(control) = host::control() else { return };
     for _ in 0..PATIENCE / SHORT {
         if control.is_wanted.load(Relaxed) == 0 {
             return;
@@ -174,8 +181,8 @@ fn fork(thread: &Thread, flags: u64) -> Option<isize> {
     give_way();
     // Nobody else may be in the middle of something that the child then finds half done.
     let mut engine = engine();
-    engine.arenas.iter_mut().for_each(Arena::copy_for_child);
-    let result = calls::make(thread);
+    engine.cache.arenas.iter_mut().for_each(Arena::copy_for_child);
+    let result = make(thread);
     if result == Some(0) {
         if flags & CLONE_CLEAR_SIGHAND != 0 {
             Actions::clear(thread);
@@ -183,10 +190,22 @@ fn fork(thread: &Thread, flags: u64) -> Option<isize> {
         drop(engine);
         become_process(thread);
     } else {
-        engine.arenas.iter_mut().for_each(Arena::forget_copy);
+        engine.cache.arenas.iter_mut().for_each(Arena::forget_copy);
         engine.control.stats.forks.fetch_add(1, Relaxed);
     }
     result
+}
+
+/// Learns that this is another process, of which this is the only thread.
+fn be_process(engine: &mut Engine, thread: &Thread) {
+    engine.forget_halts();
+    engine.stop_stepping(thread);
+    engine.weaving.be_process();
+    engine.weaving.equip(thread);
+    if let Some(recorder) = &mut engine.recorder {
+        recorder.be_process();
+        recorder.equip(thread);
+    }
 }
 
 /// What a forked child has to do before anything else.
@@ -195,7 +214,7 @@ fn become_process(thread: &Thread) {
     thread.pid.set(thread.tid.get());
     let mut engine = engine();
     engine.control.processes.fetch_add(1, Relaxed);
-    engine.arenas.iter_mut().for_each(Arena::part_from_parent);
+    engine.cache.arenas.iter_mut().for_each(Arena::part_from_parent);
     // Of all threads only this one is in the child.
     for other in engine.threads().filter(|other| other.this != thread.this) {
         other.is_used.store(0, Relaxed);
@@ -203,31 +222,65 @@ fn become_process(thread: &Thread) {
         other.has_stripe.set(stripe::NONE);
     }
     thread.forget_slabs();
-    engine.be_process(thread);
+    be_process(&mut engine, thread);
     drop(engine);
-    thread.trace_begin();
+    tracing::begin(thread);
 }
 
-/// The first thing that a new thread does, on its own stack in the agent.
-pub extern "C" fn begin_thread(thread: &Thread) {
+/// Starts a thread that shares this one's memory: makes the system call in the registers of `child`,
+/// which is where the new thread begins. Returns to the caller what the kernel returns.
+///
+/// All signals must be blocked: the new thread has its parent's `gs` for a moment.
+#[unsafe(naked)]
+extern "C" fn start_thread(child: &Thread, number: usize, args: &[usize; 6]) -> isize {
+    naked_asm!(
+        "push r12",
+        "mov r12, rdi",
+        "mov rax, rsi",
+        "mov r11, rdx",
+        "mov rdi, [r11]",
+        "mov rsi, [r11 + 8]",
+        "mov rdx, [r11 + 16]",
+        "mov r10, [r11 + 24]",
+        "mov r8, [r11 + 32]",
+        "mov r9, [r11 + 40]",
+        "syscall",
+        "test rax, rax",
+        "jz 2f",
+        "pop r12",
+        "ret",
+        "2:",
+        // The new thread.
+        "mov rsp, [r12 + {stack}]",
+        "mov rdi, r12",
+        "call {begin}",
+        "jmp rax",
+        stack = const at!(stack),
+        begin = sym begin_thread,
+    )
+}
+
+/// The first thing that a new thread does, on its own stack in the agent. Returns the way to the clone.
+extern "C" fn begin_thread(thread: &Thread) -> u64 {
     settle(thread);
     if thread.pid.get() == 0 {
         // The first thread of a process has its number.
         thread.pid.set(thread.tid.get());
     }
     if thread.is_forked.get() != 0 {
-        crate::clone::unlock();
+        unlock();
         become_process(thread);
         thread.is_used.store(1, Relaxed);
     } else {
         engine().weaving.equip(thread);
-        thread.trace_begin();
+        tracing::begin(thread);
     }
     if thread.is_cleared.get() != 0 {
         let _engine = engine();
         Actions::clear(thread);
     }
     go_on(thread);
+    Landmark::Resume.address()
 }
 
 fn go_on(thread: &Thread) {
@@ -238,15 +291,15 @@ fn go_on(thread: &Thread) {
 
 /// `exit`: the end of a thread.
 pub fn exit(thread: &Thread) -> ! {
-    let status = thread.general[7].get() as usize;
+    let status = thread.general[RDI].get() as usize;
     signals::block_all();
-    thread.trace_end();
+    tracing::end(thread);
     if thread.is_vforked.get() != 0 {
         // Its parent gives the memory back.
         // SAFETY: ends the thread.
         unsafe { system::call3(system::EXIT, status, 0, 0) };
     }
-    switch::end_thread(thread, status)
+    assembly::end_thread(thread, status)
 }
 
 /// `execve` and `execveat`: the host sees to it that the new program runs from a clone, too.
@@ -273,26 +326,17 @@ pub fn execute(thread: &Thread) -> Option<isize> {
     result
 }
 
-/// Has the host look for the name of a file that was just mapped; says whether it has.
-pub fn have_named() -> bool {
-    let Some(control) = report::control() else { return false };
-    let Some(request) = post(control, exec::NAMING) else { return false };
-    wait_while(request, exec::HELD);
-    request.store(exec::FREE, Release);
-    true
-}
-
 /// Makes the call, for a program that is told of signals what this one would have told it.
 fn become_other(thread: &Thread) -> Option<isize> {
     let is_used = |other: &&'static Thread| other.is_used.load(Relaxed) != 0;
     // Others who share the engine's handlers would miss them.
     let is_alone = thread.is_vforked.get() != 0 || engine().threads().filter(is_used).count() == 1;
     if !is_alone {
-        return calls::pass(thread);
+        return pass(thread);
     }
-    signals::show_needed(thread);
-    let result = calls::pass(thread);
-    signals::hide_needed();
+    signal_calls::show_needed(thread);
+    let result = pass(thread);
+    signal_calls::hide_needed();
     result
 }
 
@@ -304,55 +348,4 @@ fn ask(control: &'static CloneControl) -> Option<&'static AtomicU32> {
         return None;
     }
     Some(request)
-}
-
-/// Asks the host for something, and waits until it has begun to see to it; nothing if it does not. Returns where
-/// the request stands: see [`exec`].
-pub fn post(control: &'static CloneControl, what: u32) -> Option<&'static AtomicU32> {
-    let request = claim(control)?;
-    request.store(what, Release);
-    ring(control);
-    wait_while(request, what);
-    if request.compare_exchange(what, exec::FREE, AcqRel, Acquire).is_ok() {
-        // Others need not wait as long. A host that was only slow says so when it comes by.
-        control.is_host_gone.store(1, Relaxed);
-        return None;
-    }
-    Some(request)
-}
-
-/// Takes a request that is nobody's, for this thread: waits for one as long as for the host.
-fn claim(control: &'static CloneControl) -> Option<&'static AtomicU32> {
-    let free = |request: &&weft_abi::ExecRequest| {
-        request.state.compare_exchange(exec::FREE, exec::CLAIMED, AcqRel, Relaxed).is_ok()
-    };
-    let mut left = PATIENCE;
-    let request = loop {
-        if left == 0 || control.is_host_gone.load(Relaxed) != 0 {
-            return None;
-        }
-        if let Some(request) = control.requests.iter().find(free) {
-            break request;
-        }
-        // Whichever becomes free first.
-        let first = &control.requests[0].state;
-        system::futex_wait_for(first, first.load(Relaxed), SHORT);
-        left = left.saturating_sub(SHORT);
-    };
-    request.pid.store(system::pid() as u32, Relaxed);
-    request.tid.store(system::tid() as u32, Relaxed);
-    Some(&request.state)
-}
-
-fn ring(control: &CloneControl) {
-    control.doorbell.fetch_add(1, Release);
-    system::futex_wake(&control.doorbell);
-}
-
-pub fn wait_while(word: &AtomicU32, value: u32) {
-    let mut left = PATIENCE;
-    while left > 0 && word.load(Acquire) == value {
-        system::futex_wait_for(word, value, 100);
-        left -= 100;
-    }
 }

@@ -1,28 +1,14 @@
 //! The kernel's page of old system calls, which are called like functions: it cannot be read, and the kernel would
 //! return from there to the program's own code. So the calls are made here.
 
-use crate::clone::record::{Thread, left};
-use crate::clone::{engine, halt, pages, program, system};
+use crate::clone::base::registers::{RAX, RSP};
+use crate::clone::base::vsyscall::number_at;
+use crate::clone::base::{observers, program, system};
+use crate::clone::engine::lock::engine;
+use crate::clone::kernel::debugger;
+use crate::clone::thread::record::{Thread, left};
 
-const START: u64 = 0xffff_ffff_ff60_0000;
-const RAX: usize = 0;
-const RSP: usize = 4;
 const EFAULT: isize = -14;
-
-/// The system call that is at an address.
-fn number_at(address: u64) -> Option<usize> {
-    match address.wrapping_sub(START) {
-        0x000 => Some(system::GETTIMEOFDAY),
-        0x400 => Some(system::TIME),
-        0x800 => Some(system::GETCPU),
-        _ => None,
-    }
-}
-
-/// Whether there may be such a call at an address.
-pub fn is_at(address: u64) -> bool {
-    number_at(address).is_some()
-}
 
 /// Makes the call that a thread has come to, and has it go on where that returns to. Says whether it could: if not, the
 /// program has the kernel's fault.
@@ -34,7 +20,7 @@ pub fn call(thread: &Thread) -> bool {
     // SAFETY: the kernel writes to where the program wants it, or nowhere.
     let make = || unsafe { system::call3(number, rdi, rsi, 0) };
     let mut result = make();
-    if result == EFAULT && pages::release_all(&mut engine()) {
+    if result == EFAULT && engine().cache.release_all() {
         result = make();
     }
     if result == EFAULT {
@@ -47,8 +33,8 @@ pub fn call(thread: &Thread) -> bool {
         true => thread.pc.set(back),
         false => drop(engine().go(thread, back)),
     }
-    if halt::is_debugged() {
-        halt::arrived(thread, left::INDIRECT, back);
+    if observers::is_debugged() {
+        debugger::arrived(thread, left::INDIRECT, back);
     }
     true
 }

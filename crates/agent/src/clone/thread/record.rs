@@ -1,13 +1,18 @@
 //! What the engine keeps of a thread. The clone reaches it through `gs`.
 
-use crate::clone::halt::errand;
-use crate::clone::{call_points, sequences, signals, system};
+use crate::clone::base::signals::NEEDED;
+use crate::clone::base::system;
+use crate::clone::thread::alternate_stack::SS_DISABLE;
 use core::cell::Cell;
 use core::sync::atomic::Ordering::{Acquire, Release};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use weft_abi::CloneThread;
+use weft_abi::halt::motion;
 use weft_abi::halt::{Halt, HaltOf};
 use weft_abi::recording::STRIPE_SIZE;
+
+/// Where an area for restartable sequences names the descriptor.
+pub const CURRENT: u64 = 8;
 
 const STACK: usize = 128 << 10;
 /// For the frame that the kernel writes, which holds all vector registers, and for the handler.
@@ -164,7 +169,7 @@ pub struct Thread {
     /// Where in the clone it has trapped last without the program's being told; 0 if it has gone elsewhere since.
     pub trapped: Cell<u64>,
     /// A system call that is still to be made.
-    pub announced: Cell<call_points::Announced>,
+    pub announced: Cell<Announced>,
     /// How it stands still for a debugger, and goes on.
     pub halt: HaltOf<Cell<u64>>,
     /// What it does for the debugger that the program knows nothing of: see [`crate::clone::halt::errand`].
@@ -189,6 +194,28 @@ pub struct Thread {
     pub slabs: [Cell<u64>; MEMORIES],
     /// The program's stack pointer while a snippet uses the agent's stack.
     pub program_stack: Cell<u64>,
+}
+
+/// A system call that what comes before was done for, and that is still to be made.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Announced {
+    /// Behind the instruction; 0 if there is none.
+    pub pc: u64,
+    /// The program's registers.
+    pub asked: [u64; 16],
+    /// What has become of them.
+    pub changed: [u64; 16],
+}
+
+/// What a thread does for the debugger, that the program knows nothing of.
+pub mod errand {
+    pub const NONE: u32 = 0;
+    /// It executes one instruction by itself, since that may change memory that is watched.
+    pub const STORE: u32 = 1;
+    /// It has told of the system call that it is about to make.
+    pub const CALL: u32 = 2;
+    /// It is on its way to an instruction after which it traps, and traps when it gets there, too.
+    pub const WAY: u32 = 3;
 }
 
 /// How many signals can come while another one waits.
@@ -219,7 +246,7 @@ pub fn at_counter(counter: u32) -> u32 {
 /// Where a field is, seen from `gs`.
 macro_rules! at {
     ($field:ident) => {
-        core::mem::offset_of!($crate::clone::record::Thread, $field)
+        core::mem::offset_of!($crate::clone::thread::record::Thread, $field)
     };
 }
 pub(crate) use at;
@@ -241,7 +268,7 @@ impl Thread {
             (&raw mut (*record).next_thread).write(next_thread);
             &*record
         };
-        thread.altstack.set([0, signals::SS_DISABLE, 0]);
+        thread.altstack.set([0, SS_DISABLE, 0]);
         thread.unregister();
         Some(thread)
     }
@@ -310,8 +337,8 @@ impl Thread {
         self.vectors.set(vectors);
         self.gs_base.set(visitor.gs_base);
         self.name.set(visitor.name);
-        self.hidden_mask.set(visitor.mask & signals::NEEDED);
-        self.pending_mask.set(visitor.mask & !signals::NEEDED);
+        self.hidden_mask.set(visitor.mask & NEEDED);
+        self.pending_mask.set(visitor.mask & !NEEDED);
         if visitor.area != 0 {
             self.register(visitor.area);
         }
@@ -337,13 +364,13 @@ impl Thread {
     /// The descriptor of the sequence that it is in, or has been; 0 if there is none.
     pub fn sequence(&self) -> u64 {
         // SAFETY: the kernel writes to it at any time, so it has to be there.
-        unsafe { ((self.area.get() + sequences::CURRENT) as *const u64).read_volatile() }
+        unsafe { ((self.area.get() + CURRENT) as *const u64).read_volatile() }
     }
 
     /// Has the kernel forget of it.
     pub fn forget_sequence(&self) {
         // SAFETY: as above.
-        unsafe { ((self.area.get() + sequences::CURRENT) as *mut u64).write_volatile(0) }
+        unsafe { ((self.area.get() + CURRENT) as *mut u64).write_volatile(0) }
     }
 
     /// Gives the registers back that a sequence has been using.
@@ -352,6 +379,22 @@ impl Thread {
             general[self.kept_names.get() as usize & 15] = self.kept[0].get();
             general[self.kept_names.get() as usize >> 4 & 15] = self.kept[1].get();
         }
+    }
+
+    /// Whether it is to stand still after an instruction.
+    pub fn is_stepping(&self) -> bool {
+        self.halt.motion.get() >= motion::STEP
+    }
+
+    /// Whether it steps on from where it is, without standing still.
+    pub fn goes_on(&self) -> bool {
+        let [start, end] = self.halt.range.each_ref().map(Cell::get);
+        self.halt.motion.get() == motion::STEP_WITHIN && (start..end).contains(&self.pc.get())
+    }
+
+    /// Whether it executes one instruction, and comes back.
+    pub fn is_single(&self) -> bool {
+        self.is_stepping() || self.errand.get() == errand::STORE
     }
 
     /// The stack for the kernel's frames: where it is, and how large.

@@ -1,6 +1,6 @@
 //! Vector registers in memory, as the kernel lays them out behind a signal's frame.
 
-use crate::clone::fail;
+use crate::clone::base::fail::fail;
 use crate::cpu;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;

@@ -1,6 +1,10 @@
-//! What the clone has that the program does not.
+//! What the clone has that the program does not: snippets, counters, traces, breakpoints. Each says what is to be written
+//! where; the translator writes it.
 
-pub mod halt;
-pub mod recording;
+pub mod conditions;
+pub mod halts;
+pub mod recorder;
+pub mod system_calls;
 pub mod tracing;
+pub mod watches;
 pub mod weaving;

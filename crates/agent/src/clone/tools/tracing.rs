@@ -5,11 +5,9 @@
 //! thread has done, and where a run was left in its middle. A page behind each buffer may not be touched, so that
 //! nothing has to be compared: who comes there turns to the next one, and waits if weft has not taken it yet.
 
-use crate::clone::record::{Thread, stripe};
-use crate::clone::signals::Context;
-use crate::clone::state::{self, Kind};
-use crate::clone::system;
-use crate::clone::{Engine, clock, give_up, program};
+use crate::clone::base::context::Context;
+use crate::clone::base::{clock, host, program, system};
+use crate::clone::thread::record::{Thread, stripe};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use iced_x86::{Decoder, DecoderOptions, OpKind, Register};
@@ -50,199 +48,197 @@ pub fn base_of(pc: u64) -> usize {
     usize::from(modes & 7 | (prefix & 1) << 3)
 }
 
-impl Thread {
-    fn trace_head(&self) -> &'static TraceHead {
-        // SAFETY: the front of its stripe, which it has as long as it is traced.
-        unsafe { &*(self.counters() as *const TraceHead) }
-    }
+fn head_of(thread: &Thread) -> &'static TraceHead {
+    // SAFETY: the front of its stripe, which it has as long as it is traced.
+    unsafe { &*(thread.counters() as *const TraceHead) }
+}
 
-    fn buffer(&self, number: u32) -> u64 {
-        self.counters() + trace_buffer(number)
-    }
+fn buffer(thread: &Thread, number: u32) -> u64 {
+    thread.counters() + trace_buffer(number)
+}
 
-    /// Prepares a new stripe.
-    pub fn prepare_trace(&self) {
-        let head = self.trace_head();
-        head.base.store(self.counters(), Relaxed);
-        head.cursor.store(self.buffer(0), Relaxed);
-        for number in 0..TRACE_BUFFERS as u32 {
-            let guard = self.buffer(number) + TRACE_BUFFER_SIZE - TRACE_GUARD;
-            // SAFETY: a page that nobody uses.
-            unsafe {
-                system::call3(system::MPROTECT, guard as usize, TRACE_GUARD as usize, 0);
-            }
-        }
-        self.is_traced.set(1);
-    }
-
-    /// Whether an address is in the page behind a buffer of this thread's.
-    pub fn has_filled_buffer(&self, address: u64) -> bool {
-        let offset = address.wrapping_sub(self.counters());
-        let last = trace_buffer(TRACE_BUFFERS as u32 - 1) + TRACE_BUFFER_SIZE;
-        self.is_traced.get() != 0
-            && (TRACE_BUFFER_SIZE..last).contains(&offset)
-            && offset % TRACE_BUFFER_SIZE >= TRACE_BUFFER_SIZE - TRACE_GUARD
-    }
-
-    /// Gives a buffer away, and says where the next one is, when it is free. If weft does not come, what is in the
-    /// buffer is lost, and it is used again.
-    pub fn turn_buffer(&self) -> u64 {
-        let head = self.trace_head();
-        if self.has_stripe.get() != stripe::SHARED {
-            return self.lose_buffer();
-        }
-        let number = head.filled.load(Relaxed);
-        let filled = number.wrapping_add(1);
-        let mut rounds = 0;
-        loop {
-            let drained = head.drained.load(Acquire);
-            if filled.wrapping_sub(drained) < TRACE_BUFFERS as u32 {
-                break;
-            }
-            let patience = if give_up::is_host_gone() { LAST_ROUNDS } else { ROUNDS };
-            let mark = u64::from(drained) + 1;
-            if rounds >= patience || head.forsaken.load(Relaxed) == mark {
-                head.forsaken.store(mark, Relaxed);
-                return self.lose_buffer();
-            }
-            clock::wait_for(&head.drained, drained, PATIENCE);
-            rounds += 1;
-        }
-        let length = head.cursor.load(Relaxed) - self.buffer(number);
-        head.lengths[number as usize % TRACE_BUFFERS].store(length, Relaxed);
-        head.filled.store(filled, Release);
-        let next = self.buffer(filled);
-        head.cursor.store(next, Relaxed);
-        next
-    }
-
-    /// Begins a buffer anew with how much of what was in it is lost; says where it goes on.
-    fn lose_buffer(&self) -> u64 {
-        let head = self.trace_head();
-        let start = self.buffer(head.filled.load(Relaxed));
-        let end = head.cursor.load(Relaxed);
-        let (mut at, mut lost) = (start, 0);
-        while at < end {
-            // SAFETY: in its own buffer, which it has written until there.
-            let words = unsafe { core::slice::from_raw_parts(at as *const u64, 2) };
-            at += 8 * match words[0] {
-                word if word & EVENT == 0 => {
-                    lost += 1;
-                    1 + captures_of(word)
-                }
-                word => {
-                    // What was lost before.
-                    if word == event_word(event::LOST, 1) {
-                        lost += words[1];
-                    }
-                    1 + u64::from(word as u32)
-                }
-            };
-        }
-        head.cursor.store(start, Relaxed);
-        self.trace(event::LOST, &[lost]);
-        // They may be among what is lost.
-        self.trace(event::BASES, &self.bases());
-        head.cursor.load(Relaxed)
-    }
-
-    /// Writes an event. Never while the thread is in the middle of a record.
-    fn trace(&self, kind: u32, words: &[u64]) {
-        if self.is_traced.get() == 0 {
-            return;
-        }
-        let head = self.trace_head();
-        let size = 8 * (1 + words.len() as u64);
-        let mut at = head.cursor.load(Relaxed);
-        if self.has_filled_buffer(at + size - 8) {
-            at = self.turn_buffer();
-        }
-        // SAFETY: room in a buffer of its own.
+/// Prepares a new stripe.
+pub fn prepare(thread: &Thread) {
+    let head = head_of(thread);
+    head.base.store(thread.counters(), Relaxed);
+    head.cursor.store(buffer(thread, 0), Relaxed);
+    for number in 0..TRACE_BUFFERS as u32 {
+        let guard = buffer(thread, number) + TRACE_BUFFER_SIZE - TRACE_GUARD;
+        // SAFETY: a page that nobody uses.
         unsafe {
-            *(at as *mut u64) = event_word(kind, words.len());
-            core::ptr::copy_nonoverlapping(words.as_ptr(), (at + 8) as *mut u64, words.len());
+            system::call3(system::MPROTECT, guard as usize, TRACE_GUARD as usize, 0);
         }
-        head.cursor.store(at + size, Relaxed);
     }
+    thread.is_traced.set(1);
+}
 
-    fn bases(&self) -> [u64; 2] {
-        [system::fs_base(), self.gs_base.get()]
+/// Whether an address is in the page behind a buffer of this thread's.
+pub fn has_filled_buffer(thread: &Thread, address: u64) -> bool {
+    let offset = address.wrapping_sub(thread.counters());
+    let last = trace_buffer(TRACE_BUFFERS as u32 - 1) + TRACE_BUFFER_SIZE;
+    thread.is_traced.get() != 0
+        && (TRACE_BUFFER_SIZE..last).contains(&offset)
+        && offset % TRACE_BUFFER_SIZE >= TRACE_BUFFER_SIZE - TRACE_GUARD
+}
+
+/// Gives a buffer away, and says where the next one is, when it is free. If weft does not come, what is in the
+/// buffer is lost, and it is used again.
+pub fn turn_buffer(thread: &Thread) -> u64 {
+    let head = head_of(thread);
+    if thread.has_stripe.get() != stripe::SHARED {
+        return lose_buffer(thread);
     }
+    let number = head.filled.load(Relaxed);
+    let filled = number.wrapping_add(1);
+    let mut rounds = 0;
+    loop {
+        let drained = head.drained.load(Acquire);
+        if filled.wrapping_sub(drained) < TRACE_BUFFERS as u32 {
+            break;
+        }
+        let patience = if host::is_host_gone() { LAST_ROUNDS } else { ROUNDS };
+        let mark = u64::from(drained) + 1;
+        if rounds >= patience || head.forsaken.load(Relaxed) == mark {
+            head.forsaken.store(mark, Relaxed);
+            return lose_buffer(thread);
+        }
+        clock::wait_for(&head.drained, drained, PATIENCE);
+        rounds += 1;
+    }
+    let length = head.cursor.load(Relaxed) - buffer(thread, number);
+    head.lengths[number as usize % TRACE_BUFFERS].store(length, Relaxed);
+    head.filled.store(filled, Release);
+    let next = buffer(thread, filled);
+    head.cursor.store(next, Relaxed);
+    next
+}
 
-    /// Goes on behind an instruction that looks up what the program's one before has read or written, if it is at one.
-    /// Somebody has taken that memory away in between.
-    pub fn skip_lookup(&self, context: &mut Context) -> bool {
-        // SAFETY: an instruction of the clone, which was just executed.
-        let bytes = unsafe { core::slice::from_raw_parts(context.rip as *const u8, 15) };
-        let instruction = Decoder::with_ip(64, bytes, context.rip, DecoderOptions::NONE).decode();
-        let is_load = instruction.op1_kind() == OpKind::Memory
-            && instruction.memory_segment() != Register::GS;
-        let register = weft_code::number(instruction.op0_register());
-        let Some(register) = register.filter(|_| self.is_traced.get() != 0 && is_load) else {
-            return false;
+/// Begins a buffer anew with how much of what was in it is lost; says where it goes on.
+fn lose_buffer(thread: &Thread) -> u64 {
+    let head = head_of(thread);
+    let start = buffer(thread, head.filled.load(Relaxed));
+    let end = head.cursor.load(Relaxed);
+    let (mut at, mut lost) = (start, 0);
+    while at < end {
+        // SAFETY: in its own buffer, which it has written until there.
+        let words = unsafe { core::slice::from_raw_parts(at as *const u64, 2) };
+        at += 8 * match words[0] {
+            word if word & EVENT == 0 => {
+                lost += 1;
+                1 + captures_of(word)
+            }
+            word => {
+                // What was lost before.
+                if word == event_word(event::LOST, 1) {
+                    lost += words[1];
+                }
+                1 + u64::from(word as u32)
+            }
         };
-        let mut general = context.general();
-        general[usize::from(register.0)] = GONE;
-        context.set_general(&general);
-        context.rip = instruction.next_ip();
-        true
     }
+    head.cursor.store(start, Relaxed);
+    write_event(thread, event::LOST, &[lost]);
+    // They may be among what is lost.
+    write_event(thread, event::BASES, &bases(thread));
+    head.cursor.load(Relaxed)
+}
 
-    /// The thread begins.
-    pub fn trace_begin(&self) {
-        if self.is_traced.get() != 0 {
-            let [fs, gs] = self.bases();
-            let [tid, pid] = [&self.tid, &self.pid].map(|id| id.get().into());
-            self.trace(event::THREAD, &[tid, pid, fs, gs, clock::now()]);
-            self.trace_name();
-        }
+/// Writes an event. Never while the thread is in the middle of a record.
+pub fn write_event(thread: &Thread, kind: u32, words: &[u64]) {
+    if thread.is_traced.get() == 0 {
+        return;
     }
-
-    /// It has a name.
-    fn trace_name(&self) {
-        if self.name.get() != [0; 2] {
-            self.trace(event::NAME, &self.name.get());
-        }
+    let head = head_of(thread);
+    let size = 8 * (1 + words.len() as u64);
+    let mut at = head.cursor.load(Relaxed);
+    if has_filled_buffer(thread, at + size - 8) {
+        at = turn_buffer(thread);
     }
-
-    /// It ends.
-    pub fn trace_end(&self) {
-        if self.is_traced.get() != 0 {
-            self.trace(event::END, &[clock::now()]);
-        }
+    // SAFETY: room in a buffer of its own.
+    unsafe {
+        *(at as *mut u64) = event_word(kind, words.len());
+        core::ptr::copy_nonoverlapping(words.as_ptr(), (at + 8) as *mut u64, words.len());
     }
+    head.cursor.store(at + size, Relaxed);
+}
 
-    /// It makes a system call.
-    pub fn trace_call(&self) {
-        if self.is_traced.get() == 0 {
-            return;
-        }
-        let [number, _, rdx, _, _, _, rsi, rdi, r8, r9, r10, ..] = self.general();
-        let words = [number, rdi, rsi, rdx, r10, r8, r9, clock::now()];
-        self.trace(event::SYSTEM_CALL, &words);
+fn bases(thread: &Thread) -> [u64; 2] {
+    [system::fs_base(), thread.gs_base.get()]
+}
+
+/// Goes on behind an instruction that looks up what the program's one before has read or written, if it is at one.
+/// Somebody has taken that memory away in between.
+pub fn skip_lookup(thread: &Thread, context: &mut Context) -> bool {
+    // SAFETY: an instruction of the clone, which was just executed.
+    let bytes = unsafe { core::slice::from_raw_parts(context.rip as *const u8, 15) };
+    let instruction = Decoder::with_ip(64, bytes, context.rip, DecoderOptions::NONE).decode();
+    let is_load =
+        instruction.op1_kind() == OpKind::Memory && instruction.memory_segment() != Register::GS;
+    let register = weft_code::number(instruction.op0_register());
+    let Some(register) = register.filter(|_| thread.is_traced.get() != 0 && is_load) else {
+        return false;
+    };
+    let mut general = context.general();
+    general[usize::from(register.0)] = GONE;
+    context.set_general(&general);
+    context.rip = instruction.next_ip();
+    true
+}
+
+/// The thread begins.
+pub fn begin(thread: &Thread) {
+    if thread.is_traced.get() != 0 {
+        let [fs, gs] = bases(thread);
+        let [tid, pid] = [&thread.tid, &thread.pid].map(|id| id.get().into());
+        write_event(thread, event::THREAD, &[tid, pid, fs, gs, clock::now()]);
+        write_name(thread);
     }
+}
 
-    /// It is back from one.
-    pub fn trace_result(&self, number: usize, result: isize) {
-        if self.is_traced.get() == 0 {
-            return;
-        }
-        self.trace(event::RESULT, &[result as u64, clock::now()]);
-        if number == system::ARCH_PRCTL {
-            self.trace(event::BASES, &self.bases());
-        }
-        let [_, _, _, _, _, _, rsi, rdi, ..] = self.general();
-        if (number, rdi, result) == (system::PRCTL, PR_SET_NAME, 0) {
-            self.name.set(name_at(rsi));
-            self.trace(event::NAME, &self.name.get());
-        }
+/// It has a name.
+fn write_name(thread: &Thread) {
+    if thread.name.get() != [0; 2] {
+        write_event(thread, event::NAME, &thread.name.get());
     }
+}
 
-    /// It is about to handle a signal, or to end by it.
-    pub fn trace_signal(&self, signal: usize, is_fault: bool) {
-        if self.is_traced.get() != 0 {
-            self.trace(event::SIGNAL, &[signal as u64, is_fault.into(), clock::now()]);
-        }
+/// It ends.
+pub fn end(thread: &Thread) {
+    if thread.is_traced.get() != 0 {
+        write_event(thread, event::END, &[clock::now()]);
+    }
+}
+
+/// It makes a system call.
+pub fn system_call(thread: &Thread) {
+    if thread.is_traced.get() == 0 {
+        return;
+    }
+    let [number, _, rdx, _, _, _, rsi, rdi, r8, r9, r10, ..] = thread.general();
+    let words = [number, rdi, rsi, rdx, r10, r8, r9, clock::now()];
+    write_event(thread, event::SYSTEM_CALL, &words);
+}
+
+/// It is back from one.
+pub fn result(thread: &Thread, number: usize, result: isize) {
+    if thread.is_traced.get() == 0 {
+        return;
+    }
+    write_event(thread, event::RESULT, &[result as u64, clock::now()]);
+    if number == system::ARCH_PRCTL {
+        write_event(thread, event::BASES, &bases(thread));
+    }
+    let [_, _, _, _, _, _, rsi, rdi, ..] = thread.general();
+    if (number, rdi, result) == (system::PRCTL, PR_SET_NAME, 0) {
+        thread.name.set(name_at(rsi));
+        write_event(thread, event::NAME, &thread.name.get());
+    }
+}
+
+/// It is about to handle a signal, or to end by it.
+pub fn signal(thread: &Thread, signal: usize, is_fault: bool) {
+    if thread.is_traced.get() != 0 {
+        write_event(thread, event::SIGNAL, &[signal as u64, is_fault.into(), clock::now()]);
     }
 }
 
@@ -256,26 +252,4 @@ fn name_at(address: u64) -> [u64; 2] {
         }
     }
     [name as u64, (name >> 64) as u64]
-}
-
-impl Engine {
-    /// A thread is about to go on elsewhere than at its place in the clone, where the program is at `pc` with these
-    /// registers: if that is in the middle of a run, the run was left.
-    pub fn trace_cut(&self, thread: &Thread, place: u64, (pc, general): (u64, &[u64; 16])) {
-        let Some(recorder) = self.recorder.as_ref().filter(|it| it.is_for_trace()) else { return };
-        // On its way to a run, or before its beginning.
-        if recorder.leads.contains(&place) || state::piece_at(self, place).is_some() {
-            return;
-        }
-        let Some(block) = state::block_at(self, place) else { return };
-        let is_captured = match state::kinds_around(block, place) {
-            _ if place == block.code => return,
-            (_, Kind::Entry | Kind::Onward) => return,
-            (_, kind) => kind != Kind::Snippet,
-        };
-        let mut words = [0; 18];
-        (words[0], words[1]) = (pc, u64::from(is_captured));
-        words[2..].copy_from_slice(general);
-        thread.trace(event::INTERRUPTED, &words);
-    }
 }

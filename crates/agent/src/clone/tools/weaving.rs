@@ -4,15 +4,14 @@
 //! way of its jump. What it does to registers in between is its own business, so whoever interrupts a thread
 //! in it has it come out first: see [`crate::clone::signals`].
 
-use crate::clone::arena::Arena;
-use crate::clone::leave::is_in_call;
-use crate::clone::record::{MEMORIES, Thread, at, stepping};
-use crate::clone::state::{Progress, RAX, RSP};
-use crate::clone::translate::Cold;
-use crate::clone::{
-    CloneThread, CloneVisit, Engine, call_points, calls, emit, free, give_up, halt, image,
-    is_counter_forbidden, message, state, system, visitors,
-};
+use crate::clone::base::clock::is_counter_forbidden;
+use crate::clone::base::instructions::SYSTEM_CALL_LENGTH;
+use crate::clone::base::{observers, system};
+use crate::clone::cache::arena::Arena;
+use crate::clone::cache::emit;
+use crate::clone::cache::pieces::Cold;
+use crate::clone::thread::record::{MEMORIES, Thread, at};
+use crate::clone::tools::system_calls::Calling;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -20,7 +19,6 @@ use core::ops::Range;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory};
-use weft_abi::option;
 use weft_abi::weaving::{self, FIELDS};
 use weft_code::{Access, Convention, Direction, FlagSet, Live, RegisterSet, live_at_entry};
 use weft_snippet::layout::{Place, Region, header, salt};
@@ -77,8 +75,6 @@ pub struct Weaving {
     pub seen: Range<u64>,
     /// The routines of snippets, by arena and memory. They are thrown away with everything else.
     routines: BTreeMap<(usize, usize), Env>,
-    /// Whether the program's system calls are filtered, so that snippets make none.
-    pub is_filtered: bool,
 }
 
 impl Weaving {
@@ -98,7 +94,7 @@ impl Weaving {
     }
 
     /// The code that is different because something is woven.
-    fn woven(&self) -> impl Iterator<Item = Range<u64>> {
+    pub fn woven(&self) -> impl Iterator<Item = Range<u64>> {
         let strands = self.strands.iter();
         strands.flat_map(|(&(at, _), all)| all.iter().map(move |strand| strand.concerns(at)))
     }
@@ -114,7 +110,7 @@ impl Weaving {
     }
 
     /// Whether anything is done at system calls.
-    fn has_calls(&self) -> bool {
+    pub fn has_calls(&self) -> bool {
         !self.calls.is_empty()
     }
 
@@ -130,12 +126,12 @@ impl Weaving {
                 dead: RegisterSet::NONE,
                 live_flags: FlagSet::ALL,
                 red_zone: true,
-                address: thread.pc.get() - calls::LENGTH,
+                address: thread.pc.get() - SYSTEM_CALL_LENGTH,
                 stack_shift: 0,
                 access: None,
             };
             let body = probe.weave.body(kind).unwrap_or_default();
-            let mut world = call_points::Calling { thread, number, slab };
+            let mut world = Calling { thread, number, slab };
             let places = &strand.places;
             let data = &probe.weave.data;
             let returned = interpret(data, body, &site, &env.clock, places, &mut world);
@@ -144,6 +140,12 @@ impl Weaving {
             }
         }
         None
+    }
+
+    /// Weaves nothing any more.
+    pub fn clear(&mut self) {
+        self.strands.clear();
+        self.calls.clear();
     }
 
     /// Forgets what was written to the clone.
@@ -201,13 +203,18 @@ impl Weaving {
         self.pid = system::pid() as u32;
     }
 
-    /// Does what the host asks for; returns the places where it changes something.
-    fn follow(&mut self, message: &mut Words<'_>) -> Option<Vec<Range<u64>>> {
+    /// Does what the host requests. Returns the places where it changes something; `None` if it cannot: under a filter,
+    /// snippets make no system calls.
+    pub fn follow(
+        &mut self,
+        message: &mut Words<'_>,
+        is_filtered: bool,
+    ) -> Option<Vec<Range<u64>>> {
         let mut changed = Vec::new();
         while let Some(command) = message.next() {
             match command {
                 weaving::MEMORY => self.add_memory(message.take(FIELDS)?)?,
-                weaving::INSERT => self.insert(message, &mut changed)?,
+                weaving::INSERT => self.insert(message, is_filtered, &mut changed)?,
                 weaving::REMOVE => self.remove(message.next()?, &mut changed),
                 _ => return None,
             }
@@ -247,7 +254,12 @@ impl Weaving {
         Some(())
     }
 
-    fn insert(&mut self, message: &mut Words<'_>, changed: &mut Vec<Range<u64>>) -> Option<()> {
+    fn insert(
+        &mut self,
+        message: &mut Words<'_>,
+        is_filtered: bool,
+        changed: &mut Vec<Range<u64>>,
+    ) -> Option<()> {
         let &[id, memory, length, points] = message.take(4)? else { return None };
         let text = message.take((length as usize).div_ceil(8))?;
         // SAFETY: as many bytes of words that were just taken.
@@ -255,7 +267,7 @@ impl Weaving {
         let weave = Weave::parse(core::str::from_utf8(text).ok()?).ok()?;
         // The host has looked, but the program may have forbidden it since.
         let makes_calls = !weave.system_calls(true).is_empty();
-        if weave.reads_counter() && is_counter_forbidden() || makes_calls && self.is_filtered {
+        if weave.reads_counter() && is_counter_forbidden() || makes_calls && is_filtered {
             return None;
         }
         for _ in 0..points {
@@ -310,7 +322,7 @@ impl Weaving {
     }
 
     /// Whether the memory that it measures into is about to go.
-    fn is_leaving(message: &[u64]) -> bool {
+    pub fn is_leaving(message: &[u64]) -> bool {
         message == [weaving::LEAVE]
     }
 }
@@ -349,7 +361,7 @@ impl Strand {
         let is_entry = self.kind == PointKind::Entry;
         // What is known at a function's entry by its convention is not so elsewhere.
         let convention = if is_entry { self.convention } else { Convention::Unknown };
-        let live = match halt::is_debugged() {
+        let live = match observers::is_debugged() {
             // It shows what nobody else looks at, too.
             true => Live::ALL,
             false => live_at_entry(seen, at, convention, LOOK_AHEAD),
@@ -394,7 +406,7 @@ fn write_routines(arena: &mut Arena, mut env: Env, table: u32) -> Env {
     if let Some(engine) = &mut env.engine {
         engine.returns = returns.rx;
         // What a snippet leaves below the stack would be seen in what a function has not initialised yet.
-        engine.stack = halt::is_debugged().then_some(OwnStack {
+        engine.stack = observers::is_debugged().then_some(OwnStack {
             // The agent's, which is not used by a thread in the clone.
             top: at!(stack) as u32,
             program: at!(program_stack) as u32,
@@ -448,7 +460,7 @@ impl Memory {
 }
 
 /// What the host says, word by word.
-struct Words<'a>(&'a [u64]);
+pub struct Words<'a>(pub &'a [u64]);
 
 impl<'a> Words<'a> {
     fn take(&mut self, count: usize) -> Option<&'a [u64]> {
@@ -459,103 +471,5 @@ impl<'a> Words<'a> {
 
     fn next(&mut self) -> Option<u64> {
         self.take(1).map(|word| word[0])
-    }
-}
-
-/// Weaves what the host asks for into what is translated from now on. All threads are stopped.
-pub extern "C" fn weave(visit: &mut CloneVisit) {
-    give_up::visited(|| weave_all(visit));
-}
-
-fn weave_all(visit: &mut CloneVisit) {
-    let Some(mut engine) = free() else {
-        visitors(visit).iter_mut().for_each(|visitor| visitor.is_busy = 1);
-        return;
-    };
-    let words = message(visit);
-    if Weaving::is_leaving(words) {
-        engine.forget_weaving();
-    } else {
-        let Some(mut changed) = engine.weaving.follow(&mut Words(words)) else { return };
-        changed.dedup();
-        for thread in engine.threads().filter(|thread| thread.is_used.load(Relaxed) != 0) {
-            engine.weaving.equip(thread);
-        }
-        engine.forget_at(&changed);
-    }
-    call_points::are_there(engine.weaving.has_calls());
-    let mut is_anyone_busy = false;
-    for visitor in visitors(visit) {
-        visitor.is_busy = u64::from(engine.may_be_in_old_code(visitor));
-        is_anyone_busy |= visitor.is_busy != 0;
-    }
-    if Weaving::is_leaving(words) && !is_anyone_busy {
-        engine.threads().for_each(Thread::forget_slabs);
-        engine.weaving = Weaving::default();
-    }
-    visit.is_done = 1;
-}
-
-impl Engine {
-    /// Whether a thread is in code that is out of date, or about to go there.
-    fn may_be_in_old_code(&self, visitor: &CloneThread) -> bool {
-        let pc = visitor.registers.rip;
-        // Who stands still for a debugger looks where to go before it goes on.
-        if halt::is_own_trap(pc) {
-            return false;
-        }
-        let Some(thread) = self.threads().find(|thread| thread.this == visitor.gs_base) else {
-            return false;
-        };
-        if thread.stepping.load(Relaxed) != stepping::NO {
-            return true;
-        }
-        if image().contains(&pc) {
-            let [rax, rsp] = [RAX, RSP].map(|register| visitor.registers.general[register]);
-            let (start, size) = thread.signal_stack();
-            // Behind a system call of the program's, the engine looks where to go. A handler of signals goes
-            // back to where it has come from, which only the kernel knows.
-            let is_handling = rsp > start as u64 && rsp <= (start + size) as u64;
-            return !is_in_call(pc, rax)
-                && (is_handling || self.leads_to_old_code(thread.target.get()));
-        }
-        self.is_gate(pc) || self.leads_to_old_code(pc)
-    }
-
-    /// Whether a thread that goes on at a place in the clone may come to code that is out of date without the
-    /// engine's knowledge, or is in the middle of a snippet.
-    fn leads_to_old_code(&self, place: u64) -> bool {
-        let Some(block) = state::block_at(self, place) else {
-            // A piece of the cold part, if it is in the clone at all.
-            return self.half_of(place).is_some();
-        };
-        self.is_old(place)
-            || state::progress(self, place) == Progress::Within
-            || state::is_under_way(block, place)
-    }
-
-    /// Forgets the blocks that these instructions are in.
-    pub fn forget_at(&mut self, places: &[Range<u64>]) {
-        for place in places {
-            self.halts.forget(place.start, place.end);
-            let blocks = match self.options & option::BLIND {
-                0 => self.pages.blocks_of(place),
-                // Where changes go unseen, nobody knows what is in a page.
-                _ => (0..self.blocks.len() as u32).collect(),
-            };
-            for number in blocks {
-                if self.blocks[number as usize].overlaps(place) {
-                    self.forget_block(number);
-                }
-            }
-        }
-    }
-
-    /// Forgets all blocks that something is woven into.
-    fn forget_weaving(&mut self) {
-        let places: Vec<Range<u64>> = self.weaving.woven().collect();
-        self.forget_at(&places);
-        self.weaving.strands.clear();
-        self.weaving.calls.clear();
     }
 }

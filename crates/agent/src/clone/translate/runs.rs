@@ -1,30 +1,20 @@
 //! What is recorded of a block: the runs of instructions in it that are entered only at their front, and the
 //! ways out of them. See [`crate::clone::recording`].
 
-use super::*;
-use crate::clone::recording::{Choice, are_flags_free};
+use crate::clone::cache::blocks::Start;
+use crate::clone::cache::emit;
+use crate::clone::cache::links::{ONE_SHOT, stub_for};
+use crate::clone::cache::marks::Choice;
+use crate::clone::cache::pieces::Kind;
+use crate::clone::thread::record::at_counter;
+use crate::clone::tools::recorder::{Recorder, Run, are_flags_free, are_flags_free_at};
+use crate::clone::translate::operands::is_loop;
+use crate::clone::translate::translator::{Extent, Source, Translator};
+use iced_x86::{FlowControl, Instruction};
 use weft_abi::recording::{ending, entry};
+use weft_abi::weaving;
 
 impl Translator<'_> {
-    /// Whether ways are counted each time.
-    pub fn is_counting(&self) -> bool {
-        self.has_ways() && self.recorder.as_ref().is_some_and(|recorder| recorder.is_for_counts())
-    }
-
-    /// Whether ways out are of interest: who takes a single step comes in and goes out by the agent.
-    fn has_ways(&self) -> bool {
-        self.extent != Extent::Step
-    }
-
-    fn is_marking(&self) -> bool {
-        self.has_ways() && self.recorder.as_ref().is_some_and(|recorder| recorder.is_for_hits())
-    }
-
-    /// Whether code can be entered at an instruction: at the front of a run, if runs are recorded.
-    pub fn is_entered_at(&self, address: u64) -> bool {
-        self.run.is_none_or(|run| run.start == address)
-    }
-
     /// Begins a run at an instruction, if none has begun.
     pub fn lead(&mut self, source: &Source<'_>, address: u64) {
         let own = match &mut self.recorder {

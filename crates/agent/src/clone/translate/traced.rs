@@ -2,45 +2,22 @@
 //! record, its number and the registers that its addresses depend on; where values are wanted, instructions are followed
 //! by what captures those. See [`crate::clone::tracing`].
 
-use super::*;
-use crate::clone::record::at_counter;
-use weft_code::accesses::{Captured, GONE, Plan, plan};
+use crate::clone::base::observers;
+use crate::clone::thread::record::{at, at_counter};
+use crate::clone::translate::operands::{
+    NAMES, encoded, may_change_code, point_to, with_memory_of,
+};
+use crate::clone::translate::trace_plan::{Kept, Traced, WORD};
+use crate::clone::translate::translator::{Extent, Translator};
+use alloc::vec::Vec;
+use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction};
+use weft_code::accesses::{Captured, GONE, plan};
 use weft_code::{Convention, Register as General, RegisterSet, before_faults, live_at_entry};
 
 /// The most instructions of a run that is traced: what they take in the clone has to fit.
 const LONGEST_RUN: u16 = 24;
 /// How many instructions are looked at for registers that are free.
 const LOOK_AHEAD: usize = 16;
-const WORD: i32 = 8;
-
-/// What is traced of the run that is being translated.
-#[derive(Debug)]
-pub struct Traced {
-    plan: Plan,
-    /// Where the run ends.
-    end: u64,
-    /// How many of its instructions are translated, and the last one of them if it is to be known.
-    done: u16,
-    last: Instruction,
-}
-
-/// Where in a record something goes, and what.
-type Kept = (i32, Captured);
-
-impl Traced {
-    /// How many bytes a record of it has.
-    fn size(&self) -> i32 {
-        WORD * (1 + self.plan.captures.len() as i32)
-    }
-
-    /// What is captured before an instruction.
-    fn captures(&self, before: u16) -> Vec<Kept> {
-        let captures = (1..).zip(&self.plan.captures);
-        let here = captures.filter(|(_, capture)| capture.before == before);
-        here.map(|(place, capture)| (WORD * place, capture.place)).collect()
-    }
-}
-
 impl Translator<'_> {
     /// Whether all that is executed is written down.
     pub fn is_tracing(&self) -> bool {
@@ -176,7 +153,7 @@ impl Translator<'_> {
     fn scratch(&self, rest: &[u8], address: u64, taken: RegisterSet) -> (u8, bool) {
         // As a base, these are written otherwise than the others.
         let usable = !(RegisterSet::of(&[General::RSP, General::R12]) | taken);
-        let live = match halt::is_debugged() {
+        let live = match observers::is_debugged() {
             // It shows what nobody else looks at, too.
             true => !RegisterSet::NONE,
             // What is needed no more may be needed by who handles a fault.

@@ -9,10 +9,12 @@
 //! [`super::deliver_pending`], or at the end of the handler that has interrupted the clone ([`send_after`]). Something
 //! is kept only while one of these is still to come.
 
-use super::{Context, NEEDED, RSP, SIGBUS, SIGSEGV, SIGTRAP, bit, block_all, send_again};
-use crate::clone::halt;
-use crate::clone::record::{LATER, Thread, stepping};
-use crate::clone::switch;
+use crate::clone::base::context::Context;
+use crate::clone::base::registers::RSP;
+use crate::clone::base::signals::{NEEDED, SIGBUS, SIGSEGV, SIGTRAP, bit, block_all, send_again};
+use crate::clone::thread::halt_requests;
+use crate::clone::thread::landmarks::Landmark;
+use crate::clone::thread::record::{LATER, Thread, stepping};
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use weft_abi::halt::reason;
 
@@ -36,7 +38,7 @@ pub fn is_waiting(thread: &Thread, context: &Context) -> bool {
 
 /// Keeps a signal, if it is one that has a place.
 pub fn keep(thread: &Thread, info: &[u64; 16]) -> bool {
-    if halt::asked(info).is_some() {
+    if halt_requests::asked(info).is_some() {
         thread.later.fetch_or(ASKED, SeqCst);
         return true;
     }
@@ -57,7 +59,7 @@ pub fn keep(thread: &Thread, info: &[u64; 16]) -> bool {
 pub fn send(thread: &Thread, mut sent: usize) {
     if thread.later.load(SeqCst) & ASKED != 0 && sent != SIGSEGV {
         thread.later.fetch_and(!ASKED, SeqCst);
-        send_again(&halt::asking(reason::ASKED, 0));
+        send_again(&halt_requests::asking(reason::ASKED, 0));
         sent = SIGSEGV;
     }
     for (place, signal) in SIGNALS.into_iter().enumerate() {
@@ -88,9 +90,7 @@ pub extern "C" fn send_after(context: &Context) {
 /// Has a signal come once more after a handler that it has interrupted behind its last look at what is kept. Says
 /// whether that is so.
 pub fn is_after_last_look(info: &[u64; 16], context: &mut Context) -> bool {
-    let at = |label: &u8| core::ptr::from_ref(label) as u64;
-    // SAFETY: labels, whose addresses alone count.
-    let last = unsafe { at(&switch::weft_handled)..=at(&switch::weft_handled_instruction) };
+    let last = Landmark::Handled.address()..=Landmark::HandledInstruction.address();
     if !last.contains(&context.rip) {
         return false;
     }

@@ -9,36 +9,46 @@
 //! interrupted it there may go on with it elsewhere, as Go does, and then it looks as if it entered the
 //! function.
 
-use super::{
-    ALL, Context, FOR_THE_ENGINE, NEEDED, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGTRAP, State,
-    TRAP_FLAG, bit, fault, install, later, set_mask,
+use crate::clone::base::context::Context;
+use crate::clone::base::fail::fail_with;
+use crate::clone::base::image::image;
+use crate::clone::base::program;
+use crate::clone::base::signals::{
+    ALL, NEEDED, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGTRAP, TRAP_FLAG, bit, fault, set_mask,
 };
-use crate::clone::record::{Thread, stepping};
-use crate::clone::state::{self, Progress};
-use crate::clone::{Engine, give_up, image, locked, program, switch};
+use crate::clone::cache::program_state;
+use crate::clone::cache::program_state::{Progress, State};
+use crate::clone::engine::Engine;
+use crate::clone::engine::lock::locked;
+use crate::clone::thread::actions::{FOR_THE_ENGINE, install};
+use crate::clone::thread::kept_signals;
+use crate::clone::thread::landmarks::Landmark;
+use crate::clone::thread::record::{Thread, stepping};
+use crate::clone::tools::tracing;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// Whether a thread that is interrupted has begun with a snippet, and not come to its end.
 pub fn has_begun(engine: &Engine, thread: &Thread, info: &[u64; 16], context: &Context) -> bool {
-    match state::progress(engine, context.rip) {
-        Progress::Outside if is_fault(info) => false,
+    match program_state::progress(&engine.cache, context.rip) {
+        Progress::Outside if is_own_fault(info) => false,
         Progress::Outside => is_at_inner(engine, thread, context),
         Progress::Within => true,
         // What the instruction itself does wrong is the program's.
-        Progress::Behind(_) if is_fault(info) && !is_retired(engine, info, context) => false,
+        Progress::Behind(_) if is_own_fault(info) && !is_retired(engine, info, context) => false,
         Progress::Behind(address) => is_before(engine, thread, context, address),
     }
 }
 
 /// Where a thread goes on that has read where nothing is, for a snippet.
 pub fn after_fault(engine: &Engine, info: &[u64; 16], pc: u64) -> Option<u64> {
-    engine.half_of(pc)?;
-    let before = is_fault(info).then(|| program::read(pc - size_of::<u64>() as u64)).flatten()?;
+    engine.cache.half_of(pc)?;
+    let before =
+        is_own_fault(info).then(|| program::read(pc - size_of::<u64>() as u64)).flatten()?;
     weft_snippet::after_fault(u64::to_le_bytes(before), pc)
 }
 
 /// Whether a signal tells of what the thread has just done.
-fn is_fault(info: &[u64; 16]) -> bool {
+fn is_own_fault(info: &[u64; 16]) -> bool {
     let signal = info[0] as u32 as usize;
     info[1] as i32 > 0 && matches!(signal, SIGSEGV | SIGBUS | SIGFPE | SIGILL | SIGTRAP)
 }
@@ -46,13 +56,13 @@ fn is_fault(info: &[u64; 16]) -> bool {
 /// Whether a thread cannot go on because the clone was thrown away around it.
 fn is_retired(engine: &Engine, info: &[u64; 16], context: &Context) -> bool {
     let is_fetch = context.error & fault::FETCH != 0;
-    is_fault(info) && is_fetch && !engine.is_current(context.rip)
+    is_own_fault(info) && is_fetch && !engine.cache.is_current(context.rip)
 }
 
 /// Whether an instruction has not been executed yet.
 fn is_before(engine: &Engine, thread: &Thread, context: &Context, address: u64) -> bool {
     let mut state = State { general: context.general(), pc: context.rip, stacked: None };
-    state::find(engine, thread, &mut state);
+    program_state::find(&engine.cache, thread, &mut state);
     // Not where a trap would get into what the program keeps.
     state.pc == address && !saves_flags(address)
 }
@@ -60,15 +70,17 @@ fn is_before(engine: &Engine, thread: &Thread, context: &Context, address: u64) 
 /// Whether a thread is at the start of a function that it has reached from within.
 fn is_at_inner(engine: &Engine, thread: &Thread, context: &Context) -> bool {
     let mut state = State { general: context.general(), pc: context.rip, stacked: None };
-    state::find(engine, thread, &mut state);
-    engine.is_inner(context.rip, state.pc) && !saves_flags(state.pc)
+    program_state::find(&engine.cache, thread, &mut state);
+    program_state::is_inner(&engine.cache, context.rip, state.pc) && !saves_flags(state.pc)
 }
 
 /// Has a signal wait that has come before a thread goes on at the start of a function that it reaches from
 /// within. Says whether it has to.
 pub fn defer(thread: &Thread) -> bool {
     let mut engine = locked();
-    if !engine.is_inner(thread.target.get(), thread.pc.get()) || saves_flags(thread.pc.get()) {
+    if !program_state::is_inner(&engine.cache, thread.target.get(), thread.pc.get())
+        || saves_flags(thread.pc.get())
+    {
         return false;
     }
     // In this order: what comes now must see that another one waits.
@@ -93,16 +105,16 @@ pub fn lead_out(engine: &mut Engine, thread: &Thread, info: &[u64; 16], context:
     let is_led_for_signal = stepping & stepping::FOR_SIGNAL != 0;
     if is_retired(engine, info, context) {
         // It was thrown away around it.
-        engine.let_retired_run(true);
+        engine.cache.let_retired_run(true);
         thread.stepping.fetch_or(stepping::FOR_FLUSH, Relaxed);
-    } else if is_fault(info) && thread.skip_lookup(context) {
+    } else if is_own_fault(info) && tracing::skip_lookup(thread, context) {
         return;
-    } else if is_fault(info) {
-        give_up::fail_with(format_args!(
+    } else if is_own_fault(info) {
+        fail_with(format_args!(
             "signal {} in a snippet for address {:#x}",
             info[0] as u32, info[2]
         ));
-    } else if is_led_for_signal && later::keep(thread, info) {
+    } else if is_led_for_signal && kept_signals::keep(thread, info) {
         return;
     } else {
         thread.pending_info.set(*info);
@@ -122,13 +134,12 @@ pub fn lead_out(engine: &mut Engine, thread: &Thread, info: &[u64; 16], context:
 /// waited, which is described anew.
 pub fn step(thread: &Thread, info: &mut [u64; 16], context: &mut Context) -> Option<usize> {
     let pc = context.rip;
-    // SAFETY: a label, whose address alone counts.
-    let last = unsafe { core::ptr::from_ref(&switch::weft_resume_jump) as u64 };
-    if (switch::resume as *const () as u64..=last).contains(&pc) {
+    let way_back = Landmark::Resume.address()..=Landmark::ResumeJump.address();
+    if way_back.contains(&pc) {
         // It has not come to the clone yet.
         return None;
     }
-    let is_in_agent = image().contains(&pc) || locked().is_gate(pc);
+    let is_in_agent = image().contains(&pc) || locked().cache.is_gate(pc);
     if !is_in_agent && !is_out(thread, context) {
         return None;
     }
@@ -136,7 +147,7 @@ pub fn step(thread: &Thread, info: &mut [u64; 16], context: &mut Context) -> Opt
     let why = thread.stepping.swap(stepping::NO, Relaxed);
     if why & stepping::FOR_FLUSH != 0 {
         // If it is not in the agent, it will find out that it is where nothing can be executed.
-        locked().let_retired_run(false);
+        locked().cache.let_retired_run(false);
     }
     if why & stepping::FOR_SIGNAL == 0 {
         context.mask = thread.pending_mask.get();
@@ -156,7 +167,7 @@ pub fn step(thread: &Thread, info: &mut [u64; 16], context: &mut Context) -> Opt
 /// Whether a thread is behind the snippet and its instruction.
 fn is_out(thread: &Thread, context: &Context) -> bool {
     let engine = locked();
-    match state::progress(&engine, context.rip) {
+    match program_state::progress(&engine.cache, context.rip) {
         Progress::Within => false,
         Progress::Behind(address) => !is_before(&engine, thread, context, address),
         Progress::Outside => !is_at_inner(&engine, thread, context),

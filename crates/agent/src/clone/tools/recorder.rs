@@ -6,22 +6,19 @@
 //! from others is executed as often as its ways in are taken, and what follows a branch as often as the branch is
 //! not taken. Such ways have to lead forward: then no count depends on itself.
 
-use crate::clone::arena::Arena;
-use crate::clone::emit::{LINE, Out};
-use crate::clone::halt;
-use crate::clone::map::Place;
-use crate::clone::maps;
-use crate::clone::program;
-use crate::clone::record::{Thread, at_counter, stripe};
-use crate::clone::state::{self, Cold, Kind};
-use crate::clone::system;
-use crate::clone::tracing;
-use crate::clone::translate::{self, ONE_SHOT};
-use crate::clone::{Engine, Exit, emit, fail};
+use crate::clone::base::fail::fail;
+use crate::clone::base::{files, observers, program, system};
+use crate::clone::cache::address_map::Place;
+use crate::clone::cache::arena::Arena;
+use crate::clone::cache::emit;
+use crate::clone::cache::emit::Out;
+use crate::clone::cache::marks::Choice;
+use crate::clone::thread::record::{Thread, at_counter, stripe};
+use crate::clone::tools::tracing;
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::ops::Range;
+use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Relaxed, Release};
-use core::sync::atomic::{AtomicU32, AtomicU64};
 use weft_abi::recording::{
     COUNTERS, LOG_OFFSET, LOG_SIZE, RECORDING_SIZE, RecordingHead, STRIPE_COUNT, STRIPE_SIZE,
     STRIPES_OFFSET, entry, lost, mode,
@@ -50,31 +47,6 @@ pub struct Run {
     pub target: u64,
 }
 
-/// One of the two ways out of a branch, of which one is counted: that which is taken last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Choice {
-    pub counter: u32,
-    /// Whether it is that to what follows.
-    pub is_fall: bool,
-}
-
-impl Choice {
-    /// No address has this bit, and no counter.
-    const TAG: u64 = 1 << 62;
-    const FALL: u64 = 1 << 61;
-
-    /// What its stub is marked with.
-    pub fn mark(self) -> u64 {
-        u64::from(self.counter) | Self::TAG | if self.is_fall { Self::FALL } else { 0 }
-    }
-
-    /// What a stub is marked with, if it is that.
-    pub fn of_mark(mark: u64) -> Option<Self> {
-        let is_choice = mark & !(Self::TAG | Self::FALL) < COUNTERS && mark & Self::TAG != 0;
-        is_choice.then_some(Self { counter: mark as u32, is_fall: mark & Self::FALL != 0 })
-    }
-}
-
 /// Where it is all recorded.
 #[derive(Debug)]
 pub struct Recorder {
@@ -90,18 +62,10 @@ pub struct Recorder {
     pub leads: BTreeSet<u64>,
 }
 
-/// Whether what is read and written is recorded.
-static ARE_VALUES_TRACED: AtomicU32 = AtomicU32::new(0);
-
-/// Whether what is read and written is recorded.
-pub fn are_values_traced() -> bool {
-    ARE_VALUES_TRACED.load(Relaxed) != 0
-}
-
 impl Recorder {
     /// A recorder, if something is to be recorded.
     pub fn new(base: u64, mode: u64) -> Option<Self> {
-        ARE_VALUES_TRACED.store(u32::from(mode == mode::TRACE_VALUES), Relaxed);
+        observers::set_values_traced(mode == mode::TRACE_VALUES);
         (base != 0).then(|| Self {
             base,
             mode,
@@ -169,7 +133,7 @@ impl Recorder {
     }
 
     /// Whether a way out of a branch is counted: not the one that is taken first.
-    fn counts(&mut self, way: Choice) -> bool {
+    pub fn counts(&mut self, way: Choice) -> bool {
         if let Some(&is_fall) = self.choices.get(&way.counter) {
             return is_fall != way.is_fall;
         }
@@ -202,7 +166,7 @@ impl Recorder {
         }
         thread.has_stripe.set(if stripe.is_some() { stripe::SHARED } else { stripe::PRIVATE });
         if self.is_for_trace() {
-            thread.prepare_trace();
+            tracing::prepare(thread);
         }
         if let Some(stripe) = stripe {
             self.log(entry::STRIPE, &[stripe], &[]);
@@ -217,7 +181,7 @@ impl Recorder {
     /// Writes an entry of the log. A process can be killed at any instruction of this: others, and the host, must
     /// find how long every entry is. So room is taken by saying how long the entry is where it begins, and then
     /// moving the end of the log; whoever finds the first without the second does the second.
-    fn log(&self, kind: u8, words: &[u64], bytes: &[u8]) {
+    pub fn log(&self, kind: u8, words: &[u64], bytes: &[u8]) {
         let length = (1 + words.len() + bytes.len().div_ceil(8)) as u64;
         let end = &self.head().words;
         let at = loop {
@@ -282,7 +246,7 @@ impl Recorder {
     pub fn tell_module(&self, place: Range<u64>, descriptor: u64, offset: u64) -> bool {
         let mut room = [0u8; LONGEST_NAME];
         // The kernel takes half of the register.
-        let name = maps::name_of(u64::from(descriptor as u32), &mut room).unwrap_or_default();
+        let name = files::name_of(u64::from(descriptor as u32), &mut room).unwrap_or_default();
         self.log(entry::MODULE, &[place.start, place.end, offset], name);
         name.is_empty()
     }
@@ -301,7 +265,7 @@ impl Recorder {
 /// Whether code may count at a place by an instruction that changes flags: none is needed there, and no debugger looks.
 pub fn are_flags_free(bytes: &[u8], address: u64) -> bool {
     let live = || live_at_entry((bytes, address), address, Convention::Unknown, LOOK_AHEAD);
-    !halt::is_debugged() && live().flags & !FlagSet::DF == FlagSet::NONE
+    !observers::is_debugged() && live().flags & !FlagSet::DF == FlagSet::NONE
 }
 
 /// The same where the program's code is elsewhere.
@@ -309,126 +273,4 @@ pub fn are_flags_free_at(address: u64) -> bool {
     // It may not be there, or end before that.
     let words: Option<[u64; BYTES_AHEAD / 8]> = program::read(address);
     words.is_some_and(|words| are_flags_free(words.map(u64::to_le_bytes).as_flattened(), address))
-}
-
-impl Engine {
-    /// Whether a stub is one of two ways of which one is counted.
-    pub fn is_choice(&self, stub: u64) -> bool {
-        // SAFETY: a stub is as `translate` writes it.
-        let mark = unsafe { *((stub + translate::stub::FAR) as *const u64) };
-        self.recorder.is_some() && Choice::of_mark(mark).is_some()
-    }
-
-    /// Gives a thread counters of its own, if it has none and needs some.
-    pub fn give_stripe(&self, thread: &Thread) {
-        let is_shared = thread.has_stripe.get() == stripe::SHARED;
-        if let Some(recorder) = self.recorder.as_ref().filter(|_| !is_shared) {
-            recorder.equip(thread);
-        }
-    }
-
-    /// A thread has left the clone by a way that counts once: counts it, and says whether the thread is past it
-    /// and goes on.
-    pub fn has_passed(&mut self, thread: &Thread, exit: &Exit) -> bool {
-        let Some(recorder) = &mut self.recorder else { return false };
-        let mut counted = None;
-        if let Some(choice) = Choice::of_mark(exit.mark) {
-            if recorder.counts(choice) {
-                thread.count(choice.counter);
-                counted = Some(choice.counter);
-            }
-        } else if recorder.is_for_hits() && (1..COUNTERS).contains(&exit.mark) {
-            // A stub that was tied meanwhile has something else there.
-            thread.count(exit.mark as u32);
-        }
-        let is_one_shot = exit.site & ONE_SHOT != 0;
-        if !is_one_shot && counted.is_none() {
-            return false;
-        }
-        let site = exit.site & !ONE_SHOT;
-        let is_valid = state::block_at(self, site).is_some_and(|block| block.is_valid);
-        if exit.epoch != self.epoch || !is_valid {
-            return false;
-        }
-        match counted {
-            None => self.remove_jump(site - 1),
-            Some(counter) if !is_one_shot => return self.count_branch(thread, exit, counter),
-            Some(counter) => {
-                let Some(arena) = self.arena_of_mut(site) else { return false };
-                let mut out = arena.cold(emit::COUNT + 5, Cold::Snippet);
-                emit::count(&mut out, at_counter(counter), are_flags_free_at(exit.target));
-                out.jump(site + 4);
-                self.write_distance(site, out.rx);
-            }
-        }
-        thread.pc.set(exit.target);
-        thread.target.set(site + 4);
-        thread.epoch.store(self.epoch, Relaxed);
-        true
-    }
-
-    /// Has a branch counted when it is taken, which it has just been; its target need not be translated yet.
-    fn count_branch(&mut self, thread: &Thread, exit: &Exit, counter: u32) -> bool {
-        self.go_as(thread, exit.target);
-        let is_free = are_flags_free_at(translate::real(exit.target));
-        let Some(arena) = self.arena_of_mut(exit.site) else { return false };
-        let mut out = arena.cold(emit::COUNT + 16, Cold::Snippet);
-        emit::count(&mut out, at_counter(counter), is_free);
-        out.align_distance(1);
-        out.byte(0xe9);
-        let site = out.here();
-        let stub = translate::stub_for(arena, exit.target, site);
-        out.distance(stub);
-        self.write_distance(exit.site, out.rx);
-        self.tie_to(exit.target, site, stub);
-        true
-    }
-
-    /// Has a jump in the clone do nothing.
-    fn remove_jump(&self, at: u64) {
-        let Some(arena) = self.arena_of(at) else { return };
-        // Eight bytes of the line that the jump lies in.
-        let shift = (at % LINE).saturating_sub(LINE - 8) as usize;
-        let word = arena.writable(at - shift as u64);
-        // SAFETY: they are written at once, and those around the jump stay as they are.
-        unsafe {
-            let mut bytes = word.cast::<u64>().read_unaligned().to_le_bytes();
-            bytes[shift..shift + 5].copy_from_slice(&emit::NOTHING);
-            let bytes = u64::from_le_bytes(bytes);
-            core::arch::asm!("mov [{}], {}", in(reg) word, in(reg) bytes, options(nostack));
-        }
-    }
-
-    /// A thread comes to an address of the program, not by a direct branch.
-    pub fn entered(&mut self, thread: &Thread, key: u64) {
-        let Some(recorder) = self.recorder.as_ref().filter(|it| !it.is_for_trace()) else {
-            return;
-        };
-        let Some(place) = self.map.get_mut(key) else { return };
-        if place.counter == 0 {
-            place.counter = recorder.entries_counter(translate::real(key));
-        }
-        thread.count(place.counter);
-    }
-
-    /// A thread is about to go on elsewhere than at its place in the clone, where the program is at `pc`.
-    pub fn cut(&self, place: u64, pc: u64) {
-        let Some(recorder) = self.recorder.as_ref().filter(|it| it.is_for_counts()) else { return };
-        let code = match state::piece_at(self, place) {
-            // On its way, which was counted.
-            Some((_, Cold::Stub | Cold::CallThunk)) => 0,
-            // Not counted yet.
-            Some(_) => return,
-            None => {
-                let Some(block) = state::block_at(self, place) else { return };
-                match state::kinds_around(block, place) {
-                    (_, Kind::Entry) | (Some(Kind::Entry), Kind::Snippet) => return,
-                    (_, Kind::Snippet | Kind::Way) => 0,
-                    (_, Kind::Onward) => block.code | entry::AT_END,
-                    _ => block.code,
-                }
-            }
-        };
-        recorder.log(entry::CUT, &[pc, code], &[]);
-    }
 }

@@ -1,8 +1,15 @@
 //! The program's own `gs`. The processor's is the engine's; the program's is kept for it, and added to
 //! addresses where the program wants it.
 
-use super::*;
+use crate::clone::cache::emit::{RAX, RCX};
+use crate::clone::cache::pieces::Kind;
+use crate::clone::thread::record::at;
+use crate::clone::translate::operands::{NAMES, encoded, free_register, point_to, with_memory_of};
+use crate::clone::translate::translator::Translator;
+use alloc::vec::Vec;
 use iced_x86::Mnemonic;
+use iced_x86::Register;
+use iced_x86::{Code, Instruction};
 
 impl Translator<'_> {
     /// An instruction that uses the program's own `gs`, which is kept for it.
@@ -103,21 +110,6 @@ impl Translator<'_> {
     }
 }
 
-/// Whether an instruction's memory is in `gs`, as it is written. An address that is only computed has no
-/// segment.
-pub fn uses_gs(instruction: &Instruction) -> bool {
-    instruction.segment_prefix() == Register::GS
-        && instruction.mnemonic() != Mnemonic::Lea
-        && (0..instruction.op_count()).any(|number| instruction.op_kind(number) == OpKind::Memory)
-}
-
-/// Whether an instruction's memory is in `gs` without being written there.
-pub fn names_gs_silently(instruction: &Instruction) -> bool {
-    let by_gs = |memory: &iced_x86::UsedMemory| memory.segment() == Register::GS;
-    instruction.segment_prefix() == Register::GS
-        && InstructionInfoFactory::new().info(instruction).used_memory().iter().any(by_gs)
-}
-
 /// Whether addresses within the segment have 32 bits.
 fn is_short(instruction: &Instruction) -> bool {
     match instruction.memory_base() {
@@ -140,11 +132,4 @@ fn with_registers(code: Code) -> Code {
         Code::Mov_moffs64_RAX => Code::Mov_rm64_r64,
         _ => code,
     }
-}
-
-pub fn names_gs_base(code: Code) -> bool {
-    matches!(
-        code,
-        Code::Rdgsbase_r32 | Code::Rdgsbase_r64 | Code::Wrgsbase_r32 | Code::Wrgsbase_r64
-    )
 }

@@ -4,24 +4,21 @@
 //! a beginning and a length. Where the clone needs registers for itself, it keeps the program's where the
 //! agent finds them: the kernel may send the thread away between any two instructions.
 
-use super::*;
-use crate::clone::emit::Armed;
-use crate::clone::sequences::ALIGNMENT;
+use crate::clone::cache::blocks::Start;
+use crate::clone::cache::emit;
+use crate::clone::cache::emit::{Armed, RAX, RCX};
+use crate::clone::cache::links::{in_reach, stub_for};
+use crate::clone::cache::pieces::{Cold, Kind, MOST_HOT};
+use crate::clone::cache::sequences::{ALIGNMENT, Descriptor, Lead, Sequence};
+use crate::clone::thread::record::{at, kept_names};
+use crate::clone::translate::operands::{
+    free_register, is_near_indirect, is_near_return, is_system_call, uses_gs,
+};
+use crate::clone::translate::translator::{Extent, Translator};
+use iced_x86::Register;
+use iced_x86::{Code, Instruction};
 
 impl Translator<'_> {
-    /// Whether an address is in the sequences that are being translated.
-    pub fn is_in_sequences(&self, address: u64) -> bool {
-        matches!(self.extent, Extent::Sequences { end, .. } if (self.block.start..end).contains(&address))
-    }
-
-    /// Whether what is at an address is not to be part of the block, which has some instructions already.
-    pub fn is_beyond(&self, address: u64, instructions: usize) -> bool {
-        match self.extent {
-            Extent::Sequences { end, .. } => address >= end,
-            _ => instructions > 0 && self.known.sequences.holds(address),
-        }
-    }
-
     /// Tells the kernel of the sequences that begin at an address.
     pub fn arm_all(&mut self, address: u64) {
         if !self.is_in_sequences(address) {

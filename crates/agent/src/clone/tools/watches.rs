@@ -5,16 +5,17 @@
 //! met it executes the instruction by itself, and compares what is watched with what it was. A repeated one is executed in
 //! pieces, each of which ends where the processor's own watchpoints would have it stop.
 
-use super::{instruction_at, is_repeated, motion};
-use crate::clone::emit::{Out, RAX, RCX};
-use crate::clone::record::{Thread, at};
-use crate::clone::{program, system};
+use crate::clone::base::instructions::{instruction_at, is_repeated};
+use crate::clone::base::{program, system};
+use crate::clone::cache::emit::{Out, RAX, RCX};
+use crate::clone::thread::record::{Thread, at};
 use alloc::vec::Vec;
 use core::ops::Range;
 use iced_x86::{
     Code, Encoder, Instruction, InstructionInfoFactory, MemoryOperand, OpAccess, Register,
     UsedMemory,
 };
+use weft_abi::halt::motion;
 
 const RDX: u8 = 2;
 /// How many ranges a store looks at: as many as a short jump reaches over. If there are more, some that are close

@@ -3,14 +3,22 @@
 //! The host has stopped all threads, and one of them is here for all. Each is where it can leave, or busy:
 //! then the host lets it run a little and asks again. Nothing changes before all can leave.
 
-use crate::clone::record::{Thread, stepping};
-use crate::clone::signals::Actions;
-use crate::clone::state::{self, RAX, State};
-use crate::clone::{
-    CloneThread, CloneVisit, Engine, SHARED, calls, free, give_up, image, pages, switch, visitors,
-};
+use crate::clone::base::image::image;
+use crate::clone::base::instructions::SYSTEM_CALL_LENGTH;
+use crate::clone::base::registers::RAX;
+use crate::clone::base::visit::visitors;
+use crate::clone::cache::arena::Arena;
+use crate::clone::cache::program_state;
+use crate::clone::cache::program_state::State;
+use crate::clone::engine::Engine;
+use crate::clone::engine::lock::{forget_engine, free};
+use crate::clone::entry::in_calls::about_to_call;
+use crate::clone::failure::give_up;
+use crate::clone::thread::actions::Actions;
+use crate::clone::thread::record::{Thread, stepping};
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use weft_abi::busy;
+use weft_abi::{CloneThread, CloneVisit};
 
 /// Where a thread would be in the program.
 struct Place {
@@ -46,8 +54,8 @@ fn find_all(visit: &mut CloneVisit) {
         if !place.is_out {
             engine.cut(visitor.registers.rip, place.state.pc);
         }
-        state::put_return_address(&mut engine, &mut place.state);
-        place.state.pc = engine.out_of_sequence(place.thread, place.state.pc);
+        program_state::put_return_address(&mut engine.cache, &mut place.state);
+        place.state.pc = engine.cache.out_of_sequence(place.thread, place.state.pc);
         place.describe(visitor);
     }
     visit.is_done = 1;
@@ -57,7 +65,7 @@ fn find_all(visit: &mut CloneVisit) {
 fn is_native(engine: &Engine, visitor: &CloneThread) -> bool {
     let pc = visitor.registers.rip;
     let has_record = engine.threads().any(|thread| thread.this == visitor.gs_base);
-    !has_record && !image().contains(&pc) && engine.half_of(pc).is_none()
+    !has_record && !image().contains(&pc) && engine.cache.half_of(pc).is_none()
 }
 
 fn find(engine: &Engine, visitor: &CloneThread) -> Option<Place> {
@@ -74,34 +82,16 @@ fn find(engine: &Engine, visitor: &CloneThread) -> Option<Place> {
         return about_to_call(pc, visitor.registers.general[RAX])
             .map(|number| in_call(thread, number));
     }
-    if engine.is_gate(pc) || thread.stepping.load(Relaxed) != stepping::NO {
+    if engine.cache.is_gate(pc) || thread.stepping.load(Relaxed) != stepping::NO {
         return None;
     }
-    if state::progress(engine, pc) == state::Progress::Within {
+    if program_state::progress(&engine.cache, pc) == program_state::Progress::Within {
         return None;
     }
     let mut state = State { general: visitor.registers.general, pc, stacked: None };
     // What is not in the clone has none.
-    state::find(engine, thread, &mut state);
+    program_state::find(&engine.cache, thread, &mut state);
     Some(Place { thread, state, is_out: false })
-}
-
-/// Whether a thread stands before the program's system call, or in one that the kernel would make again:
-/// then the number of the call, if it is not the one that the program gave.
-fn about_to_call(pc: u64, rax: u64) -> Option<Option<u64>> {
-    let at = |label: &u8| core::ptr::from_ref(label) as u64;
-    // SAFETY: labels, whose addresses alone count.
-    let (begin, instruction) =
-        unsafe { (at(&switch::weft_call_begin), at(&switch::weft_call_instruction)) };
-    if pc == instruction {
-        return Some(Some(rax));
-    }
-    (begin..instruction).contains(&pc).then_some(None)
-}
-
-/// Whether a thread stands before the program's system call, or in one that the kernel would make again.
-pub fn is_in_call(pc: u64, rax: u64) -> bool {
-    about_to_call(pc, rax).is_some()
 }
 
 fn in_call(thread: &'static Thread, number: Option<u64>) -> Place {
@@ -109,7 +99,7 @@ fn in_call(thread: &'static Thread, number: Option<u64>) -> Place {
     if let Some(number) = number {
         general[RAX] = number;
     }
-    let state = State { general, pc: thread.pc.get() - calls::LENGTH, stacked: None };
+    let state = State { general, pc: thread.pc.get() - SYSTEM_CALL_LENGTH, stacked: None };
     Place { thread, state, is_out: true }
 }
 
@@ -145,16 +135,15 @@ fn forget_all(visit: &mut CloneVisit) {
     if let Some(thread) = threads.next().filter(|_| engine.has_begun) {
         Actions::give_back(thread);
     }
-    pages::release_all(&mut engine);
+    engine.cache.release_all();
     engine.threads().for_each(|thread| thread.unmap());
     if let Some(recorder) = &engine.recorder {
         recorder.unmap();
     }
-    engine.arenas.iter().for_each(crate::clone::Arena::unmap);
-    engine.tables.unmap();
-    // SAFETY: nobody comes here any more. What the engine was made of goes as a whole.
-    unsafe { core::ptr::write(SHARED.engine.get(), None) };
+    engine.cache.arenas.iter().for_each(Arena::unmap);
+    engine.cache.tables.unmap();
+    forget_engine();
     #[cfg(weft_freestanding)]
-    crate::clone::HEAP.unmap();
+    crate::clone::base::heap::unmap();
     visit.is_done = 1;
 }
