@@ -5,7 +5,7 @@ A module imports from its own layer and from lower ones.
 
 LAYERS: dict[str, list[list[str]]] = {
     "agent": [
-        ["cpu", "way_in"],
+        ["cpu", "entry_stub"],
         ["clone::base"],
         ["clone::thread"],
         ["clone::cache"],

@@ -17,7 +17,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use weft_abi::{CloneStep, turn};
 
 /// How often in a row the beginning of a sequence may be found without a descriptor before that is taken
-/// for what the program wants. The kernel takes it away where a thread is interrupted right before.
+/// for intended: the kernel clears the descriptor where a thread is interrupted right before.
 const MOST_MISSED: u32 = 16;
 
 /// What a thread does that has left the clone: see [`left`].
@@ -25,7 +25,7 @@ pub extern "C" fn dispatch(thread: &Thread) {
     let began = cycles();
     let kind = thread.left.get();
     let epoch = thread.epoch.load(Relaxed);
-    // SAFETY: a way out, as `translate` writes it; it stays until this thread says that it is out.
+    // SAFETY: an exit as the translator writes it; it stays until this thread has marked that it is out.
     let exit = unsafe {
         match kind {
             left::EXIT => {
@@ -45,7 +45,7 @@ pub extern "C" fn dispatch(thread: &Thread) {
     if kind == left::INDIRECT && observers::is_stack_seen() {
         debugger::clean_below(thread);
     }
-    thread.way_out.set(way_out(kind, exit.target));
+    thread.native_pc.set(native_pc(kind, exit.target));
     let is_aborted;
     let step = {
         let mut engine = engine();
@@ -64,7 +64,6 @@ pub extern "C" fn dispatch(thread: &Thread) {
                 engine.control.stats.system_calls.fetch_add(1, Relaxed);
                 thread.pc.set(exit.target);
             }
-            left::HALT | left::WATCH => thread.pc.set(exit.target),
             _ => thread.pc.set(exit.target),
         }
         is_aborted = leave_sequence(&mut engine, thread);
@@ -78,7 +77,7 @@ pub extern "C" fn dispatch(thread: &Thread) {
     if kind == left::SYSTEM_CALL && !is_aborted && !debugger::at_call(thread) {
         calls::system_call(thread);
         let pc = thread.pc.get();
-        engine().go(thread, pc);
+        engine().continue_at(thread, pc);
     }
     match kind {
         left::HALT => debugger::at_breakpoint(thread, &exit),
@@ -88,21 +87,21 @@ pub extern "C" fn dispatch(thread: &Thread) {
         }
         _ => {}
     }
-    thread.way_out.set(0);
+    thread.native_pc.set(0);
     if let Some(step) = step {
         wait_in_step(thread, step, exit.mark != 0);
     }
 }
 
-/// A thread has come to what cannot be translated: comes back if it goes on all the same.
+/// A thread has come to what cannot be translated. Returns if it continues all the same.
 fn refused(thread: &Thread, pc: u64) {
     if is_at(pc) {
         if vsyscall::call(thread) {
             return;
         }
-    } else if engine().is_hidden(pc) {
+    } else if engine().is_execute_only(pc) {
         // Where the process cannot leave, the thread does.
-        give_up::hidden(thread);
+        give_up::execute_only(thread);
     } else {
         give_up::refused(thread);
     }
@@ -110,7 +109,7 @@ fn refused(thread: &Thread, pc: u64) {
     thread.epoch.store(engine().cache.epoch, Relaxed);
 }
 
-/// Says where the program is, and waits until the host has seen it.
+/// Reports where the program is, and waits until the host has compared it.
 fn wait_in_step(thread: &Thread, step: &CloneStep, is_onward: bool) {
     let registers = thread.general.iter().chain([&thread.pc, &thread.flags]);
     for (place, value) in step.registers.iter().zip(registers) {
@@ -124,15 +123,13 @@ fn wait_in_step(thread: &Thread, step: &CloneStep, is_onward: bool) {
     }
 }
 
-/// An instruction has saved where the x87's last one was: the thread goes on behind it.
+/// An instruction has saved where the x87's last one was: continues the thread behind it.
 fn saved(engine: &mut Engine, thread: &Thread, exit: &Exit) {
     let next = coprocessor::saved(&engine.cache, thread, exit.target);
     if exit.epoch == engine.cache.epoch {
-        thread.pc.set(next);
-        thread.target.set(thread.exit.get() + 8);
-        thread.epoch.store(engine.cache.epoch, Relaxed);
+        engine.continue_behind_exit(thread, next);
     } else {
-        engine.go(thread, next);
+        engine.continue_at(thread, next);
     }
 }
 
@@ -146,34 +143,30 @@ fn check(engine: &mut Engine, thread: &Thread, exit: &Exit) {
         // SAFETY: the program's own code; it was there when it was translated.
         let now = unsafe { core::slice::from_raw_parts(address as *const u8, original.len()) };
         if !original.is_empty() && engine.cache.pages.is_readable(address) && now == &original[..] {
-            thread.pc.set(address);
-            thread.target.set(thread.exit.get() + 8);
-            thread.epoch.store(engine.cache.epoch, Relaxed);
+            engine.continue_behind_exit(thread, address);
             return;
         }
         engine.cache.forget_block(number);
     }
     // It has been there before.
-    engine.go_as(thread, address);
+    engine.continue_as(thread, address);
 }
 
-/// The start of a sequence that the kernel has not been told of, or has forgotten because it has
+/// The start of a sequence that was not announced to the kernel, or that the kernel has cleared because it has
 /// interrupted the thread right before.
 fn sequence(engine: &mut Engine, thread: &Thread, exit: &Exit) {
     thread.missed.set(thread.missed.get() + 1);
     let abort = engine.cache.sequences.starting_at(exit.target).next().map(|one| one.abort);
     match abort {
         Some(abort) if thread.missed.get() <= MOST_MISSED => {
-            engine.go(thread, abort);
+            engine.continue_at(thread, abort);
         }
         _ if exit.epoch == engine.cache.epoch => {
             thread.missed.set(0);
-            thread.pc.set(exit.target);
-            thread.target.set(thread.exit.get() + 8);
-            thread.epoch.store(engine.cache.epoch, Relaxed);
+            engine.continue_behind_exit(thread, exit.target);
         }
         _ => {
-            engine.go(thread, exit.target);
+            engine.continue_at(thread, exit.target);
         }
     }
 }
@@ -183,21 +176,21 @@ fn abort(engine: &mut Engine, thread: &Thread, abort: u64) {
     let mut general = thread.general();
     thread.give_kept(&mut general);
     thread.set_general(&general);
-    engine.go(thread, abort);
+    engine.continue_at(thread, abort);
 }
 
-/// Takes a thread out of the sequence that it has left the clone from. Says whether that was aborted.
+/// Takes a thread out of the sequence that it has left the clone from. Returns whether that was aborted.
 fn leave_sequence(engine: &mut Engine, thread: &Thread) -> bool {
     let pc = engine.cache.out_of_sequence(thread, thread.pc.get());
     let is_aborted = pc != thread.pc.get();
     if is_aborted {
-        engine.go(thread, pc);
+        engine.continue_at(thread, pc);
     }
     is_aborted
 }
 
-/// Whether a thread has left the clone for something that it can do again.
-fn way_out(kind: u32, target: u64) -> u64 {
+/// Where the program can continue natively after an exit: behind a branch, before a system call.
+fn native_pc(kind: u32, target: u64) -> u64 {
     match kind {
         left::SYSTEM_CALL => target - SYSTEM_CALL_LENGTH,
         _ => target,

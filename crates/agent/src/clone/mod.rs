@@ -1,7 +1,8 @@
-//! The clone engine: the program runs from a clone of its code that is made as it goes, and cannot
-//! tell. See `docs/explanation/clone-engine.md`.
+//! The clone engine: the program runs from a clone of its code that is made as it is needed, without being able to
+//! detect it. See `docs/explanation/clone-engine.md`.
 //!
-//! The modules are layers: each uses those above it in this list only (`tests/layers/order.py`).
+//! The modules are layers, of which each uses only those before it: [`base`], [`thread`], [`cache`], [`tools`],
+//! [`translate`], [`engine`], [`failure`], [`kernel`], [`dispatch`], [`switch`], [`entry`]. `tests/layers` checks that.
 
 mod base;
 mod cache;

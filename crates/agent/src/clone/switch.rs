@@ -1,4 +1,4 @@
-//! The ways between the clone and the agent.
+//! The assembly between the clone and the agent.
 //!
 //! A thread that leaves the clone saves everything the program can see, and takes the agent's stack.
 //! The crate is compiled for baseline SSE2, so of the vector registers only xmm0-15 are its business.
@@ -10,15 +10,14 @@ use crate::clone::dispatch::dispatch;
 use crate::clone::kernel::signals::handler::{deliver_pending, handler};
 use crate::clone::thread::kept_signals::send_after;
 use crate::clone::thread::landmarks::COUNT;
-use crate::clone::thread::record::left;
-use crate::clone::thread::record::{Thread, at};
+use crate::clone::thread::record::{Thread, at, left};
 use core::arch::naked_asm;
 use core::mem::offset_of;
 
 const GENERAL: usize = offset_of!(Thread, general);
 const VECTORS: usize = offset_of!(Thread, vectors);
 
-/// A way out of the clone by which `rcx` points to what is to be known of it.
+/// An exit from the clone by which `rcx` points to its data.
 macro_rules! gate {
     ($(#[$text:meta])* $name:ident, $kind:expr) => {
         $(#[$text])*
@@ -315,12 +314,12 @@ pub extern "C" fn handle() {
         "jmp 2b",
         handler = sym handler,
         send = sym send_after,
-        later = const at!(later),
+        later = const at!(kept_signals),
         sigreturn = const system::RT_SIGRETURN,
     )
 }
 
-/// Where the ways out of the clone are, in the order of [`Gates`].
+/// Where the exits from the clone are, in the order of [`Gates`].
 ///
 /// [`Gates`]: crate::clone::cache::arena::Gates
 pub fn exits() -> [u64; EXITS] {

@@ -22,7 +22,7 @@ pub fn cycles() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// Has nobody read the time stamp counter any more: that is about to be a fault.
+/// Stops reading the time stamp counter: that is about to be a fault.
 pub fn forbid_counter() {
     IS_COUNTER_FORBIDDEN.store(1, Relaxed);
 }
@@ -50,7 +50,7 @@ impl Moment {
     }
 }
 
-/// When the time was asked for first, and when the program's calls became filtered.
+/// When the time was read first, and when the program's calls became filtered.
 static FIRST: Moment = Moment::none();
 static SEALED: Moment = Moment::none();
 

@@ -52,7 +52,7 @@ impl Context {
         general
     }
 
-    /// Has the thread be stopped after each instruction, unless it blocks that.
+    /// Traps after each instruction, unless the thread blocks that.
     pub fn trap(&mut self) {
         if self.mask & bit(SIGTRAP) == 0 {
             self.rflags |= TRAP_FLAG;

@@ -29,6 +29,6 @@ pub fn fail_with(why: fmt::Arguments<'_>) -> ! {
         // SAFETY: only `set_hook` writes there.
         unsafe { transmute::<usize, Hook>(hook)(why) }
     }
-    system::complain(b"weft: the clone engine failed before it was there\n");
+    system::write_error(b"weft: the clone engine failed before it was there\n");
     system::abort()
 }

@@ -20,7 +20,7 @@ struct State {
     free: [usize; CLASSES],
     /// What the kernel has given: where, and how much.
     pieces: [(usize, usize); PIECES],
-    /// Whether the kernel is not to be asked any more.
+    /// Whether no memory is to be requested of the kernel any more.
     is_sealed: bool,
 }
 
@@ -70,7 +70,7 @@ impl Heap {
         }))
     }
 
-    /// Takes all memory that will be needed, and asks the kernel no more.
+    /// Maps all memory that will be needed, and requests none of the kernel any more.
     pub fn seal(&self) {
         // SAFETY: see `Sync`.
         let state = unsafe { &mut *self.0.get() };
@@ -81,7 +81,7 @@ impl Heap {
         }
     }
 
-    /// Gives everything back, which nobody may use any more.
+    /// Unmaps everything; no thread may use it any more.
     pub fn unmap(&self) {
         // SAFETY: see `Sync`.
         let state = unsafe { &*self.0.get() };
@@ -125,7 +125,7 @@ unsafe impl GlobalAlloc for Heap {
             }
             return;
         }
-        // SAFETY: the piece is nobody's any more, and large enough for an address.
+        // SAFETY: the piece is free, and large enough for an address.
         unsafe { *(at as *mut usize) = state.free[class] };
         state.free[class] = at as usize;
     }
@@ -134,12 +134,12 @@ unsafe impl GlobalAlloc for Heap {
 #[global_allocator]
 static HEAP: Heap = Heap::new();
 
-/// Takes all memory that will be needed, and requests none of the kernel any more.
+/// Maps all memory that will be needed, and requests none of the kernel any more.
 pub fn seal() {
     HEAP.seal();
 }
 
-/// Gives everything back, which nobody may use any more.
+/// Unmaps everything; no thread may use it any more.
 pub fn unmap() {
     HEAP.unmap();
 }

@@ -24,27 +24,27 @@ pub fn control() -> Option<&'static CloneControl> {
     unsafe { (CONTROL.load(Relaxed) as *const CloneControl).as_ref() }
 }
 
-/// Whether nobody is there who would tell the user.
+/// Whether the host is gone, so that nothing that is reported reaches the user.
 pub fn is_host_gone() -> bool {
     control().is_none_or(|control| control.is_host_gone.load(Relaxed) != 0)
 }
 
-/// Asks the host for something, and waits until it has begun to see to it; nothing if it does not. Returns where
-/// the request stands: see [`exec`].
+/// Posts a request to the host and waits until the host has taken it up. Returns the state of the request, one of
+/// [`exec`]; `None` if the host does not react.
 pub fn post(control: &'static CloneControl, what: u32) -> Option<&'static AtomicU32> {
     let request = claim(control)?;
     request.store(what, Release);
     ring(control);
     wait_while(request, what);
     if request.compare_exchange(what, exec::FREE, AcqRel, Acquire).is_ok() {
-        // Others need not wait as long. A host that was only slow says so when it comes by.
+        // Other threads need not wait as long. A host that was only slow clears this when it looks at the requests.
         control.is_host_gone.store(1, Relaxed);
         return None;
     }
     Some(request)
 }
 
-/// Has the host look for the name of a file that was just mapped; says whether it has.
+/// Requests that the host look up the name of a file that was just mapped. Returns whether it has.
 pub fn request_name() -> bool {
     let Some(control) = control() else { return false };
     let Some(request) = post(control, exec::NAMING) else { return false };
@@ -53,7 +53,7 @@ pub fn request_name() -> bool {
     true
 }
 
-/// Takes a request that is nobody's, for this thread: waits for one as long as for the host.
+/// Claims a free request for this thread; waits for one as long as for the host.
 fn claim(control: &'static CloneControl) -> Option<&'static AtomicU32> {
     let free = |request: &&weft_abi::ExecRequest| {
         request.state.compare_exchange(exec::FREE, exec::CLAIMED, AcqRel, Relaxed).is_ok()
@@ -66,7 +66,7 @@ fn claim(control: &'static CloneControl) -> Option<&'static AtomicU32> {
         if let Some(request) = control.requests.iter().find(free) {
             break request;
         }
-        // Whichever becomes free first.
+        // Whichever becomes free first: the wait is short, and all are looked at again.
         let first = &control.requests[0].state;
         system::futex_wait_for(first, first.load(Relaxed), SHORT);
         left = left.saturating_sub(SHORT);
@@ -76,7 +76,7 @@ fn claim(control: &'static CloneControl) -> Option<&'static AtomicU32> {
     Some(&request.state)
 }
 
-/// Has the host look at the requests.
+/// Wakes the host, which then looks at the requests.
 pub fn ring(control: &CloneControl) {
     control.doorbell.fetch_add(1, Release);
     system::futex_wake(&control.doorbell);

@@ -1,4 +1,5 @@
-//! Who looks at what the program does not: a debugger, or a trace with values. Such code is translated differently.
+//! Observers of what the program itself does not look at: a debugger, or a trace with values. For them code is
+//! translated differently.
 
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
@@ -19,7 +20,7 @@ pub fn are_values_traced() -> bool {
     ARE_VALUES_TRACED.load(Relaxed) != 0
 }
 
-/// Whether somebody sees what nobody has written below the stack: a debugger, or who traces what is read.
+/// Whether something observes stack memory that the program has not written: a debugger, or a trace of what is read.
 pub fn is_stack_seen() -> bool {
     is_debugged() || are_values_traced()
 }

@@ -29,7 +29,7 @@ pub fn write<T: Copy>(address: u64, value: T) -> bool {
     unsafe { copy(address, &raw const value as u64, size_of::<T>()) }
 }
 
-/// Copies to or from the program's memory; says whether all of that is there.
+/// Copies to or from the program's memory. Returns whether all of that is there.
 ///
 /// Unlike a transfer by the kernel, this makes stacks grow.
 ///

@@ -1,4 +1,4 @@
-//! Signals by their numbers, sets of them, and what the kernel is told of them.
+//! Signals by their numbers, sets of them, and the system calls about them.
 
 use crate::clone::base::system;
 
@@ -25,12 +25,12 @@ pub const DEBUGGED: u64 = bit(SIGTRAP) | bit(SIGFPE);
 
 /// The code of a fault at a page that is there but may not be used so.
 pub const SEGV_ACCERR: i32 = 2;
-/// The code of a step that the program has asked for, and the flag by which it does.
+/// The code of a single step that the program has requested, and the flag by which it does.
 pub const TRAP_TRACE: i32 = 2;
 pub const TRAP_FLAG: u64 = 0x100;
-/// What the kernel says when it cannot write a frame, or read one: it is nobody's, and nowhere.
+/// The code of a signal that the kernel sends when it cannot write or read a frame: it has no sender and no address.
 pub const SI_KERNEL: u64 = 0x80;
-/// What the processor says of a fault in memory.
+/// The error code of a page fault.
 pub mod fault {
     pub const WRITE: u64 = 2;
     pub const FETCH: u64 = 16;
@@ -43,7 +43,7 @@ pub const fn bit(signal: usize) -> u64 {
     1 << (signal - 1)
 }
 
-/// Whether a signal is because of what the thread has executed: the kernel says so.
+/// Whether a signal was caused by what the thread has executed: the kernel marks those by a positive code.
 pub fn is_fault(info: &[u64; 16]) -> bool {
     (info[1] as i32) > 0
 }
@@ -57,7 +57,7 @@ pub fn change_mask(how: usize, set: u64) {
     }
 }
 
-/// Lets traps in, which the kernel sends whether they are blocked or not.
+/// Unblocks traps: one that is forced while it is blocked would end the process.
 pub fn let_traps_in() {
     change_mask(SIG_UNBLOCK, bit(SIGTRAP));
 }
@@ -83,7 +83,7 @@ pub fn block_all() -> u64 {
     set_mask(u64::MAX)
 }
 
-/// Has the kernel send a signal once more, for it to come when it is not blocked.
+/// Sends a signal to this thread once more: it is delivered when it is not blocked.
 pub fn send_again(info: &[u64; 16]) {
     let signal = info[0] as u32 as usize;
     let args = [system::pid(), system::tid(), signal, info.as_ptr() as usize, 0, 0];

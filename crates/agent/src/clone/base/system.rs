@@ -118,17 +118,17 @@ pub fn now() -> u64 {
     time[0] * 1_000_000_000 + time[1]
 }
 
-/// Maps private memory, to be read and written; nothing if there is none.
+/// Maps private memory, readable and writable; `None` if there is none.
 pub fn map_private(length: usize) -> Option<usize> {
     map(length, MAP_PRIVATE)
 }
 
-/// Maps memory that can be mapped once more and that children share; nothing if there is none.
+/// Maps memory that can be mapped a second time and that children share; `None` if there is none.
 pub fn map_shared(length: usize) -> Option<usize> {
     map(length, MAP_SHARED)
 }
 
-/// How much memory the engine has asked for so far. Its own goes where that is free, in the range of
+/// How much memory the engine has mapped so far. Its own goes where that is free, in the range of
 /// [`addresses::ENGINE`]: away from where the kernel puts what the program maps, which then is where it would be
 /// natively; and from what runtimes reserve.
 static ASIDE: AtomicUsize = AtomicUsize::new(0);
@@ -151,7 +151,7 @@ pub fn reserve(at: usize, length: usize) -> isize {
     unsafe { call6(MMAP, [at, length, PROT_NONE, flags, usize::MAX, 0]) }
 }
 
-/// Maps shared memory a second time, at an address; says whether it could.
+/// Maps shared memory a second time, at an address. Returns whether it could.
 ///
 /// # Safety
 /// Whatever is at the address is replaced.
@@ -160,7 +160,7 @@ pub unsafe fn map_again(from: usize, length: usize, to: usize) -> bool {
     unsafe { call6(MREMAP, [from, 0, length, MREMAP_MAYMOVE | MREMAP_FIXED, to, 0]) >= 0 }
 }
 
-/// Puts fresh private memory at an address; says whether it could.
+/// Puts fresh private memory at an address. Returns whether it could.
 ///
 /// # Safety
 /// Whatever is at the address is replaced.
@@ -180,7 +180,7 @@ pub fn fs_base() -> u64 {
 
 /// Gives memory back.
 pub fn unmap(at: usize, length: usize) {
-    // SAFETY: the caller's own memory, which nobody uses any more.
+    // SAFETY: the caller's own memory, which no thread uses any more.
     unsafe { call3(MUNMAP, at, length, 0) };
 }
 
@@ -204,17 +204,17 @@ pub fn may_kernel_read(address: u64) -> bool {
 /// How long a segment of shared memory is, by its id.
 pub fn segment_length(id: usize) -> Option<u64> {
     const IPC_STAT: usize = 2;
-    /// Behind who owns it, and who may use it.
+    /// Its place in `struct shmid_ds`, behind `struct ipc_perm`.
     const LENGTH: usize = 6;
     let mut about = [0u64; 14];
-    // SAFETY: the kernel writes as much as it has to say, which is less than that.
+    // SAFETY: `struct shmid_ds` is shorter than that.
     let result = unsafe { call3(SHMCTL, id, IPC_STAT, about.as_mut_ptr() as usize) };
     (result == 0).then_some(about[LENGTH])
 }
 
 /// Where the program's heap ends. It may not be mapped yet.
 pub fn heap_end() -> u64 {
-    // SAFETY: the kernel refuses to move it to zero, and says where it is.
+    // SAFETY: the kernel refuses to move it to zero, and returns where it is.
     unsafe { call3(BRK, 0, 0, 0) as u64 }
 }
 
@@ -224,13 +224,13 @@ pub fn pid() -> usize {
     unsafe { call3(GETPID, 0, 0, 0) as usize }
 }
 
-/// The thread that asks.
+/// The current thread.
 pub fn tid() -> usize {
     // SAFETY: a plain question.
     unsafe { call3(GETTID, 0, 0, 0) as usize }
 }
 
-/// Sends a signal to the thread that asks for it.
+/// Sends a signal to the current thread.
 pub fn raise(signal: usize) {
     // SAFETY: plain numbers.
     unsafe { call3(TGKILL, pid(), tid(), signal) };
@@ -253,14 +253,14 @@ pub fn futex_wait_for(word: &core::sync::atomic::AtomicU32, value: u32, millisec
     unsafe { call6(FUTEX, args) };
 }
 
-/// Wakes those who wait for a word to change.
+/// Wakes the threads that wait for a word to change.
 pub fn futex_wake(word: &core::sync::atomic::AtomicU32) {
     // SAFETY: the call takes an address, and reads nothing there.
     unsafe { call6(FUTEX, [word.as_ptr() as usize, 1, i32::MAX as usize, 0, 0, 0]) };
 }
 
-/// Writes text to standard error, for the last words of an engine that fails.
-pub fn complain(text: &[u8]) {
+/// Writes text to standard error, for an engine that fails.
+pub fn write_error(text: &[u8]) {
     // SAFETY: the kernel reads the text.
     unsafe { call3(WRITE, 2, text.as_ptr() as usize, text.len()) };
 }

@@ -2,7 +2,7 @@
 
 use weft_abi::{CloneThread, CloneVisit};
 
-/// The threads that the host tells of in a visit.
+/// The threads that the host describes in a visit.
 pub fn visitors(visit: &mut CloneVisit) -> &mut [CloneThread] {
     let count = visit.threads as usize;
     // SAFETY: the host has put them right behind it.
@@ -12,7 +12,7 @@ pub fn visitors(visit: &mut CloneVisit) -> &mut [CloneThread] {
     }
 }
 
-/// What the host says behind the threads in a visit. It stays as long as the visit, which nobody else sees.
+/// The message behind the threads in a visit. It lives as long as the visit, which no other thread sees.
 pub fn message<'a>(visit: &CloneVisit) -> &'a [u64] {
     // SAFETY: the host has put both there, one behind the other.
     unsafe {

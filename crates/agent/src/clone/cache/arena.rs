@@ -1,7 +1,7 @@
 //! Memory for the clone: one piece of it, near the code that it is a clone of.
 //!
 //! It is mapped twice, to be executed here and to be written there, and nowhere both. Code that runs
-//! grows from the front, code that seldom runs from the back.
+//! grows from the front, code that rarely runs from the back.
 
 use crate::clone::base::fail::fail;
 use crate::clone::base::system;
@@ -13,11 +13,11 @@ use alloc::vec::Vec;
 
 /// How much memory an arena may take; the kernel gives it as it is used.
 pub const SIZE: u64 = 128 << 20;
-/// The ways out.
+/// How many exits there are.
 pub const EXITS: usize = 11;
 const HEAD: u64 = 16 * EXITS as u64;
 
-/// Ways out of the clone.
+/// Exits from the clone.
 #[derive(Clone, Copy, Debug)]
 pub struct Gates {
     pub exit: u64,
@@ -82,7 +82,7 @@ pub struct Arena {
     gates: Gates,
     /// What is written to.
     pub half: Half,
-    /// What was thrown away, and threads may still be in.
+    /// What was flushed, and threads may still be in.
     pub retired: Half,
     /// Where a child finds its own, while it is being forked.
     copy: usize,
@@ -135,14 +135,14 @@ impl Arena {
 
     /// Begins anew in one half of the memory.
     fn use_half(&mut self, half: u64) {
-        // The ways out have a page of their own: it stays executable.
+        // The exits have a page of their own: it stays executable.
         let start = (self.rx + half * (SIZE / 2)).max(self.rx + PAGE);
         let end = self.rx + (half + 1) * (SIZE / 2);
         self.half = Half { start, end, hot: start, cold: end, ..Half::default() };
     }
 
-    /// Throws everything away and goes on in the other half, where nobody may be any more. Whoever is
-    /// still in this one finds it not executable, and is led on from there.
+    /// Flushes everything and continues in the other half, where no thread may be any more. A thread that is still in
+    /// this one faults there, since it is not executable any more, and is led on by the handler.
     pub fn retire(&mut self, half: u64) {
         self.let_retired_run(true);
         self.half.let_run(false);
@@ -151,7 +151,7 @@ impl Arena {
         self.retired = old;
     }
 
-    /// Whether what was thrown away can be executed.
+    /// Sets whether what was flushed can be executed.
     pub fn let_retired_run(&self, may_run: bool) {
         if self.retired.end != 0 {
             self.retired.let_run(may_run);
@@ -212,7 +212,7 @@ impl Arena {
         (rx - self.rx + self.rw) as *mut u8
     }
 
-    /// Makes a copy for a child that is about to be forked: what it inherits is its parent's, who goes on
+    /// Makes a copy for a child that is about to be forked: what it inherits is its parent's, which goes on
     /// changing it.
     pub fn copy_for_child(&mut self) {
         let Some(copy) = system::map_shared(SIZE as usize) else { fail("no memory for a child") };
@@ -250,7 +250,7 @@ impl Arena {
         system::unmap(self.copy, SIZE as usize);
     }
 
-    /// Takes both views out of memory, where nobody may be any more.
+    /// Unmaps both views, where no thread may be any more.
     pub fn unmap(&self) {
         system::unmap(self.rx as usize, SIZE as usize);
         system::unmap(self.rw as usize, SIZE as usize);

@@ -33,9 +33,9 @@ pub struct Block {
     /// Two bytes each: kind and length of the original; length of the copy.
     pub records: Vec<u8>,
     pub starts: Vec<Start>,
-    /// Branches that were tied to other blocks when they were written.
+    /// Branches that were linked to other blocks when they were written.
     pub links: Vec<Link>,
-    /// Branches that were tied to this one.
+    /// Branches that were linked to this one.
     pub loops: Vec<Link>,
     /// What may be descriptors of restartable sequences.
     pub leads: Vec<Lead>,
@@ -55,7 +55,7 @@ pub struct BlockInfo {
     pub original: Box<[u8]>,
     /// Addresses by which it is known.
     pub starts: Vec<u64>,
-    /// Branches that are tied to it.
+    /// Branches that are linked to it.
     pub incoming: Vec<Link>,
     pub is_valid: bool,
 }

@@ -1,8 +1,8 @@
-//! Where indirect branches find their way within the clone.
+//! Targets of indirect branches within the clone.
 //!
-//! The first table is asked by the clone itself, by the lowest bits of an address: its own address is part of
+//! The clone itself looks in the first table, by the lowest bits of an address: its own address is part of
 //! instructions, so it has to be low. What it holds is not certain: the code that it leads to checks. The
-//! second table is asked on the way out, by more of the address, for those that share an entry.
+//! second table is looked at before a thread leaves, by more of the address, for those that share an entry.
 
 use crate::clone::base::system;
 use core::ops::Range;
@@ -39,12 +39,12 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// Maps them, with nothing in them, where the host has found a place; none if there is no memory.
+    /// Maps them, with nothing in them, where the host has found a place; `None` if there is no memory.
     pub fn map(at: usize, reserved: usize, missing: u64) -> Option<Self> {
         let place = if reserved == 0 { system::MAP_FIXED_NOREPLACE } else { system::MAP_FIXED };
         let flags = system::MAP_PRIVATE | system::MAP_ANONYMOUS | place;
         let args = [at, SIZE, system::PROT_READ | system::PROT_WRITE, flags, usize::MAX, 0];
-        // SAFETY: new memory, where there is nothing, or nothing that anybody can access.
+        // SAFETY: new memory, where there is nothing, or nothing that can be accessed.
         if unsafe { system::call6(system::MMAP, args) } != at as isize {
             return None;
         }
@@ -54,7 +54,7 @@ impl Tables {
         Some(tables)
     }
 
-    /// Takes them out of memory, where nobody may be who needs them, and leaves it as it was.
+    /// Unmaps them, and leaves the place as it was. No thread may need them any more.
     pub fn unmap(&self) {
         if self.reserved == 0 {
             return system::unmap(self.at, SIZE);
@@ -86,7 +86,7 @@ impl Tables {
         unsafe {
             core::ptr::write_volatile(self.first_of(address), entry);
             let second = self.second_of(address);
-            core::ptr::write_volatile(second, self.nobody(second));
+            core::ptr::write_volatile(second, self.none_at(second));
             core::ptr::write_volatile(second.add(1), entry);
             core::ptr::write_volatile(second, address);
         }
@@ -99,7 +99,7 @@ impl Tables {
             core::ptr::write_volatile(self.first_of(address), self.missing);
             let second = self.second_of(address);
             if *second == address {
-                core::ptr::write_volatile(second, self.nobody(second));
+                core::ptr::write_volatile(second, self.none_at(second));
             }
         }
     }
@@ -113,7 +113,7 @@ impl Tables {
             let second = core::slice::from_raw_parts_mut(self.second() as *mut [u64; 2], SECOND);
             second.iter_mut().filter(|entry| entry[0] != 0).for_each(|entry| entry[0] = 0);
             let first = self.second_of(0);
-            *first = self.nobody(first);
+            *first = self.none_at(first);
         }
     }
 
@@ -121,9 +121,9 @@ impl Tables {
         (self.at + (address as usize & (FIRST - 1)) * 8) as *mut u64
     }
 
-    /// The address of an entry of the second table that is nobody's: one whose entry is another. Programs
+    /// The address of an entry of the second table that stands for none: one whose entry is another. Programs
     /// do go to address zero.
-    fn nobody(&self, entry: *mut u64) -> u64 {
+    fn none_at(&self, entry: *mut u64) -> u64 {
         u64::from(entry == self.second_of(0))
     }
 

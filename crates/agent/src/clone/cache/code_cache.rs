@@ -43,7 +43,7 @@ pub struct CodeCache {
     pub is_blind: bool,
     /// Whether it is recorded what is executed.
     pub is_recorded: bool,
-    /// Where the ways out of the clone lead, in the order of [`Gates`].
+    /// Where the exits from the clone lead, in the order of [`Gates`](super::arena::Gates).
     exits: [u64; EXITS],
 }
 
@@ -87,7 +87,7 @@ impl CodeCache {
         }
     }
 
-    /// Whether a place is in what is not thrown away.
+    /// Whether a place is in what was not flushed.
     pub fn is_current(&self, address: u64) -> bool {
         self.arenas.iter().any(|arena| arena.half.contains(address))
     }
@@ -116,7 +116,7 @@ impl CodeCache {
         if let Some(index) = self.arenas.iter().position(is_near) {
             return Some(index);
         }
-        // What is the engine's own is in the way, too; the kernel cannot be asked without a descriptor.
+        // What is the engine's own is in the way, too; without a descriptor the kernel's list cannot be read.
         let known = Regions::read().unwrap_or_else(|| self.regions.clone());
         let arena = Arena::map(address, self.exits, self.epoch & 1, known)?;
         let rx = arena.rx;
@@ -147,13 +147,13 @@ impl CodeCache {
         Some(if is_longer { end.min(next + system::PAGE) } else { end.min(next) })
     }
 
-    /// Has a branch lead to a block, by its distance or through its stub.
-    pub fn tie(&mut self, site: u64, body: u64, stub: u64) {
+    /// Links a branch to a block, by its distance or through its stub.
+    pub fn link(&mut self, site: u64, body: u64, stub: u64) {
         if in_reach(site + 4, body) {
             self.write_distance(site, body);
         } else if let Some(arena) = self.arena_of(stub) {
-            // SAFETY: a stub, aligned to sixteen. Its first eight bytes are written at once; whoever has
-            // executed the first instruction finds the rest as it was.
+            // SAFETY: a stub, aligned to sixteen. Its first eight bytes are written at once; a thread
+            // that has executed the first instruction finds the rest as it was.
             unsafe {
                 *arena.writable(stub + stub::FAR).cast::<u64>() = body;
                 let jump = [0xff, 0x25, stub::FAR as u8 - 6, 0, 0, 0, 0xcc, 0xcc];
@@ -171,7 +171,7 @@ impl CodeCache {
         }
     }
 
-    /// Has a jump in the clone do nothing.
+    /// Overwrites a jump in the clone with one instruction that does nothing.
     pub fn remove_jump(&self, at: u64) {
         let Some(arena) = self.arena_of(at) else { return };
         // Eight bytes of the line that the jump lies in.
@@ -186,7 +186,7 @@ impl CodeCache {
         }
     }
 
-    /// Keeps a block that nobody finds but the thread that is sent there.
+    /// Keeps a block that is not in the map: only the thread that is sent there executes it.
     pub fn add_unfound(&mut self, arena: usize, block: Block) {
         let number = self.add(arena, block, Box::default());
         let added = &mut self.blocks[number as usize];
@@ -216,7 +216,7 @@ impl CodeCache {
         let number = self.blocks.len() as u32;
         let (links, loops) = (mem::take(&mut block.links), mem::take(&mut block.loops));
         let linked = links.len() + loops.len();
-        // As long as the map says what they were tied to.
+        // As long as the map still has what they were linked to.
         for link in links {
             if let Some(&Place { block, .. }) = self.map.get(link.target) {
                 self.blocks[block as usize].incoming.push(link);
@@ -224,7 +224,7 @@ impl CodeCache {
         }
         let key = block.starts[0].address;
         for start in &block.starts {
-            // The first is what was asked for. Others may be known already; where calls return to, the place
+            // The first is what was looked for. Others may be known already; where calls return to, the place
             // right behind the call is the best.
             let known = self.map.get(start.address);
             let is_better = known.is_none_or(|known| known.entry == 0 && start.entry != 0);
@@ -246,8 +246,7 @@ impl CodeCache {
         linked as u64
     }
 
-    /// Lets what was thrown away be executed, for threads that have to come out of a snippet there, or no
-    /// longer.
+    /// Sets whether what was flushed can be executed, for threads that have to come out of a snippet there.
     pub fn let_retired_run(&self, may_run: bool) {
         self.arenas.iter().for_each(|arena| arena.let_retired_run(may_run));
     }
@@ -294,7 +293,7 @@ impl CodeCache {
             self.forget_steps(place.start, place.end);
             let blocks = match self.is_blind {
                 false => self.pages.blocks_of(place),
-                // Where changes go unseen, nobody knows what is in a page.
+                // Where changes go unseen, it is not known what is in a page.
                 true => (0..self.blocks.len() as u32).collect(),
             };
             for number in blocks {
@@ -336,7 +335,7 @@ impl CodeCache {
         }
     }
 
-    /// A thread has left the clone: the kernel must not find a descriptor there that may be thrown away.
+    /// A thread has left the clone: the kernel must not find a descriptor there that may be flushed.
     /// Returns where the thread goes on that was about to go on somewhere.
     pub fn out_of_sequence(&mut self, thread: &Thread, pc: u64) -> u64 {
         let current = thread.sequence();
@@ -348,7 +347,7 @@ impl CodeCache {
             return pc;
         }
         thread.forget_sequence();
-        // SAFETY: written by the translator; it stays until this thread says that it is out.
+        // SAFETY: written by the translator; it stays until this thread has marked that it is out.
         let [start, end, abort] = unsafe { (*(current as *const Descriptor)).original };
         // As if it had been interrupted: it may be at any time.
         if (start..end).contains(&pc) { abort } else { pc }

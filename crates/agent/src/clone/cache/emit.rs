@@ -1,7 +1,7 @@
 //! The pieces of code that the engine writes, apart from copies of the program's own. None of them
 //! changes a flag.
 //!
-//! The distances within a piece are known to [`crate::clone::state`], which finds the program's registers in
+//! The distances within a piece are known to [`super::program_state`], which finds the program's registers in
 //! the middle of it.
 
 use crate::clone::thread::record;
@@ -24,7 +24,7 @@ impl Out {
     /// Writes bytes; their number is best known when this is compiled.
     #[inline(always)]
     pub fn bytes(&mut self, bytes: &[u8]) {
-        // SAFETY: whoever made this has made sure of the room.
+        // SAFETY: there is room: the caller that made this has checked.
         unsafe {
             core::ptr::copy_nonoverlapping(bytes.as_ptr(), self.rw.add(self.length), bytes.len());
         }
@@ -34,7 +34,7 @@ impl Out {
     /// Writes the front of sixteen bytes, which is faster than to count.
     #[inline(always)]
     pub fn front(&mut self, bytes: &[u8; 16], length: usize) {
-        // SAFETY: whoever made this has made sure of room for more than that.
+        // SAFETY: there is room for more than that: the caller that made this has checked.
         unsafe { self.rw.add(self.length).cast::<[u8; 16]>().write_unaligned(*bytes) };
         self.length += length;
     }
@@ -116,7 +116,7 @@ impl Out {
     }
 }
 
-/// What the processor writes at once, if it is asked to: within a line of the cache.
+/// A store within a line of the processor's cache is seen as a whole or not at all.
 pub const LINE: u64 = 64;
 
 pub const RAX: u8 = 0;
@@ -125,7 +125,7 @@ pub const RCX: u8 = 1;
 /// `mov gs:[rcx], rcx`: how long it and its like are.
 pub const SAVE: u8 = 9;
 
-/// Goes where the table says for the address in `rcx`.
+/// Jumps to the entry of the table for the address in `rcx`.
 pub fn through_table(out: &mut Out, table: u32) {
     out.bytes(&[0x0f, 0xb7, 0xc1]); // movzx eax, cx
     out.bytes(&[0xff, 0x24, 0xc5]); // jmp [rax * 8 + table]
@@ -215,7 +215,7 @@ pub fn leave_with(out: &mut Out, gate: u64, word: u64) {
     out.u64(word);
 }
 
-/// Counts one more at an offset from `gs`. Changes flags, if that does not matter.
+/// Increments a counter at an offset from `gs`; changes flags if those are free.
 pub fn count(out: &mut Out, offset: u32, are_flags_free: bool) {
     if are_flags_free {
         out.bytes(&[0x65, 0x48, 0xff, 0x04, 0x25]); // inc qword ptr gs:[offset]
@@ -249,8 +249,8 @@ pub struct Armed {
     pub gate: u64,
 }
 
-/// The beginning of a restartable sequence: where the program has told the kernel of its descriptor, the
-/// kernel is told of the clone's. Where it was told of nothing, or has forgotten, the agent is asked.
+/// The beginning of a restartable sequence: where the program has announced its descriptor to the kernel, announces the
+/// clone's instead. Where none is announced, or the kernel has cleared it, leaves for the agent.
 pub fn arm(out: &mut Out, armed: &Armed) {
     const CURRENT: u8 = record::CURRENT as u8;
     let (rax, rcx) = (at!(kept), at!(kept) + 8);
@@ -261,22 +261,22 @@ pub fn arm(out: &mut Out, armed: &Armed) {
     out.bytes(&[0x48, 0x8b, 0x49, CURRENT]); // mov rcx, [rcx + CURRENT]
     out.constant(RAX, armed.original.wrapping_neg());
     out.bytes(&[0x48, 0x8d, 0x0c, 0x01]); // lea rcx, [rcx + rax]
-    out.bytes(&[0xe3, 18]); // jrcxz to the telling
+    out.bytes(&[0xe3, 18]); // jrcxz to announcing
     out.constant(RAX, armed.original);
     out.bytes(&[0x48, 0x8d, 0x0c, 0x01]); // lea rcx, [rcx + rax]
-    out.bytes(&[0xe3, 69]); // jrcxz to the asking
-    out.bytes(&[0xeb, 35]); // jmp over the telling
-    let telling = out.length;
+    out.bytes(&[0xe3, 69]); // jrcxz to leaving
+    out.bytes(&[0xeb, 35]); // jmp over announcing
+    let announcing = out.length;
     out.load(RCX, at!(area));
     out.constant(RAX, armed.descriptor);
     out.set_half(at!(missed), 0);
     out.bytes(&[0x48, 0x89, 0x41, CURRENT]); // mov [rcx + CURRENT], rax
-    debug_assert_eq!(out.length, telling + 35);
+    debug_assert_eq!(out.length, announcing + 35);
     out.load(RAX, rax);
     out.load(RCX, rcx);
     out.set_half(at!(kept_names), 0);
-    out.bytes(&[0xeb, 18 + LEAVE as u8 + 8]); // jmp over the asking
-    debug_assert_eq!(out.length, telling + 67);
+    out.bytes(&[0xeb, 18 + LEAVE as u8 + 8]); // jmp over leaving
+    debug_assert_eq!(out.length, announcing + 67);
     out.load(RAX, rax);
     out.load(RCX, rcx);
     leave(out, armed.gate);

@@ -1,6 +1,6 @@
-//! Whether the clone is what it was made as: asked when something has faulted in it. A fault of the program's
+//! Whether the clone is still as it was written: checked when something has faulted in it. A fault of the program's
 //! own comes from an instruction of the program's own, and that stands in the clone as it does in the
-//! program; or from the program's stack, or from where a branch is told where to go.
+//! program; or from the program's stack, or from where a branch loads its target.
 
 use crate::clone::base::instructions::{LONGEST_INSTRUCTION, names_gs_base};
 use crate::clone::base::program;
@@ -9,10 +9,10 @@ use crate::clone::cache::pieces::{Cold, Kind};
 use crate::clone::cache::program_state::{block_at, kind_and_length, locate, piece_at};
 use iced_x86::{Decoder, DecoderOptions};
 
-/// Whether a fault at a place is one that the program would have had. `is_illegal` says that the processor
-/// did not know the instruction.
+/// Whether a fault at a place is one that the program would have had. `is_illegal` means that the
+/// processor did not know the instruction.
 pub fn is_explained(cache: &CodeCache, place: u64, is_illegal: bool) -> bool {
-    // What is thrown away is not executed any more; and where changes go unseen, the two may differ.
+    // What was flushed is not executed any more; and where changes go unseen, the two may differ.
     if !cache.is_current(place) || cache.is_blind {
         return true;
     }

@@ -4,7 +4,7 @@ use crate::clone::cache::arena::Arena;
 use crate::clone::cache::emit;
 use crate::clone::cache::pieces::{Cold, stub};
 
-/// A branch that is tied to a block.
+/// A branch that is linked to a block.
 #[derive(Clone, Copy, Debug)]
 pub struct Link {
     /// Where its distance is.
@@ -13,7 +13,7 @@ pub struct Link {
     pub target: u64,
 }
 
-/// In the place of a branch that is to be tied: a jump that goes once, and then does nothing.
+/// In the place of a branch that is to be linked: a jump that is taken once, and does nothing afterwards.
 pub const ONE_SHOT: u64 = 1 << 63;
 
 /// Whether a distance from behind an instruction can be written in four bytes.

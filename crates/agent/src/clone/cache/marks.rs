@@ -2,7 +2,7 @@
 
 use weft_abi::recording::COUNTERS;
 
-/// One of the two ways out of a branch, of which one is counted: that which is taken last.
+/// One of the two exits of a branch, of which only one is counted: the one that is taken last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
     pub counter: u32,

@@ -19,7 +19,7 @@ struct Page {
 }
 
 /// After so many writes a page is not guarded any more: its code is looked at whenever it is entered.
-const RESTLESS: u32 = 200;
+const OFTEN: u32 = 200;
 
 /// The pages with code that was translated, by number.
 #[derive(Debug, Default)]
@@ -30,7 +30,7 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// Makes sure that nobody changes the page of an address unseen.
+    /// Makes writes to the page of an address fault, so that they are seen.
     pub fn guard(&mut self, regions: &Regions, address: u64) {
         let number = address / PAGE;
         let Some(region) = regions.at(address).filter(|region| region.is_writable()) else {
@@ -44,7 +44,7 @@ impl Pages {
         }
     }
 
-    /// Whether a page can be read: it is asked once.
+    /// Whether a page can be read: it is tried once.
     pub fn is_readable(&mut self, address: u64) -> bool {
         let number = address / PAGE;
         let is_known = self.pages.contains_key(&number);
@@ -94,15 +94,15 @@ impl Pages {
         }
     }
 
-    /// Has the page of an address never be guarded from now on; returns its number if it is.
+    /// Excludes the page of an address from being guarded. Returns its number if it is guarded now.
     pub fn never_guard(&mut self, address: u64) -> Option<u64> {
-        self.pages.entry(address / PAGE).or_default().writes = RESTLESS + 1;
+        self.pages.entry(address / PAGE).or_default().writes = OFTEN + 1;
         self.guarded(address)
     }
 
     /// Whether a page is written to all the time.
-    pub fn is_restless(&self, address: u64) -> bool {
-        self.pages.get(&(address / PAGE)).is_some_and(|page| page.writes > RESTLESS)
+    pub fn is_often_written(&self, address: u64) -> bool {
+        self.pages.get(&(address / PAGE)).is_some_and(|page| page.writes > OFTEN)
     }
 
     /// Forgets all blocks; guarded pages stay so.
@@ -136,7 +136,7 @@ impl Pages {
 
 /// Changes the protection of a page.
 pub fn protect(number: u64, protection: usize) {
-    // SAFETY: the program's page, with what the program asked for or less.
+    // SAFETY: the program's page, with the rights that the program requested, or less.
     unsafe {
         system::call3(system::MPROTECT, (number * PAGE) as usize, PAGE as usize, protection);
     }

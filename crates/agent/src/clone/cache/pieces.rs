@@ -1,5 +1,4 @@
-//! What the clone is made of, as those need it who have to find the program's state in it: see
-//! [`crate::clone::state`].
+//! What the clone is made of, as far as finding the program's state depends on it: see [`super::program_state`].
 
 /// The most instructions of a block.
 pub const LONGEST_BLOCK: usize = 96;
@@ -69,7 +68,7 @@ impl Kind {
         Self::Way,
     ];
 
-    /// What a record says: what became of an instruction, and how long it is.
+    /// Decodes a record: what became of an instruction, and how long it is.
     pub fn of_record(record: u8) -> (Self, u8) {
         const PROGRAM: usize = 13;
         match record {
@@ -83,19 +82,19 @@ impl Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Cold {
-    /// Leaves the clone for an address, until it is tied to its block: see [`stub`].
+    /// Leaves the clone for an address, until it is linked to its block: see [`stub`].
     Stub,
     /// Puts the return address of a direct call in its place.
     CallThunk,
     /// The same for an indirect call.
     CallIndirectThunk,
-    /// The way in for indirect branches to a block that has none of its own.
+    /// The entry for indirect branches to a block that has none of its own.
     Entry,
     /// Leaves the clone from a restartable sequence, where the kernel has sent the thread.
     Abort,
     /// What the kernel reads of one.
     Data,
-    /// The seldom executed part of a snippet, or a routine of snippets.
+    /// The rarely executed part of a snippet, or a routine of snippets.
     Snippet,
 }
 

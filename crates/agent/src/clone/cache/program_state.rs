@@ -18,8 +18,8 @@ pub struct State {
     pub stacked: Option<(u64, u64)>,
 }
 
-/// What a thread has at a place in the clone becomes what the program would have. Says whether the place
-/// is in the clone at all.
+/// What a thread has at a place in the clone becomes what the program would have. Returns whether the
+/// place is in the clone at all.
 pub fn restore(cache: &mut CodeCache, thread: &Thread, state: &mut State) -> bool {
     let is_in_clone = find(cache, thread, state);
     put_return_address(cache, state);
@@ -64,7 +64,7 @@ pub fn block_at(cache: &CodeCache, place: u64) -> Option<&BlockInfo> {
     blocks.get(number as usize)
 }
 
-/// What a record says of an instruction: what became of it, and how long the original is.
+/// Decodes a record: what became of an instruction, and how long the original is.
 pub fn kind_and_length(record: &[u8]) -> (Kind, u8) {
     Kind::of_record(record[0])
 }
@@ -78,7 +78,7 @@ pub fn lengths(block: &BlockInfo) -> (u64, u64) {
 }
 
 /// Whether a place in the clone is between two instructions of the program, and not on the way from one to
-/// the other. A snippet belongs to what follows it: whoever has come through it has not executed anything yet.
+/// the other. A snippet belongs to what follows it: a thread behind it has not executed anything yet.
 pub fn is_between(cache: &CodeCache, pc: u64) -> bool {
     let Some(block) = block_at(cache, pc) else { return false };
     let (address, kind, offset, length, _) = locate(block, pc);
@@ -88,7 +88,7 @@ pub fn is_between(cache: &CodeCache, pc: u64) -> bool {
 }
 
 /// Whether the agent lets threads in at a place in a block, which is for an address: a snippet before it is another's,
-/// or counts those who come from elsewhere.
+/// or counts threads that come from elsewhere.
 fn is_let_in_at(cache: &CodeCache, block: &BlockInfo, address: u64, place: u64) -> bool {
     let is_inner = block.is_inner && block.start == address;
     let key = if is_inner { inner(address) } else { address };
@@ -204,7 +204,7 @@ pub fn is_inner(cache: &CodeCache, place: u64, pc: u64) -> bool {
     }
 }
 
-/// Whether a place in the clone is in a block that was forgotten or thrown away.
+/// Whether a place in the clone is in a block that was forgotten or flushed.
 pub fn is_old(cache: &CodeCache, pc: u64) -> bool {
     cache.half_of(pc).is_some()
         && (!cache.is_current(pc) || block_at(cache, pc).is_some_and(|block| !block.is_valid))
@@ -255,7 +255,7 @@ fn hot(thread: &Thread, state: &mut State, block: &BlockInfo) {
                 state.general[named(0) as usize] = thread.far.get();
             }
             if offset >= 2 * SAVE {
-                state.general[named(SAVE) as usize] = thread.far_too.get();
+                state.general[named(SAVE) as usize] = thread.second_far.get();
             }
             if offset >= copied - 2 * SAVE {
                 state.pc = original + u64::from(length);
@@ -361,7 +361,7 @@ fn cold(thread: &Thread, state: &mut State, start: u64, kind: Cold) {
                 thread.give_kept(&mut state.general);
                 state.pc = ((start + LEAVE as u64) as *const u64).read_unaligned();
             }
-            // Nobody is there.
+            // No thread is there.
             Cold::Data => {}
             Cold::Entry => {
                 let address = (*((start + 2) as *const u64)).wrapping_neg();

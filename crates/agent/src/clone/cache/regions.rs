@@ -11,7 +11,7 @@ use weft_abi::REGION_SHARED;
 pub struct Region {
     pub start: u64,
     pub end: u64,
-    /// As the program asked for.
+    /// As the program requested.
     pub protection: usize,
     /// Whether others can change it without this mapping being written to.
     pub is_shared: bool,
@@ -37,8 +37,8 @@ impl Region {
 pub struct Regions(Vec<Region>);
 
 impl Regions {
-    /// What the host says is mapped: see [`weft_abi::region_words`].
-    pub fn told(words: &[u64]) -> Self {
+    /// What is mapped according to the host: see [`weft_abi::region_words`].
+    pub fn from_host(words: &[u64]) -> Self {
         let region = |&[start, end, how]: &[u64; 3]| Region {
             start,
             end,
@@ -48,8 +48,8 @@ impl Regions {
         Self(words.as_chunks().0.iter().map(region).collect())
     }
 
-    /// Reads what the kernel says; nothing if there is no `/proc`, or no descriptor to read it by. The engine's own is
-    /// among it.
+    /// Reads `/proc/self/maps`; `None` if there is no `/proc`, or no descriptor left to read it by. The engine's own
+    /// memory is among it.
     pub fn read() -> Option<Self> {
         let mut regions = Self::default();
         // SAFETY: the path is a text that ends with a zero; the buffer outlives the call.

@@ -1,9 +1,9 @@
 //! Restartable sequences (`rseq`): code that the kernel sends elsewhere when it is interrupted.
 //!
-//! The program tells the kernel by a *descriptor* where such code is and where to go from it. The kernel
+//! The program announces to the kernel by a *descriptor* where such code is and where to go from it. The kernel
 //! looks there whenever it has interrupted a thread, but what it finds are addresses of the program, and
 //! what runs is the clone. So a sequence is translated in one piece, with a descriptor of its own, and
-//! where it begins the clone tells the kernel of that one in place of the program's. All of it happens as
+//! where it begins the clone announces that one in place of the program's. All of it happens as
 //! it would natively then, except that what the kernel goes to leads to the agent first.
 
 use crate::clone::base::program;
@@ -37,7 +37,7 @@ pub struct Descriptor {
 /// A sequence of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sequence {
-    /// By what the program tells the kernel of it.
+    /// What the program announces it by.
     pub descriptor: u64,
     pub start: u64,
     pub end: u64,
@@ -127,7 +127,7 @@ impl Sequences {
 }
 
 /// Reads memory of the program that is mapped, as far as is known. What is shared may be a device's, which
-/// is not to be asked without need.
+/// is not to be read without need.
 pub fn read_plain<T: Copy + Default>(regions: &Regions, at: u64) -> Option<T> {
     let is_plain = |region: &&Region| !region.is_shared && region.protection & PROT_READ != 0;
     regions.at(at).filter(is_plain)?;

@@ -14,34 +14,34 @@ use core::sync::atomic::Ordering::Relaxed;
 use weft_abi::recording::COUNTERS;
 
 impl Engine {
-    /// A direct branch that is not tied to its target: ties it.
+    /// A direct branch that is not linked to its target: links it.
     pub fn exit(&mut self, thread: &Thread, exit: &Exit) {
         if self.has_passed(thread, exit) {
             return;
         }
-        self.go_as(thread, exit.target);
+        self.continue_as(thread, exit.target);
         if exit.site == 0 {
-            // From a single instruction, which is not told of.
+            // From a single instruction, of which nothing is recorded.
             return self.entered(thread, exit.target);
         }
-        // What is thrown away is not to be changed: somebody may find his way by it.
+        // What was flushed is not to be changed: the state of a thread that is still there is found by it.
         if exit.site & ONE_SHOT != 0 || exit.epoch != self.cache.epoch {
             return;
         }
-        self.tie_to(exit.target, exit.site, exit.stub);
+        self.link_to(exit.target, exit.site, exit.stub);
     }
 
-    /// Has a branch lead to the block of an address, if that has one.
-    fn tie_to(&mut self, target: u64, site: u64, stub: u64) {
+    /// Links a branch to the block of an address, if that has one.
+    fn link_to(&mut self, target: u64, site: u64, stub: u64) {
         let Some(&Place { body, block, .. }) = self.cache.map.get(target) else { return };
-        self.cache.tie(site, body, stub);
+        self.cache.link(site, body, stub);
         self.cache.blocks[block as usize].incoming.push(Link { site, target });
         self.control.stats.links.fetch_add(1, Relaxed);
     }
 
     /// An indirect branch that the table does not know.
     pub fn indirect(&mut self, thread: &Thread, target: u64) {
-        self.go(thread, target);
+        self.continue_at(thread, target);
         if self.is_in_step() {
             return;
         }
@@ -72,8 +72,8 @@ impl Engine {
         Some(out.rx)
     }
 
-    /// A thread has left the clone by a way that counts once: counts it, and says whether the thread is past it
-    /// and goes on.
+    /// A thread has left the clone by a way that counts once: counts it. Returns whether the thread is
+    /// past it and continues.
     pub fn has_passed(&mut self, thread: &Thread, exit: &Exit) -> bool {
         let Some(recorder) = &mut self.recorder else { return false };
         let mut counted = None;
@@ -83,7 +83,7 @@ impl Engine {
                 counted = Some(choice.counter);
             }
         } else if recorder.is_for_hits() && (1..COUNTERS).contains(&exit.mark) {
-            // A stub that was tied meanwhile has something else there.
+            // A stub that was linked meanwhile has something else there.
             thread.count(exit.mark as u32);
         }
         let is_one_shot = exit.site & ONE_SHOT != 0;
@@ -113,9 +113,9 @@ impl Engine {
         true
     }
 
-    /// Has a branch counted when it is taken, which it has just been; its target need not be translated yet.
+    /// Puts a counter on a branch, which has just been taken; its target need not be translated yet.
     fn count_branch(&mut self, thread: &Thread, exit: &Exit, counter: u32) -> bool {
-        self.go_as(thread, exit.target);
+        self.continue_as(thread, exit.target);
         let is_free = are_flags_free_at(keys::real(exit.target));
         let Some(arena) = self.cache.arena_of_mut(exit.site) else { return false };
         let mut out = arena.cold(emit::COUNT + 16, Cold::Snippet);
@@ -126,7 +126,7 @@ impl Engine {
         let stub = stub_for(arena, exit.target, site);
         out.distance(stub);
         self.cache.write_distance(exit.site, out.rx);
-        self.tie_to(exit.target, site, stub);
+        self.link_to(exit.target, site, stub);
         true
     }
 }

@@ -1,8 +1,7 @@
 //! Breakpoints, watched memory and single steps in the clone.
 
 use crate::clone::base::context::Context;
-use crate::clone::base::instructions::instruction_at;
-use crate::clone::base::instructions::is_repeated;
+use crate::clone::base::instructions::{instruction_at, is_repeated};
 use crate::clone::base::{observers, system};
 use crate::clone::cache::blocks::Block;
 use crate::clone::cache::emit;
@@ -11,9 +10,9 @@ use crate::clone::cache::program_state::{block_at, kind_and_length};
 use crate::clone::cache::regions::Region;
 use crate::clone::engine::Engine;
 use crate::clone::thread::actions::Actions;
-use crate::clone::thread::record::{Thread, errand};
+use crate::clone::thread::record::{Thread, task};
 use crate::clone::tools::conditions;
-use crate::clone::tools::halts::{Standing, UNKNOWN};
+use crate::clone::tools::halts::{HaltedThread, UNKNOWN};
 use crate::clone::tools::watches::Watches;
 use crate::clone::translate::translator::Extent;
 use alloc::vec::Vec;
@@ -22,7 +21,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use weft_abi::halt::{BREAKPOINT_COUNT, WATCH_COUNT, motion};
 
 impl Engine {
-    /// Learns of breakpoints that have come and gone, if they have.
+    /// Follows changes of the breakpoints, if there are any.
     #[inline(always)]
     pub fn follow_halts(&mut self) {
         let version = self.control.debug.version.load(Acquire);
@@ -38,11 +37,11 @@ impl Engine {
             return;
         }
         let debug = &self.control.debug;
-        // Who forks shares this with its children; they are nobody's business.
+        // A process shares this with its forked children, which are not debugged.
         let is_debugged = debug.pid.load(Relaxed) as usize == system::pid();
         let was_debugged = observers::set_debugged(is_debugged);
         if is_debugged && !was_debugged {
-            // What is there was made for nobody who looks.
+            // What is there was translated for a program without an observer.
             self.cache.is_full |= !self.cache.blocks.is_empty();
             if self.has_begun {
                 Actions::take_over(Thread::current());
@@ -89,7 +88,8 @@ impl Engine {
         self.cache.is_full = true;
     }
 
-    /// Nobody debugs this process: it was forked, or the debugger is gone. Unless it has come along.
+    /// Removes all breakpoints: this process was forked, or the debugger is gone. If it has followed the fork, they are set
+    /// again.
     pub fn forget_halts(&mut self) {
         observers::set_debugged(false);
         self.set_halts(Vec::new());
@@ -101,18 +101,18 @@ impl Engine {
     pub fn stop_stepping(&self, thread: &Thread) {
         if self.control.debug.pid.load(Relaxed) as usize != system::pid() {
             thread.halt.motion.set(motion::GO);
-            thread.errand.set(errand::NONE);
+            thread.task.set(task::NONE);
         }
     }
 
-    /// Whether a breakpoint is one for the debugger: none of its conditions says otherwise.
+    /// Whether a breakpoint stops the thread: it has no condition, or one that holds.
     pub fn is_met(&self, thread: &Thread) -> bool {
         let Some(&place) = self.halts.conditions.get(&thread.pc.get()) else { return true };
         let texts = &self.control.debug.texts;
         let Some(text) = texts.get(place as usize..) else { return true };
         // SAFETY: bytes that the debugger changes only while all threads stand still.
         let text = unsafe { core::slice::from_raw_parts(text.as_ptr().cast::<u8>(), text.len()) };
-        conditions::holds(text, &Standing(thread))
+        conditions::holds(text, &HaltedThread(thread))
     }
 
     /// A thread has left the clone for the debugger, in the middle of what is recorded.
@@ -153,14 +153,14 @@ impl Engine {
         thread.set_general(&context.general());
         thread.flags.set(context.rflags);
         if !thread.is_stepping() {
-            return self.go(thread, pc);
+            return self.continue_at(thread, pc);
         }
         let code = self.step(thread, pc);
         context.set_general(&thread.general());
         code
     }
 
-    /// Has a thread execute one instruction, with all that is woven at it and told of it.
+    /// Sends a thread to one instruction by itself, with what is woven at it and recorded of it.
     pub fn step(&mut self, thread: &Thread, pc: u64) -> u64 {
         thread.pc.set(pc);
         self.halts.watches.divide(thread);

@@ -9,16 +9,16 @@ use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 struct Shared {
-    /// The id of the thread that has the engine, or [`VISITOR`]; with [`WAITING`] if others wait for it. So whoever
-    /// finds that the thread is dead knows that it died with the engine.
+    /// The id of the thread that holds the lock, or [`VISITOR`]; with [`WAITING`] if others wait for it. So a
+    /// parent can see that its vforked child was killed while it held the lock.
     lock: AtomicU32,
     engine: UnsafeCell<Option<Engine>>,
 }
 
-/// In a lock: others wait.
+/// In a lock: other threads wait for it.
 const WAITING: u32 = 1 << 31;
 
-/// In a lock: a thread has it that is here for the host. No thread has this id.
+/// In a lock: a thread holds it that the host has sent. No thread has this id.
 const VISITOR: u32 = WAITING - 1;
 
 // SAFETY: the engine is reached only through the lock.
@@ -49,7 +49,7 @@ impl Drop for Guard {
     }
 }
 
-/// Waits for the engine, and for it to have room. Whoever comes here must be out of the clone: see
+/// Locks the engine, and makes sure that it has room. The calling thread must be out of the clone: see
 /// [`Thread::epoch`].
 pub fn engine() -> Guard {
     loop {
@@ -62,14 +62,14 @@ pub fn engine() -> Guard {
             engine.flush();
             return engine;
         }
-        // Somebody is still in the half that comes next, but not for long.
+        // A thread is still in the half that comes next, but not for long.
         drop(engine);
-        // SAFETY: gives others a turn.
+        // SAFETY: lets another thread run.
         unsafe { system::call3(system::SCHED_YIELD, 0, 0, 0) };
     }
 }
 
-/// Waits for the engine.
+/// Locks the engine, whether it has room or not.
 pub fn locked() -> Guard {
     let lock = &SHARED.lock;
     let own = Thread::current().tid.get();
@@ -79,7 +79,7 @@ pub fn locked() -> Guard {
     loop {
         let seen = lock.load(Relaxed);
         if seen == 0 {
-            // There may be others who wait.
+            // Other threads may wait.
             if lock.compare_exchange(0, own | WAITING, Acquire, Relaxed).is_ok() {
                 return held();
             }
@@ -91,12 +91,12 @@ pub fn locked() -> Guard {
     }
 }
 
-/// Whether a thread has the engine.
+/// Whether a thread holds the lock.
 pub fn is_held_by(thread: &Thread) -> bool {
     thread.tid.get() != 0 && SHARED.lock.load(Relaxed) & !WAITING == thread.tid.get()
 }
 
-/// Takes the engine over from a thread that was killed while it had it, if it was.
+/// Takes the lock over from a thread that was killed while it held it. Returns whether it was.
 pub fn inherit(dead: &Thread, heir: &Thread) -> bool {
     let is_left = is_held_by(dead);
     if is_left {
@@ -105,11 +105,12 @@ pub fn inherit(dead: &Thread, heir: &Thread) -> bool {
     is_left
 }
 
-/// The engine, if nobody has it.
-pub fn free() -> Option<Guard> {
+/// Locks the engine for the host; `None` if a thread holds the lock.
+pub fn locked_for_host() -> Option<Guard> {
     SHARED.lock.compare_exchange(0, VISITOR, Acquire, Relaxed).is_ok().then(held)
 }
 
+/// The engine, for code that holds the lock already: the guard unlocks it all the same.
 pub fn held() -> Guard {
     // SAFETY: the lock is the caller's.
     match unsafe { &mut *SHARED.engine.get() } {
@@ -118,7 +119,7 @@ pub fn held() -> Guard {
     }
 }
 
-/// Takes a thread out of the clone that has found its way out of it, and makes sure of room.
+/// Marks a thread as out of the clone, and makes sure that the engine has room.
 pub fn out_of_clone(engine: Guard, thread: &Thread) -> Guard {
     thread.epoch.store(u64::MAX, Release);
     if !engine.cache.is_full {
@@ -128,25 +129,26 @@ pub fn out_of_clone(engine: Guard, thread: &Thread) -> Guard {
     self::engine()
 }
 
+/// Unlocks the engine. Only where there is no guard: a child that was forked under the lock holds it, too.
 pub fn unlock() {
     if SHARED.lock.swap(0, Release) & WAITING != 0 {
         system::futex_wake(&SHARED.lock);
     }
 }
 
-/// Puts the engine there, while nobody else is here yet.
+/// Puts the engine in place, before any thread joins it.
 pub fn set_engine(engine: Engine) {
     // SAFETY: the caller has seen to it.
     unsafe { *SHARED.engine.get() = Some(engine) };
 }
 
-/// Takes the engine away without dropping it: what it was made of goes as a whole. Nobody may come here any more.
+/// Takes the engine away without dropping it: what it was made of goes as a whole. No thread may come here any more.
 pub fn forget_engine() {
     // SAFETY: the caller has seen to it.
     unsafe { core::ptr::write(SHARED.engine.get(), None) };
 }
 
-/// All threads that ever were, whoever has the engine: `None` if it is not there yet.
+/// All threads that ever were, without the lock; `None` if there is no engine yet.
 pub fn known_threads() -> Option<impl Iterator<Item = &'static Thread>> {
     // SAFETY: of the engine only the list of threads is looked at, which stay.
     let engine = unsafe { (*SHARED.engine.get()).as_ref() };

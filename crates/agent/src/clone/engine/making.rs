@@ -7,14 +7,13 @@ use crate::clone::cache::blocks::Block;
 use crate::clone::cache::regions;
 use crate::clone::engine::Engine;
 use crate::clone::thread::record::Thread;
-use crate::clone::translate::refusal;
-use crate::clone::translate::translate;
 use crate::clone::translate::translator::{Extent, Inserts, Known, Source};
+use crate::clone::translate::{refusal, translate};
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering::Relaxed;
 
 impl Engine {
-    /// Finds the code of an address, or makes it; nothing if there can be none.
+    /// Finds the code of an address, or makes it; `None` if there can be none.
     pub fn find(&mut self, key: u64) -> Option<Place> {
         self.control.stats.lookups.fetch_add(1, Relaxed);
         if let Some(place) = self.cache.map.get(key) {
@@ -36,7 +35,7 @@ impl Engine {
         self.cache.map.get(key).copied()
     }
 
-    /// Makes the code of an address, or of sequences up to an end; nothing if there can be none.
+    /// Makes the code of an address, or of sequences up to an end; `None` if there can be none.
     fn make_block(&mut self, key: u64, sequences_end: Option<u64>) -> Option<()> {
         let address = keys::real(key);
         let mut end = self.cache.code_end(address)?;
@@ -47,8 +46,9 @@ impl Engine {
         let is_seeing = !self.cache.is_blind;
         let region = self.cache.regions.at(address).copied();
         let is_checked = is_seeing
-            && region
-                .is_some_and(|region| region.is_shared || self.cache.pages.is_restless(address));
+            && region.is_some_and(|region| {
+                region.is_shared || self.cache.pages.is_often_written(address)
+            });
         let is_guarded =
             is_seeing && !is_checked && region.is_some_and(|region| region.is_writable());
         let extent = match sequences_end {
@@ -115,7 +115,7 @@ impl Engine {
         arena: usize,
         extent: Extent,
     ) -> Option<Block> {
-        let ties = !self.is_in_step();
+        let is_linking = !self.is_in_step();
         // The page that it begins in can be read. What may change is not looked at beyond what is translated.
         let may_change = |region: &regions::Region| region.is_writable() || region.is_shared;
         let begins = match self.cache.regions.at(source.address).is_none_or(may_change) {
@@ -131,10 +131,10 @@ impl Engine {
             recorder: self.recorder.as_mut(),
             halts: &self.halts,
         };
-        translate(source, key, known, place, inserts, extent, ties)
+        translate(source, key, known, place, inserts, extent, is_linking)
     }
 
-    /// Makes code for one instruction that is not kept, and says where it is.
+    /// Makes code for one instruction that is not kept. Returns where it is.
     pub fn single(&mut self, thread: &Thread, pc: u64) -> u64 {
         thread.pc.set(pc);
         let made = self.make_single(pc, Extent::Single);
@@ -147,7 +147,7 @@ impl Engine {
     pub fn without_code(&mut self, pc: u64) -> u64 {
         let is_call =
             vsyscall::is_at(pc) && self.cache.regions.at(pc).is_some_and(regions::Region::is_code);
-        if !is_call && !self.is_hidden(pc) {
+        if !is_call && !self.is_execute_only(pc) {
             return pc;
         }
         // It reaches nothing that would have to be near.

@@ -1,8 +1,8 @@
 //! The engine: what all threads share, and what they do with it.
 
 pub mod branches;
+pub mod continuing;
 pub mod exit;
-pub mod going;
 pub mod halting;
 pub mod lock;
 pub mod making;
@@ -18,10 +18,9 @@ use crate::clone::tools::halts::Halts;
 use crate::clone::tools::recorder::Recorder;
 use crate::clone::tools::weaving::Weaving;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
-use weft_abi::CloneControl;
-use weft_abi::{COUNTER_FORBIDDEN, CloneStart, option};
+use weft_abi::{COUNTER_FORBIDDEN, CloneControl, CloneStart, option};
 
-/// Said where snippets read the counter that a program is about to forbid itself.
+/// Why a program leaves its clone that forbids itself the counter that snippets read.
 const FORBIDS_COUNTER: &str = "the program is about to forbid itself to read the time stamp counter, which times are measured by";
 
 /// Everything that all threads share.
@@ -31,12 +30,12 @@ pub struct Engine {
     pub weaving: Weaving,
     pub recorder: Option<Recorder>,
     pub halts: Halts,
-    /// Whether the kernel tells the engine of signals.
+    /// Whether the engine's handlers of signals are installed.
     pub has_begun: bool,
     /// Whether the program's system calls are filtered, and with them the engine's own. The host has a copy of it, for
     /// all processes that share the control block: [`CloneControl::is_filtered`].
     pub is_filtered: bool,
-    /// Whether the kernel also tells of traps, because threads are led out of snippets.
+    /// Whether the one for traps is installed, because threads are led out of snippets.
     pub has_trap: bool,
     /// The list of all threads that ever were; those that have ended can be used again.
     threads: u64,
@@ -66,7 +65,7 @@ impl Engine {
         }
     }
 
-    /// Reads the time stamp counter no more, neither here nor in snippets.
+    /// Stops reading the time stamp counter, here and in snippets.
     pub fn leave_counter_alone(&mut self) {
         if self.weaving.reads_counter() {
             fail(FORBIDS_COUNTER);
@@ -75,14 +74,14 @@ impl Engine {
         self.control.counter_mode.store(COUNTER_FORBIDDEN, Relaxed);
     }
 
-    /// A thread's memory: that of one that has ended, or new.
+    /// A record for a new thread: that of a thread that has ended, or a new one; `None` if there is no memory.
     pub fn thread(&mut self) -> Option<&'static Thread> {
         let is_free =
             |thread: &&Thread| thread.is_used.compare_exchange(0, 1, Acquire, Relaxed).is_ok();
         if let Some(thread) = self.threads().find(is_free) {
             thread.clear_pending();
-            thread.later.store(0, Relaxed);
-            thread.way_out.set(0);
+            thread.kept_signals.store(0, Relaxed);
+            thread.native_pc.set(0);
             thread.hidden_mask.set(0);
             thread.altstack.set([0, SS_DISABLE, 0]);
             thread.epoch.store(u64::MAX, Relaxed);
@@ -117,7 +116,7 @@ impl Engine {
     }
 
     /// Whether the code at an address can be executed but not read: its first instruction, which cannot be translated.
-    pub fn is_hidden(&self, pc: u64) -> bool {
+    pub fn is_execute_only(&self, pc: u64) -> bool {
         // The kernel's page for old programs cannot be read either.
         if pc >= 1 << 47 {
             return false;
@@ -131,8 +130,8 @@ impl Engine {
                 return false;
             };
             if program::read::<u8>(page).is_none() {
-                // What is beyond the end of a file is not there for the kernel either. It is not asked where a
-                // filter may not like that.
+                // What is beyond the end of a file is not there for the kernel either. No system call is made where
+                // a filter may forbid it.
                 let is_readable = region.protection & system::PROT_READ != 0;
                 return !is_readable || self.is_filtered || system::may_kernel_read(page);
             }
@@ -140,7 +139,7 @@ impl Engine {
         false
     }
 
-    /// Remembers when there is no more room than for what is being done.
+    /// Marks the cache as full when there is room only for what is being done.
     pub fn check_room(&mut self, arena: usize) {
         let is_too_large = self.cache.used() > self.cache_size && !self.is_filtered;
         if !self.cache.arenas[arena].has_room() || is_too_large {
@@ -148,8 +147,8 @@ impl Engine {
         }
     }
 
-    /// The program is about to have its system calls filtered, and with them the engine's: takes what memory
-    /// it will need, and throws nothing away any more as long as there is room.
+    /// The program is about to have its system calls filtered, and with them the engine's: maps what memory
+    /// it will need, and flushes nothing any more as long as there is room.
     pub fn seal(&mut self) {
         self.control.is_filtered.store(1, Relaxed);
         self.is_filtered = true;
@@ -158,7 +157,7 @@ impl Engine {
         crate::clone::base::heap::seal();
     }
 
-    /// Whether nobody is in what was thrown away last.
+    /// Whether no thread is in what was flushed last.
     pub fn is_drained(&self) -> bool {
         self.threads().all(|thread| {
             let epoch = thread.epoch.load(Relaxed);
@@ -166,7 +165,7 @@ impl Engine {
         })
     }
 
-    /// Throws the clone away.
+    /// Flushes the code cache, and what depends on it.
     fn flush(&mut self) {
         self.cache.flush();
         self.weaving.flush();
@@ -180,7 +179,7 @@ impl Engine {
     pub fn give_stripe(&self, thread: &Thread) {
         let is_shared = thread.has_stripe.get() == stripe::SHARED;
         if let Some(recorder) = self.recorder.as_ref().filter(|_| !is_shared) {
-            recorder.equip(thread);
+            recorder.claim_stripe(thread);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Giving threads back to the program's own code.
 //!
 //! The host has stopped all threads, and one of them is here for all. Each is where it can leave, or busy:
-//! then the host lets it run a little and asks again. Nothing changes before all can leave.
+//! then the host lets it run a little and tries again. Nothing changes before all can leave.
 
 use crate::clone::base::image::image;
 use crate::clone::base::instructions::SYSTEM_CALL_LENGTH;
@@ -11,14 +11,13 @@ use crate::clone::cache::arena::Arena;
 use crate::clone::cache::program_state;
 use crate::clone::cache::program_state::State;
 use crate::clone::engine::Engine;
-use crate::clone::engine::lock::{forget_engine, free};
+use crate::clone::engine::lock::{forget_engine, locked_for_host};
 use crate::clone::entry::in_calls::about_to_call;
 use crate::clone::failure::give_up;
 use crate::clone::thread::actions::Actions;
 use crate::clone::thread::record::{Thread, stepping};
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
-use weft_abi::busy;
-use weft_abi::{CloneThread, CloneVisit};
+use weft_abi::{CloneThread, CloneVisit, busy};
 
 /// Where a thread would be in the program.
 struct Place {
@@ -34,8 +33,8 @@ pub extern "C" fn leave(visit: &mut CloneVisit) {
 }
 
 fn find_all(visit: &mut CloneVisit) {
-    // Whoever has the engine is in the middle of something.
-    let Some(mut engine) = free() else {
+    // A thread that holds the lock is in the middle of something.
+    let Some(mut engine) = locked_for_host() else {
         visitors(visit).iter_mut().for_each(|visitor| visitor.is_busy = busy::RUNNING);
         return;
     };
@@ -89,7 +88,7 @@ fn find(engine: &Engine, visitor: &CloneThread) -> Option<Place> {
         return None;
     }
     let mut state = State { general: visitor.registers.general, pc, stacked: None };
-    // What is not in the clone has none.
+    // A thread that is not in the clone has the program's registers.
     program_state::find(&engine.cache, thread, &mut state);
     Some(Place { thread, state, is_out: false })
 }
@@ -129,8 +128,8 @@ pub extern "C" fn forget(visit: &mut CloneVisit) {
 }
 
 fn forget_all(visit: &mut CloneVisit) {
-    let Some(mut engine) = free() else { return };
-    // Where nobody has joined it, they are the program's own, and may have changed since.
+    let Some(mut engine) = locked_for_host() else { return };
+    // Where no thread has joined the engine, the actions are the program's own, and may have changed since.
     let mut threads = engine.threads().filter(|thread| thread.is_used.load(Relaxed) != 0);
     if let Some(thread) = threads.next().filter(|_| engine.has_begun) {
         Actions::give_back(thread);

@@ -8,10 +8,10 @@ pub mod weave;
 use crate::clone::kernel::processes::join;
 use crate::clone::switch::resume;
 use crate::clone::thread::record::at;
-use crate::way_in::way_in;
+use crate::entry_stub::entry_stub;
 use core::arch::naked_asm;
 
-/// Where the host sends a thread that is taken over: with its [`Thread`] in `rdi`, and all signals blocked.
+/// Where the host sends a thread that is taken over: with the address of its record in `rdi`, and all signals blocked.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 extern "C" fn weft_clone_join() {
@@ -27,8 +27,8 @@ extern "C" fn weft_clone_join() {
     )
 }
 
-// What the host has a stopped thread do, with a [`weft_abi::CloneVisit`].
-way_in!(weft_clone_start, start::start);
-way_in!(weft_clone_leave, leave::leave);
-way_in!(weft_clone_forget, leave::forget);
-way_in!(weft_clone_weave, weave::weave);
+// What the host sends a stopped thread to, with a [`weft_abi::CloneVisit`].
+entry_stub!(weft_clone_start, start::start);
+entry_stub!(weft_clone_leave, leave::leave);
+entry_stub!(weft_clone_forget, leave::forget);
+entry_stub!(weft_clone_weave, weave::weave);

@@ -18,10 +18,9 @@ use crate::clone::thread::landmarks::Landmark;
 use crate::clone::thread::record::at;
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
-use weft_abi::CloneControl;
-use weft_abi::{COUNTER_FORBIDDEN, CloneVisit, addresses};
+use weft_abi::{COUNTER_FORBIDDEN, CloneControl, CloneVisit, addresses};
 
-/// Builds the engine for threads that will [`processes::join`] it. Until then nothing of the process has
+/// Builds the engine for threads that will [`join`](crate::clone::kernel::processes::join) it. Until then nothing of the process has
 /// changed but that it has more memory.
 pub extern "C" fn start(visit: &mut CloneVisit) {
     set_hook(give_up::fail_with);
@@ -32,14 +31,14 @@ pub extern "C" fn start(visit: &mut CloneVisit) {
     let place = (start.tables as usize, start.reserved as usize);
     let Some(tables) = Tables::map(place.0, place.1, Landmark::Missing.address()) else { return };
     let table = tables.range();
-    let cache = CodeCache::new(Regions::told(message(visit)), tables, switch::exits());
+    let cache = CodeCache::new(Regions::from_host(message(visit)), tables, switch::exits());
     let mut engine = Engine::new(&start, cache, control);
     set_image(start.image);
     let actions = Actions::read();
     for visitor in visitors(visit) {
         let Some(thread) = engine.thread() else { return };
         thread.actions.store(actions, Relaxed);
-        thread.be(visitor);
+        thread.take_over(visitor);
         engine.cache.sequences.add_signature(visitor.signature as u32);
         visitor.record = thread.this;
     }
@@ -52,7 +51,7 @@ pub extern "C" fn start(visit: &mut CloneVisit) {
     visit.is_done = 1;
 }
 
-/// Tells a debugger what it has to know of the engine.
+/// Fills in what a debugger has to know of the engine.
 fn introduce(control: &CloneControl, table: Range<u64>) {
     let debug = &control.debug;
     let call = abandonable_call();

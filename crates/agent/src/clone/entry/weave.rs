@@ -6,7 +6,7 @@ use crate::clone::base::visit::{message, visitors};
 use crate::clone::cache::program_state;
 use crate::clone::cache::program_state::Progress;
 use crate::clone::engine::Engine;
-use crate::clone::engine::lock::free;
+use crate::clone::engine::lock::locked_for_host;
 use crate::clone::entry::in_calls::is_in_call;
 use crate::clone::failure::give_up;
 use crate::clone::kernel::call_points;
@@ -18,13 +18,13 @@ use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 use weft_abi::{CloneThread, CloneVisit};
 
-/// Weaves what the host asks for into what is translated from now on. All threads are stopped.
+/// Weaves what the host requests into what is translated from now on. All threads are stopped.
 pub extern "C" fn weave(visit: &mut CloneVisit) {
     give_up::visited(|| weave_all(visit));
 }
 
 fn weave_all(visit: &mut CloneVisit) {
-    let Some(mut engine) = free() else {
+    let Some(mut engine) = locked_for_host() else {
         visitors(visit).iter_mut().for_each(|visitor| visitor.is_busy = 1);
         return;
     };
@@ -38,7 +38,7 @@ fn weave_all(visit: &mut CloneVisit) {
         };
         changed.dedup();
         for thread in engine.threads().filter(|thread| thread.is_used.load(Relaxed) != 0) {
-            engine.weaving.equip(thread);
+            engine.weaving.claim_slabs(thread);
         }
         engine.cache.forget_at(&changed);
     }
@@ -58,7 +58,7 @@ fn weave_all(visit: &mut CloneVisit) {
 /// Whether a thread is in code that is out of date, or about to go there.
 fn may_be_in_old_code(engine: &Engine, visitor: &CloneThread) -> bool {
     let pc = visitor.registers.rip;
-    // Who stands still for a debugger looks where to go before it goes on.
+    // A thread that is halted for a debugger looks up its target before it continues.
     if pc == halted() {
         return false;
     }

@@ -7,7 +7,7 @@ use crate::clone::base::{host, signals, system};
 use crate::clone::engine::Engine;
 use crate::clone::engine::lock::{Guard, held, is_held_by, known_threads, locked};
 use crate::clone::failure::report;
-use crate::clone::failure::report::{Name, Trouble};
+use crate::clone::failure::report::{Failure, Name};
 use crate::clone::thread::actions::Actions;
 use crate::clone::thread::record::Thread;
 use crate::clone::thread::{actions, native, pending};
@@ -21,12 +21,12 @@ const SIGABRT: usize = 6;
 const ROUNDS: usize = 4;
 
 /// Whether there is a report of a clone that is not as it was made.
-static IS_SAID: AtomicU32 = AtomicU32::new(0);
+static IS_REPORTED: AtomicU32 = AtomicU32::new(0);
 
 /// Whether a thread is here for the host, which waits for it.
 static IS_VISITED: AtomicU32 = AtomicU32::new(0);
 
-/// Does what the host has a thread come for.
+/// Does something for the host, on a thread that the host has sent: there is no program to continue if it fails.
 pub fn visited(act: impl FnOnce()) {
     IS_VISITED.store(1, Relaxed);
     act();
@@ -37,15 +37,15 @@ struct Standard;
 
 impl Write for Standard {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        system::complain(text.as_bytes());
+        system::write_error(text.as_bytes());
         Ok(())
     }
 }
 
-/// Says what went wrong, and has the program go on natively or end.
+/// Reports what went wrong; the program continues natively, or ends.
 pub fn fail_with(what: fmt::Arguments<'_>) -> ! {
     match current() {
-        // What a visitor has is not the engine's; and nobody would answer it.
+        // The registers of a thread that the host has sent are not in its record, and the host waits for it.
         Some(thread) if IS_VISITED.load(Relaxed) == 0 => fail_in(thread, what, 0, None),
         _ => end(what, None),
     }
@@ -65,37 +65,37 @@ pub fn refused(thread: &Thread) -> ! {
 }
 
 /// Code that can be executed but not read; the thread stands before it. Comes back if the process cannot leave.
-pub fn hidden(thread: &Thread) {
+pub fn execute_only(thread: &Thread) {
     let pc = thread.pc.get();
     let may_leave = !host::is_host_gone() || is_alone(&locked(), thread);
     if !may_leave {
-        // Nobody measures anything.
+        // Without a host nothing is measured anyway.
         return;
     }
     let what = format_args!("the clone engine cannot read the code at {pc:#x}");
     let fate = "has left its clone";
     let place = thread.exit.get();
-    let trouble = Trouble { what, fate, is_exact: true, place, fault: None };
-    let name = report::write(&locked(), thread, &trouble);
+    let failure = Failure { what, fate, is_exact: true, place, fault: None };
+    let name = report::write(&locked(), thread, &failure);
     let blocked = signals::block_all();
     leave(thread, blocked, &name);
     signals::set_mask(blocked);
 }
 
-/// A fault in a part of the clone that is not what it was made as, in a thread whose record has the program's
+/// A fault in a part of the clone that is not as it was written, in a thread whose record has the program's
 /// state before it. Comes back if that cannot be: then nothing else than the fault is left.
 pub fn broken(engine: Guard, thread: &Thread, fault: Fault<'_>) -> Guard {
     let what = format_args!("the clone is not as it was made");
     let place = fault.context.rip;
-    if thread.way_out.get() != 0 {
+    if thread.native_pc.get() != 0 {
         drop(engine);
         fail_in(thread, what, place, Some(fault));
     }
-    // One who handles such faults may see many.
-    if IS_SAID.swap(1, Relaxed) == 0 {
+    // A program that handles such faults may see many.
+    if IS_REPORTED.swap(1, Relaxed) == 0 {
         let fate = "has got a signal that is not its own";
-        let trouble = Trouble { what, fate, is_exact: false, place, fault: Some(fault) };
-        report::write(&engine, thread, &trouble);
+        let failure = Failure { what, fate, is_exact: false, place, fault: Some(fault) };
+        report::write(&engine, thread, &failure);
     }
     engine
 }
@@ -116,20 +116,20 @@ fn fail_in(thread: &Thread, what: fmt::Arguments<'_>, place: u64, fault: Option<
         // It is the report that has failed.
         end(what, None);
     }
-    let way_out = thread.way_out.take();
-    let is_exact = way_out != 0;
+    let native_pc = thread.native_pc.take();
+    let is_exact = native_pc != 0;
     let fate = if is_exact {
-        thread.pc.set(way_out);
+        thread.pc.set(native_pc);
         "has left its clone"
     } else {
         "has ended"
     };
     let mask = fault.as_ref().map(|fault| fault.context.mask);
-    let trouble = Trouble { what, fate, is_exact, place, fault };
+    let failure = Failure { what, fate, is_exact, place, fault };
     let name = {
         // What one has that fails with it, is as good as it is.
         let engine = if is_held_by(thread) { held() } else { locked() };
-        report::write(&engine, thread, &trouble)
+        report::write(&engine, thread, &failure)
     };
     if is_exact {
         let blocked = signals::block_all();
@@ -138,26 +138,26 @@ fn fail_in(thread: &Thread, what: fmt::Arguments<'_>, place: u64, fault: Option<
     end(what, name)
 }
 
-/// Has the process go on natively, with this thread where its record says; comes back if it cannot.
+/// Continues the process natively, with this thread where its record says. Returns if it cannot.
 fn leave(thread: &Thread, mask: u64, name: &Option<Name>) {
     pending::keep_mask(thread, mask);
     thread.epoch.store(u64::MAX, Release);
-    ask_host(thread);
+    request_leave(thread);
     let engine = locked();
     if !is_alone(&engine, thread) {
         return;
     }
     drop(engine);
     if host::is_host_gone() {
-        tell(format_args!("the program has left its clone"), name);
+        print(format_args!("the program has left its clone"), name);
     }
     leave_alone(thread)
 }
 
-/// Waits for the host, which takes all threads out; comes back if it does not.
-fn ask_host(thread: &Thread) {
+/// Requests that the host take all threads out, and waits. Returns if it does not.
+fn request_leave(thread: &Thread) {
     let Some(control) = host::control() else { return };
-    // Whoever has borrowed its parent's memory would have it taken away from there.
+    // A vforked child has borrowed its parent's memory: the host would take the engine away from the parent.
     if thread.is_vforked.get() != 0 || host::is_host_gone() {
         return;
     }
@@ -169,7 +169,7 @@ fn ask_host(thread: &Thread) {
     thread.is_leaving.store(0, Release);
 }
 
-/// Whether nobody else depends on who handles this thread's signals.
+/// Whether no other thread shares this one's signal actions.
 fn is_alone(engine: &Engine, thread: &Thread) -> bool {
     let actions = thread.actions.load(Relaxed);
     let depends = |other: &&'static Thread| {
@@ -178,12 +178,12 @@ fn is_alone(engine: &Engine, thread: &Thread) -> bool {
     engine.threads().filter(depends).count() == 1
 }
 
-/// Goes on natively, without anybody's help. What the engine has mapped stays.
+/// Continues natively without the host. What the engine has mapped stays.
 fn leave_alone(thread: &Thread) -> ! {
     {
         let mut engine = locked();
         if thread.is_vforked.get() != 0 {
-            // The host has not been asked.
+            // The host was not involved, and did not count it.
             engine.control.left.fetch_add(1, Relaxed);
         }
         Actions::give_back(thread);
@@ -192,17 +192,17 @@ fn leave_alone(thread: &Thread) -> ! {
     native::go_natively(thread)
 }
 
-fn tell(what: fmt::Arguments<'_>, name: &Option<Name>) {
+fn print(what: fmt::Arguments<'_>, name: &Option<Name>) {
     let _ = write!(Standard, "weft: {what}");
     if let Some(name) = name {
         let _ = Standard.write_str("; the report is ");
-        system::complain(name.bytes());
+        system::write_error(name.bytes());
     }
     let _ = Standard.write_str("\n");
 }
 
-/// Ends the program, by a signal so that nobody takes it for the program's own end.
+/// Ends the program, by a signal, so that it is not mistaken for the program's own end.
 fn end(what: fmt::Arguments<'_>, name: Option<Name>) -> ! {
-    tell(format_args!("the clone engine failed: {what}"), &name);
+    print(format_args!("the clone engine failed: {what}"), &name);
     actions::end_by(SIGABRT)
 }

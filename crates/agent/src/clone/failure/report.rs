@@ -1,7 +1,7 @@
 //! What is written down when the engine cannot go on: for its developers, in a file of its own.
 //!
-//! Nothing here allocates, and nothing is believed that can be asked instead: it may be the engine itself
-//! that is broken.
+//! Nothing here allocates, and as little as possible is taken from the engine's own data: it may be the
+//! engine itself that is broken.
 
 use crate::clone::base::context::Fault;
 use crate::clone::base::image::image;
@@ -32,7 +32,7 @@ const NAMES: [&str; 16] = [
 ];
 
 /// What went wrong.
-pub struct Trouble<'a> {
+pub struct Failure<'a> {
     pub what: fmt::Arguments<'a>,
     /// What is to become of the process.
     pub fate: &'static str,
@@ -119,7 +119,7 @@ impl File {
         self.length = 0;
     }
 
-    /// The memory map, as the kernel says it.
+    /// The memory map, as the kernel writes it.
     fn memory_map(&mut self) {
         self.flush();
         // SAFETY: the path is a text that ends with a zero; the kernel writes to the buffer.
@@ -160,15 +160,15 @@ impl Drop for File {
     }
 }
 
-/// Writes a report, and tells the host of it. Returns its name, if one could be written.
-pub fn write(engine: &Engine, thread: &Thread, trouble: &Trouble<'_>) -> Option<Name> {
+/// Writes a report, and announces it to the host. Returns its name; `None` if it could not be written.
+pub fn write(engine: &Engine, thread: &Thread, failure: &Failure<'_>) -> Option<Name> {
     let folder = engine.control.folder.iter().map(|byte| byte.load(Relaxed));
     let mut name = Name::in_folder(folder);
     let file = File::create(&mut name).or_else(|| {
         name = Name::in_folder(ANYWHERE.iter().copied());
         File::create(&mut name)
     });
-    let _ = describe(&mut file?, engine, thread, trouble);
+    let _ = describe(&mut file?, engine, thread, failure);
     announce(engine.control, &name);
     Some(name)
 }
@@ -191,12 +191,12 @@ fn describe(
     out: &mut File,
     engine: &Engine,
     thread: &Thread,
-    trouble: &Trouble<'_>,
+    failure: &Failure<'_>,
 ) -> fmt::Result {
     let process = system::pid();
-    writeln!(out, "process {process} {}: {}", trouble.fate, trouble.what)?;
+    writeln!(out, "process {process} {}: {}", failure.fate, failure.what)?;
     writeln!(out, "weft {}, thread {}", env!("CARGO_PKG_VERSION"), thread.tid.get())?;
-    if let Some(Fault { signal, info, context }) = &trouble.fault {
+    if let Some(Fault { signal, info, context }) = &failure.fault {
         let (code, address) = (info[1] as i32, info[2]);
         writeln!(out, "signal {signal}, code {code}, address {address:#x}")?;
         writeln!(out, "\nregisters when it happened")?;
@@ -206,14 +206,14 @@ fn describe(
             writeln!(out, "rip is in the engine, at {:#x}", context.rip - image.start)?;
         }
     }
-    let doubt = if trouble.is_exact { "" } else { ", as far as they are known" };
+    let doubt = if failure.is_exact { "" } else { ", as far as they are known" };
     writeln!(out, "\nregisters of the program{doubt}")?;
     registers(out, &thread.general(), thread.pc.get(), thread.flags.get())?;
     for (number, value) in thread.vectors.get().iter().enumerate() {
         writeln!(out, "xmm{number:<3} {value:#034x}")?;
     }
     writeln!(out, "gs base {:#x}", thread.gs_base.get())?;
-    code(out, engine, thread.pc.get(), trouble.place)?;
+    code(out, engine, thread.pc.get(), failure.place)?;
     writeln!(out, "\nwhat the engine has counted, in all processes that share it")?;
     let stats = &engine.control.stats;
     for (name, counter) in [

@@ -1,7 +1,7 @@
 //! Snippets at system calls.
 //!
 //! They are interpreted, not compiled: a call takes far longer than that, the program's registers are in memory
-//! already, and whoever comes to a thread in the middle of it finds it in the agent, as always.
+//! already, and a signal in the middle of it finds the thread in the agent, as always.
 //!
 //! A call that a signal has come before, or that the kernel wants to be made again, is the same call: what was done
 //! before it is not done again.
@@ -20,18 +20,18 @@ pub fn are_any() -> bool {
     ARE_THERE.load(Relaxed) != 0
 }
 
-/// Says whether anything is done at system calls from now on.
+/// Sets whether anything is done at system calls.
 pub fn are_there(any: bool) {
     ARE_THERE.store(any.into(), Relaxed);
 }
 
-/// Makes a system call, with what is done before and after it; nothing if a signal came first.
+/// Makes a system call, with what is done before and after it; `None` if a signal came first.
 pub fn around(thread: &Thread, perform: fn(&Thread) -> Option<isize>) -> Option<isize> {
-    let asked = thread.general();
-    let number = asked[RAX];
+    let requested = thread.general();
+    let number = requested[RAX];
     let announced = thread.announced.get();
     let mut answer = None;
-    if announced.pc == thread.pc.get() && announced.asked == asked {
+    if announced.pc == thread.pc.get() && announced.requested == requested {
         thread.announced.set(Announced::default());
         thread.set_general(&announced.changed);
     } else {
@@ -46,9 +46,9 @@ pub fn around(thread: &Thread, perform: fn(&Thread) -> Option<isize>) -> Option<
         None => perform(thread),
     };
     // Whatever the kernel was given, the program has its own arguments.
-    thread.set_general(&asked);
+    thread.set_general(&requested);
     let Some(result) = result else {
-        thread.announced.set(Announced { pc: thread.pc.get(), asked, changed });
+        thread.announced.set(Announced { pc: thread.pc.get(), requested, changed });
         return None;
     };
     thread.general[RAX].set(result as u64);

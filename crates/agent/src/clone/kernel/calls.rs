@@ -22,7 +22,7 @@ use weft_abi::COUNTER_FORBIDDEN;
 const END_OF_ADDRESSES: u64 = 0x7fff_ffff_f000;
 const EPERM: isize = -1;
 const PR_SET_SECCOMP: u64 = 22;
-/// The last of the operations that set one; the others ask.
+/// The last of the operations that set a filter; the others only query.
 const SECCOMP_SET_MODE_FILTER: u64 = 1;
 const PR_SET_TSC: u64 = 26;
 /// What makes a userfaultfd of `/dev/userfaultfd`.
@@ -35,11 +35,11 @@ const IS_STRICT: &str =
 const DISPATCHES: &str =
     "the program is about to handle system calls itself, by where they are made (user dispatch)";
 const HANDLES_FAULTS: &str = "the program is about to handle page faults itself (userfaultfd)";
-/// Makes the system call that the program's registers ask for; `pc` is behind it already.
+/// Makes the system call that is in the program's registers; `pc` is behind it already.
 pub fn system_call(thread: &Thread) {
     let next = thread.pc.get();
     let number = thread.general[RAX].get() as usize;
-    // Natively, a debugger steps by this flag, and the instruction keeps it. One that was told of has been executed.
+    // Natively, a debugger steps by this flag, and the instruction keeps it. One that was reported has been executed.
     let is_stepped = thread.is_stepping() && !thread.is_caught.get();
     let stepped = if is_stepped { TRAP_FLAG } else { 0 };
     tracing::system_call(thread);
@@ -57,7 +57,7 @@ pub fn system_call(thread: &Thread) {
     }
 }
 
-/// Makes or answers a system call; nothing if a signal came first.
+/// Makes or answers a system call; `None` if a signal came first.
 fn perform(thread: &Thread) -> Option<isize> {
     let number = thread.general[RAX].get() as usize;
     match number {
@@ -98,7 +98,7 @@ fn perform(thread: &Thread) -> Option<isize> {
                 PR_SET_SECCOMP if thread.general[RSI].get() == SECCOMP_MODE_STRICT => {
                     fail(IS_STRICT)
                 }
-                PR_SET_SECCOMP => filters::come(thread.general[RDX].get()),
+                PR_SET_SECCOMP => filters::before_filter(thread.general[RDX].get()),
                 PR_SET_SYSCALL_USER_DISPATCH if thread.general[RSI].get() != 0 => fail(DISPATCHES),
                 _ => {}
             }
@@ -107,7 +107,7 @@ fn perform(thread: &Thread) -> Option<isize> {
         system::SECCOMP if thread.general[RDI].get() == SECCOMP_SET_MODE_STRICT => fail(IS_STRICT),
         system::SECCOMP => {
             if thread.general[RDI].get() <= SECCOMP_SET_MODE_FILTER {
-                filters::come(thread.general[RDX].get());
+                filters::before_filter(thread.general[RDX].get());
             }
             pass(thread)
         }
@@ -117,14 +117,14 @@ fn perform(thread: &Thread) -> Option<isize> {
         system::IOCTL if thread.general[RSI].get() == USERFAULTFD_IOC_NEW => fail(HANDLES_FAULTS),
         system::MLOCKALL => lock_all(thread),
         system::SETRLIMIT => {
-            limits::look_at(thread, thread.general[RDI].get(), thread.general[RSI].get());
+            limits::before_limit(thread, thread.general[RDI].get(), thread.general[RSI].get());
             pass(thread)
         }
         system::PRLIMIT => {
             // That of another process is not the engine's business.
             if matches!(thread.general[RDI].get() as usize, pid if pid == 0 || pid == system::pid())
             {
-                limits::look_at(thread, thread.general[RSI].get(), thread.general[RDX].get());
+                limits::before_limit(thread, thread.general[RSI].get(), thread.general[RDX].get());
             }
             pass(thread)
         }

@@ -1,4 +1,4 @@
-//! Standing still for a debugger.
+//! HaltedThread still for a debugger.
 //!
 //! A halt is a signal to the debugger. Whatever brings a thread to one, be it a breakpoint, a step that is over,
 //! a signal for the program or the debugger's own wish, takes the way that signals take: it waits until the
@@ -13,9 +13,8 @@ use crate::clone::base::{keys, observers, program, signals};
 use crate::clone::engine::exit::Exit;
 use crate::clone::engine::lock;
 use crate::clone::engine::lock::{Guard, engine, locked};
-use crate::clone::thread::halt_requests::asked;
-use crate::clone::thread::halt_requests::asking;
-use crate::clone::thread::record::{Thread, errand, left};
+use crate::clone::thread::halt_requests::{reason_of, request};
+use crate::clone::thread::record::{Thread, left, task};
 use crate::clone::thread::{assembly, kept_signals, pending};
 use core::sync::atomic::Ordering::Relaxed;
 use weft_abi::halt::{CloneDebug, EARLY, catches, motion, reason};
@@ -28,7 +27,7 @@ pub fn at_breakpoint(thread: &Thread, exit: &Exit) {
     let pc = thread.pc.get();
     if !observers::is_debugged() {
         engine.forget_halts();
-        engine.go(thread, pc);
+        engine.continue_at(thread, pc);
     } else if thread.is_vforked.get() != 0 {
         // The debugger has its parent.
         thread.target.set(engine.single(thread, pc));
@@ -39,7 +38,7 @@ pub fn at_breakpoint(thread: &Thread, exit: &Exit) {
         engine.stop_at(thread, pc);
         drop(engine);
         let reason = if thread.is_stepping() { reason::STEPPED } else { reason::BREAKPOINT };
-        soon(thread, reason, 0);
+        halt_soon(thread, reason, 0);
     }
 }
 
@@ -48,7 +47,7 @@ pub fn at_store(thread: &Thread) {
     let mut engine = engine();
     let pc = thread.pc.get();
     engine.stop_at(thread, pc);
-    thread.errand.set(errand::STORE);
+    thread.task.set(task::STORE);
     engine.step(thread, pc);
 }
 
@@ -66,23 +65,23 @@ pub fn clean_below(thread: &Thread) {
     }
 }
 
-/// A thread is about to make a system call. Says whether it tells of it first, and comes again.
+/// A thread is about to make a system call. Returns whether it reports that to the debugger first, and comes again.
 pub fn at_call(thread: &Thread) -> bool {
     if !observers::is_debugged() || thread.is_vforked.get() != 0 {
         return false;
     }
     let number = thread.general[RAX].get();
-    let has_told = thread.errand.get() == errand::CALL;
-    thread.errand.set(errand::NONE);
+    let has_told = thread.task.get() == task::CALL;
+    thread.task.set(task::NONE);
     thread.number.set(number + 1);
     thread.is_caught.set(has_told);
-    // Natively, a call that is stepped over is not told of.
+    // Natively, a call that is stepped over is not reported.
     if has_told || thread.is_stepping() || !is_caught(&engine().control.debug, number) {
         return false;
     }
-    thread.errand.set(errand::CALL);
+    thread.task.set(task::CALL);
     thread.pc.set(thread.pc.get() - SYSTEM_CALL_LENGTH);
-    soon(thread, reason::CALL, number);
+    halt_soon(thread, reason::CALL, number);
     true
 }
 
@@ -99,29 +98,29 @@ fn is_caught(debug: &CloneDebug, number: u64) -> bool {
 
 /// A thread has executed an instruction by itself, or made a system call, behind which the program goes on at `next`.
 pub fn arrived(thread: &Thread, kind: u32, next: u64) {
-    if thread.has_pending() && thread.errand.get() == errand::CALL {
+    if thread.has_pending() && thread.task.get() == task::CALL {
         // It stands before the call.
         return;
     }
     let is_call = kind == left::SYSTEM_CALL;
-    // The kernel tells of a step that a call has ended before it tells of the signals that the call has brought; but
-    // where one was told of in the call, the step is to the handler.
+    // The kernel reports a step that a call has ended before the signals that the call has brought; but where one was
+    // reported in the call, the step is to the handler.
     let has_called = is_call && thread.pc.get() == next;
     let is_news = || thread.halt.told.get() != u64::from(thread.pending_info.get()[0] as u32);
     let is_over = thread.is_stepping() && !thread.goes_on();
     let is_step_first = || has_called && is_over && is_news();
     if thread.has_pending() && thread.is_single() && !is_step_first() {
         // A signal comes first, and is delivered where the thread is now.
-        thread.errand.set(errand::NONE);
+        thread.task.set(task::NONE);
         thread.target.set(thread.pc.get());
         return;
     }
     if thread.halt.motion.get() == motion::STEP {
         thread.flags.set(thread.flags.get() & !TRAP_FLAG);
     }
-    let was_store = thread.errand.get() == errand::STORE;
+    let was_store = thread.task.get() == task::STORE;
     if was_store {
-        thread.errand.set(errand::NONE);
+        thread.task.set(task::NONE);
     }
     // In the middle of a repeated instruction.
     let is_single = was_store || thread.is_stepping();
@@ -131,7 +130,7 @@ pub fn arrived(thread: &Thread, kind: u32, next: u64) {
     // One that was given up for a signal is made again.
     let is_told = has_called && is_caught && !thread.is_stepping() && !has_heard;
     if is_told && (!thread.has_pending() || is_news()) {
-        return soon(thread, reason::RETURN, thread.number.get() - 1);
+        return halt_soon(thread, reason::RETURN, thread.number.get() - 1);
     }
     let mut engine = engine();
     let touched = thread.touched.take();
@@ -139,16 +138,16 @@ pub fn arrived(thread: &Thread, kind: u32, next: u64) {
         let changed = engine.halts.watches.changed();
         if let Some(address) = changed.or((touched != 0).then_some(touched)) {
             drop(engine);
-            return soon(thread, reason::WATCHED, address);
+            return halt_soon(thread, reason::WATCHED, address);
         }
     }
     if !thread.is_stepping() {
         let pc = thread.pc.get();
         if is_amid {
-            thread.errand.set(errand::STORE);
+            thread.task.set(task::STORE);
             engine.step(thread, pc);
         } else if was_store {
-            engine.go(thread, pc);
+            engine.continue_at(thread, pc);
         }
         return;
     }
@@ -160,47 +159,47 @@ pub fn arrived(thread: &Thread, kind: u32, next: u64) {
     }
     drop(engine);
     match goes_on && is_at_breakpoint {
-        true => soon(thread, reason::BREAKPOINT, 0),
-        false => soon(thread, reason::STEPPED, if is_call { thread.number.get() } else { 0 }),
+        true => halt_soon(thread, reason::BREAKPOINT, 0),
+        false => halt_soon(thread, reason::STEPPED, if is_call { thread.number.get() } else { 0 }),
     }
 }
 
-/// Has a thread, which is in the agent, stand still before it goes back to the clone.
-pub fn soon(thread: &Thread, reason: u64, about: u64) {
+/// Halts a thread, which is in the agent, before it goes back to the clone.
+pub fn halt_soon(thread: &Thread, reason: u64, about: u64) {
     thread.is_masked.store(true, Relaxed);
     let mask = signals::block();
     pending::keep_mask(thread, mask);
     // What it leaves is not the clone any more.
     thread.target.set(thread.pc.get());
-    thread.pending_info.set(asking(reason, about));
+    thread.pending_info.set(request(reason, about));
     thread.set_pending();
 }
 
-/// Tells the debugger of a signal, if it is to know, or of a halt. Says whether the program gets a signal: that one,
+/// Reports a signal to the debugger, unless it is to be passed, or a halt. Returns whether the program gets a signal: that one,
 /// or another that it is now.
-pub fn consult(
+pub fn report_signal(
     mut engine: Guard,
     thread: &Thread,
     info: &mut [u64; 16],
     context: &mut Context,
 ) -> (Guard, bool) {
     engine.follow_halts();
-    let asked = asked(info);
+    let requested = reason_of(info);
     if !observers::is_debugged() || thread.is_vforked.get() != 0 {
-        return (engine, asked.is_none());
+        return (engine, requested.is_none());
     }
     let signal = u64::from(info[0] as u32);
     let is_step = signal == SIGTRAP as u64 && info[1] as i32 == TRAP_TRACE;
-    let asked = match is_step && thread.halt.motion.get() == motion::STEP {
+    let requested = match is_step && thread.halt.motion.get() == motion::STEP {
         true => {
             context.rflags &= !TRAP_FLAG;
-            *info = asking(reason::STEPPED, 0);
+            *info = request(reason::STEPPED, 0);
             Some(reason::STEPPED)
         }
-        false => asked,
+        false => requested,
     };
     let passed = engine.control.debug.passed.load(Relaxed);
-    let reason = match asked {
+    let reason = match requested {
         Some(reason) => reason,
         None if thread.halt.told.take() == signal => return (engine, true),
         // A debugger that steps has to know.
@@ -210,8 +209,8 @@ pub fn consult(
     drop(engine);
     thread.halt.told.set(0);
     let early = if thread.is_pending_early.swap(false, Relaxed) { EARLY } else { 0 };
-    let about = if asked.is_some() { info[5] } else { signal | early };
-    if asked.is_some() {
+    let about = if requested.is_some() { info[5] } else { signal | early };
+    if requested.is_some() {
         *info = [0; 16];
     }
     stand_still(thread, (reason, about), info, context);
@@ -225,7 +224,7 @@ pub fn consult(
         return (lock::engine(), false);
     }
     // One that the debugger has thought of, and that is blocked, waits as any other.
-    let is_given = asked.is_some() || wanted != signal;
+    let is_given = requested.is_some() || wanted != signal;
     let is_blocked = (context.mask | thread.hidden_mask.get()) >> (wanted - 1) & 1 != 0;
     if is_given && is_blocked {
         send_again(info);
@@ -233,15 +232,15 @@ pub fn consult(
     (lock::engine(), !(is_given && is_blocked))
 }
 
-/// Stands still until the debugger says how to go on.
+/// Halts the thread until the debugger has set how it continues.
 fn stand_still(
     thread: &Thread,
     (reason, about): (u64, u64),
     info: &mut [u64; 16],
     context: &mut Context,
 ) {
-    // It does as it was asked to.
-    kept_signals::forget_asked(thread);
+    // It does as was requested.
+    kept_signals::drop_halt_request(thread);
     let halt = &thread.halt;
     halt.about.set(about);
     halt.context.set(core::ptr::from_mut(context) as u64);
@@ -250,13 +249,13 @@ fn stand_still(
     halt.motion.set(motion::NONE);
     halt.signal.set(0);
     halt.reason.set(reason);
-    // A trap that is blocked would be the last that the engine hears of.
+    // A trap that is forced while it is blocked ends the process.
     signals::let_traps_in();
     assembly::halt(halt);
     halt.reason.set(reason::NONE);
     thread.gs_base.set(halt.gs_base.get());
     if halt.motion.get() == motion::NONE {
-        // The debugger is gone, and has not said so to anybody.
+        // The debugger is gone, without having detached.
         let mut engine = engine();
         engine.control.debug.pid.store(0, Relaxed);
         engine.forget_halts();

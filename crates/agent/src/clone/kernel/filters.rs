@@ -8,16 +8,16 @@ use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Relaxed;
 use weft_code::seccomp::{Filter, Instruction};
 
-const ASKS: &str = "the program is about to have its system calls filtered (seccomp), and what is measured needs some of its own";
+const MAKES_CALLS: &str = "the program is about to have its system calls filtered (seccomp), and what is measured needs some of its own";
 const FORBIDS: &str =
     "the program is about to forbid itself system calls (seccomp) that a clone needs";
 
 /// How many instructions the kernel takes.
 const LONGEST: usize = 4096;
-/// What the engine asks the kernel when a signal comes and when a thread ends: SIG_BLOCK, SIG_UNBLOCK, SIG_SETMASK.
+/// The system calls that the engine makes when a signal comes and when a thread ends: SIG_BLOCK, SIG_UNBLOCK, SIG_SETMASK.
 const ALWAYS: [(usize, u64); 3] =
     [(system::RT_SIGPROCMASK, 0), (system::RT_SIGPROCMASK, 1), (system::RT_SIGPROCMASK, 2)];
-/// What a thread or process asks the kernel when it begins in the clone, with its first argument.
+/// Those that a thread or process makes when it begins in the clone, with their first argument.
 const OF_NEW_THREADS: [(usize, u64); 3] = [
     (system::ARCH_PRCTL, system::ARCH_SET_GS as u64),
     (system::GETTID, 0),
@@ -35,10 +35,10 @@ const MAKING: [(usize, u64); 6] = [
 
 /// A filter is about to come over the program, whose `sock_fprog` is at an address. The program leaves the clone
 /// before it does, if the clone or a snippet would make a call that the filter forbids.
-pub fn come(at: u64) {
+pub fn before_filter(at: u64) {
     let mut engine = engine();
     if engine.weaving.makes_calls() {
-        fail(ASKS);
+        fail(MAKES_CALLS);
     }
     // What cannot be read, the kernel refuses as well.
     if let Some(filter) = read(at) {

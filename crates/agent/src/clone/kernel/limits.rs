@@ -7,7 +7,7 @@ use crate::clone::thread::record::Thread;
 
 const RLIMIT_DATA: u64 = 2;
 const RLIMIT_AS: u64 = 9;
-/// What the program must still be able to map. A program that sets a limit seldom says how much of it it needs; with
+/// What the program must still be able to map. How much of a limit a program needs is not known; with
 /// that much beside what weft has, few come near it.
 const ROOM: u64 = 1 << 30;
 /// Of private memory that can be written, weft has a few MiB, and more as there is more clone.
@@ -16,9 +16,9 @@ const ROOM_FOR_DATA: u64 = 64 << 20;
 const IS_LIMITED: &str =
     "the program is about to limit its memory (setrlimit) to less than it and the clone may need";
 
-/// Has the program leave its clone if the limit that it is about to set leaves too little room; `limits` is where it
-/// has it.
-pub fn look_at(thread: &Thread, resource: u64, limits: u64) {
+/// Takes the program out of its clone if the limit that it is about to set leaves too little room; `limits` is the
+/// address of its `struct rlimit`.
+pub fn before_limit(thread: &Thread, resource: u64, limits: u64) {
     // One that has borrowed its parent's memory cannot leave; it will soon be another program.
     if limits == 0 || thread.is_vforked.get() != 0 {
         return;
@@ -35,7 +35,7 @@ pub fn look_at(thread: &Thread, resource: u64, limits: u64) {
     }
 }
 
-/// The process's address space and its data, in bytes; nothing if there is no `/proc`, or no descriptor to read it by.
+/// The process's address space and its data, in bytes; `None` if there is no `/proc`, or no descriptor left to read it by.
 fn usage() -> Option<[u64; 2]> {
     let mut text = [0u8; 256];
     // SAFETY: the path is a text that ends with a zero; the buffer outlives the call.

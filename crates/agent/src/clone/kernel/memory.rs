@@ -41,7 +41,7 @@ pub fn memory(thread: &Thread, number: usize) -> Option<isize> {
         fail("the program changes memory that it had reserved, where the clone has its tables");
     }
     let (result, is_unnamed) = change_memory(thread, number)?;
-    // Nobody waits for the host while it has the engine.
+    // Not under the lock, which the host may need to answer.
     if is_unnamed
         && !host::request_name()
         && let Some(recorder) = &engine().recorder
@@ -51,12 +51,12 @@ pub fn memory(thread: &Thread, number: usize) -> Option<isize> {
     Some(result)
 }
 
-/// The same, and whether a file was mapped whose name only the host can tell.
+/// The same, and whether a file was mapped whose name only the host can find.
 fn change_memory(thread: &Thread, number: usize) -> Option<(isize, bool)> {
     let [_, _, rdx, _, _, _, rsi, rdi, _, _, r10, ..] = thread.general();
     let mut engine = engine();
     let engine = &mut *engine;
-    // Others who map, or guard what is mapped, come before or after: not between this and its record.
+    // Under the lock: no other thread maps, or guards what is mapped, between the call and its record.
     let mut result = make(thread)?;
     if result == EFAULT && engine.cache.release_all() {
         result = make(thread)?;
@@ -84,7 +84,7 @@ fn change_memory(thread: &Thread, number: usize) -> Option<(isize, bool)> {
                 && rdx as usize & system::PROT_EXEC != 0
             {
                 let offset = thread.general[R9].get();
-                is_unnamed = recorder.tell_module(start..end, thread.general[R8].get(), offset);
+                is_unnamed = recorder.log_module(start..end, thread.general[R8].get(), offset);
             }
         }
         system::MUNMAP => {
@@ -94,14 +94,14 @@ fn change_memory(thread: &Thread, number: usize) -> Option<(isize, bool)> {
             engine.cache.forget(rdi, rdi + whole(rsi));
             engine.cache.regions.protect(rdi, rdi + whole(rsi), rdx as usize & 7);
             if number == system::PKEY_MPROTECT || rdx as usize & system::PROT_READ == 0 {
-                // What could be read is asked again.
+                // Whether it can be read is tried again.
                 engine.cache.pages.remove(rdi, rdi + whole(rsi));
             }
         }
         system::MREMAP => {
             let old = engine.cache.regions.at(rdi).copied();
             engine.cache.forget(rdi, rdi + whole(rsi));
-            // With no old length, or where the kernel is asked to, the old mapping stays.
+            // With no old length, or where the flag requests it, the old mapping stays.
             if rsi != 0 && r10 & MREMAP_DONTUNMAP == 0 {
                 engine.cache.regions.remove(rdi, rdi + whole(rsi));
             }

@@ -1,6 +1,6 @@
-//! What the kernel tells the program of its own memory: with the protections that the program has asked for.
+//! What the program reads of its own memory in `/proc`: with the protections that it has requested.
 //!
-//! For as long as the kernel says it, no page is guarded. So the program reads the kernel's own file, and there
+//! While the kernel writes it, no page is guarded. So the program reads the kernel's own file, and there
 //! is nothing to be found that is not as it would be.
 
 use crate::clone::base::files::{Text, name_of};
@@ -55,7 +55,7 @@ pub fn is_memory(descriptor: u64) -> bool {
 
 /// Reads from such a file.
 pub fn read(thread: &Thread) -> Option<isize> {
-    // With the engine: nobody is to guard anything meanwhile.
+    // Under the lock: no other thread guards a page meanwhile.
     let mut engine = engine();
     engine.cache.release_all();
     make(thread)

@@ -21,7 +21,7 @@ const MOST_BUFFERS: u64 = 1024;
 /// How many pages a system call may write to, as far as the engine takes care of it beforehand.
 const AHEAD: u64 = 256;
 
-/// Makes the call as it is; nothing if a signal came first.
+/// Makes the call as it is; `None` if a signal came first.
 pub fn pass(thread: &Thread) -> Option<isize> {
     let guarded = engine().cache.pages.has_guarded();
     if guarded {
@@ -31,7 +31,7 @@ pub fn pass(thread: &Thread) -> Option<isize> {
     if result != EFAULT {
         return Some(result);
     }
-    // The kernel does not ask before it fails to write to a guarded page.
+    // Where the kernel itself writes to a guarded page, there is no signal: the call fails.
     if !engine().cache.release_all() {
         return Some(result);
     }
@@ -53,7 +53,7 @@ fn free_buffers(thread: &Thread) {
     };
     // Any of them may be where something short goes, or mean nothing.
     [rdi, rsi, rdx, r10, r8, r9].into_iter().for_each(|address| free(address, PAGE));
-    // Some calls fill what they are given, and some are told of it by a list.
+    // Some calls fill the buffer that they are given, and some take a list of buffers.
     let (list, count) = match number as usize {
         system::READ | system::PREAD | RECVFROM | GETDENTS | GETDENTS64 | system::READLINK => {
             return free(rsi, rdx);
@@ -77,22 +77,22 @@ fn free_buffers(thread: &Thread) {
     }
 }
 
-/// Makes the call as it is, whatever comes of it; nothing if a signal came first.
+/// Makes the call as it is, whatever comes of it; `None` if a signal came first.
 pub fn make(thread: &Thread) -> Option<isize> {
     // Once it is made, the program has no state that is known until its result is in its place.
-    let way_out = thread.way_out.take();
+    let native_pc = thread.native_pc.take();
     let result = assembly::call(thread);
     if result == assembly::ABANDONED {
-        thread.way_out.set(way_out);
+        thread.native_pc.set(native_pc);
         return None;
     }
     Some(result)
 }
 
-/// Has a thread go on behind a call with what the call returns.
+/// Continues a thread behind a call with the result of the call.
 pub fn answer(thread: &Thread, next: u64, result: isize) {
     thread.general[RAX].set(result as u64);
     thread.general[RCX].set(next);
     thread.general[R11].set(thread.flags.get());
-    thread.way_out.set(next);
+    thread.native_pc.set(next);
 }

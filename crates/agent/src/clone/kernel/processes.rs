@@ -53,9 +53,9 @@ pub extern "C" fn join(thread: &Thread) {
         engine.cache.learn_from(thread);
     }
     tracing::begin(thread);
-    go_on(thread);
+    enter_clone(thread);
     if observers::is_debugged() {
-        debugger::soon(thread, reason::ASKED, 0);
+        debugger::halt_soon(thread, reason::ASKED, 0);
     }
 }
 
@@ -75,17 +75,17 @@ pub fn clone(thread: &Thread, number: usize) -> Option<isize> {
     if !is_sharing && stack == 0 {
         return fork(thread, flags);
     }
-    let way_out = thread.way_out.take();
+    let native_pc = thread.native_pc.take();
     let mask = signals::block_all();
     if thread.has_pending() {
-        thread.way_out.set(way_out);
+        thread.native_pc.set(native_pc);
         signals::set_mask(mask);
         return None;
     }
     let child = {
         let mut engine = engine();
         let Some(child) = engine.thread() else {
-            thread.way_out.set(way_out);
+            thread.native_pc.set(native_pc);
             signals::set_mask(mask);
             fail("no memory for a thread")
         };
@@ -113,7 +113,7 @@ pub fn clone(thread: &Thread, number: usize) -> Option<isize> {
         thread.actions.load(Relaxed)
     };
     child.actions.store(actions, Relaxed);
-    // Not that of whoever had the record before: see below.
+    // Not that of the thread that had the record before: `inherit` compares it with the lock.
     child.tid.set(0);
     child.pid.set(if flags & CLONE_THREAD != 0 { thread.pid.get() } else { 0 });
     child.name.set(thread.name.get());
@@ -141,14 +141,14 @@ pub fn clone(thread: &Thread, number: usize) -> Option<isize> {
     }
     drop(kept);
     if flags & CLONE_VFORK != 0 && inherit(child, thread) {
-        // What the child was doing is half done, and nobody can tell what.
+        // What the child was doing in the engine is half done, and it is not known what.
         signals::set_mask(mask);
         let next = thread.pc.get();
         answer(thread, next, result);
         fail("a child that had borrowed the memory was killed in the clone engine");
     }
     // A child that borrowed everything has given it back, and one that never was needs nothing. Of any
-    // other the memory may be somebody else's by now.
+    // other the record may be another thread's by now.
     let is_over = result < 0 || flags & CLONE_VFORK != 0;
     if has_own_actions && is_over {
         let _engine = engine();
@@ -163,7 +163,7 @@ pub fn clone(thread: &Thread, number: usize) -> Option<isize> {
     Some(result)
 }
 
-/// Lets the host have the engine first, if it waits for it.
+/// Lets the host lock the engine first, if it waits for that.
 fn give_way() {
     let Some(control) = host::control() else { return };
     for _ in 0..PATIENCE / SHORT {
@@ -179,7 +179,7 @@ fn give_way() {
 /// A process of its own, which goes on from here as the parent does.
 fn fork(thread: &Thread, flags: u64) -> Option<isize> {
     give_way();
-    // Nobody else may be in the middle of something that the child then finds half done.
+    // No other thread may be in the middle of something that the child then finds half done.
     let mut engine = engine();
     engine.cache.arenas.iter_mut().for_each(Arena::copy_for_child);
     let result = make(thread);
@@ -196,15 +196,15 @@ fn fork(thread: &Thread, flags: u64) -> Option<isize> {
     result
 }
 
-/// Learns that this is another process, of which this is the only thread.
-fn be_process(engine: &mut Engine, thread: &Thread) {
+/// Updates the engine for a new process, of which this is the only thread.
+fn begin_process(engine: &mut Engine, thread: &Thread) {
     engine.forget_halts();
     engine.stop_stepping(thread);
-    engine.weaving.be_process();
-    engine.weaving.equip(thread);
+    engine.weaving.begin_process();
+    engine.weaving.claim_slabs(thread);
     if let Some(recorder) = &mut engine.recorder {
-        recorder.be_process();
-        recorder.equip(thread);
+        recorder.begin_process();
+        recorder.claim_stripe(thread);
     }
 }
 
@@ -222,7 +222,7 @@ fn become_process(thread: &Thread) {
         other.has_stripe.set(stripe::NONE);
     }
     thread.forget_slabs();
-    be_process(&mut engine, thread);
+    begin_process(&mut engine, thread);
     drop(engine);
     tracing::begin(thread);
 }
@@ -272,20 +272,20 @@ extern "C" fn begin_thread(thread: &Thread) -> u64 {
         become_process(thread);
         thread.is_used.store(1, Relaxed);
     } else {
-        engine().weaving.equip(thread);
+        engine().weaving.claim_slabs(thread);
         tracing::begin(thread);
     }
     if thread.is_cleared.get() != 0 {
         let _engine = engine();
         Actions::clear(thread);
     }
-    go_on(thread);
+    enter_clone(thread);
     Landmark::Resume.address()
 }
 
-fn go_on(thread: &Thread) {
+fn enter_clone(thread: &Thread) {
     let pc = thread.pc.get();
-    engine().go(thread, pc);
+    engine().continue_at(thread, pc);
     signals::set_mask(thread.pending_mask.get());
 }
 
@@ -311,7 +311,7 @@ pub fn execute(thread: &Thread) -> Option<isize> {
     if options & option::STAY != 0 {
         return become_other(thread);
     }
-    let Some(request) = ask(control) else {
+    let Some(request) = request_follow(control) else {
         control.unfollowed.fetch_add(1, Relaxed);
         let result = become_other(thread);
         control.unfollowed.fetch_sub(1, Relaxed);
@@ -326,10 +326,10 @@ pub fn execute(thread: &Thread) -> Option<isize> {
     result
 }
 
-/// Makes the call, for a program that is told of signals what this one would have told it.
+/// Makes the call, with the signal actions and mask that the new program would inherit natively.
 fn become_other(thread: &Thread) -> Option<isize> {
     let is_used = |other: &&'static Thread| other.is_used.load(Relaxed) != 0;
-    // Others who share the engine's handlers would miss them.
+    // Other threads that share the engine's handlers would miss them.
     let is_alone = thread.is_vforked.get() != 0 || engine().threads().filter(is_used).count() == 1;
     if !is_alone {
         return pass(thread);
@@ -340,8 +340,8 @@ fn become_other(thread: &Thread) -> Option<isize> {
     result
 }
 
-/// Asks to be followed, and waits until the host is ready.
-fn ask(control: &'static CloneControl) -> Option<&'static AtomicU32> {
+/// Requests to be followed, and waits until the host is ready.
+fn request_follow(control: &'static CloneControl) -> Option<&'static AtomicU32> {
     let request = post(control, exec::ASKED)?;
     if request.load(Acquire) == exec::RELEASED {
         request.store(exec::FREE, Release);

@@ -10,8 +10,8 @@ use crate::clone::thread::record::{Thread, left};
 
 const EFAULT: isize = -14;
 
-/// Makes the call that a thread has come to, and has it go on where that returns to. Says whether it could: if not, the
-/// program has the kernel's fault.
+/// Makes the call that a thread has come to, and continues it where that returns to. Returns whether it could: if not,
+/// the program gets the kernel's fault.
 pub fn call(thread: &Thread) -> bool {
     let sp = thread.general[RSP].get();
     let Some(number) = number_at(thread.pc.get()) else { return false };
@@ -28,10 +28,10 @@ pub fn call(thread: &Thread) -> bool {
     }
     thread.general[RAX].set(result as u64);
     thread.general[RSP].set(sp + 8);
-    thread.way_out.set(back);
+    thread.native_pc.set(back);
     match thread.is_single() {
         true => thread.pc.set(back),
-        false => drop(engine().go(thread, back)),
+        false => drop(engine().continue_at(thread, back)),
     }
     if observers::is_debugged() {
         debugger::arrived(thread, left::INDIRECT, back);

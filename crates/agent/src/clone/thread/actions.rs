@@ -1,4 +1,4 @@
-//! What the program wants done with signals, and what the kernel is told instead.
+//! What the program wants done with signals, and what is installed in the kernel instead.
 
 use crate::clone::base::signals::{ALL, DEBUGGED, NEEDED, WATCHED, bit, set_mask};
 use crate::clone::base::{observers, system};
@@ -17,7 +17,7 @@ pub const SA_ONSTACK: u64 = 0x0800_0000;
 pub const SA_RESTART: u64 = 0x1000_0000;
 pub const SA_NODEFER: u64 = 0x4000_0000;
 pub const SA_RESETHAND: u64 = 0x8000_0000;
-/// What the kernel keeps of what it is told.
+/// The flags that the kernel keeps.
 pub const SA_KNOWN: u64 = SA_NOCLDSTOP
     | SA_NOCLDWAIT
     | SA_SIGINFO
@@ -46,7 +46,7 @@ pub struct Action {
 pub struct Actions(pub [Action; 65]);
 
 impl Actions {
-    /// Learns what the program has said so far. Returns where that is.
+    /// Reads the actions that the program has installed so far. Returns where they are.
     pub fn read() -> u64 {
         let mut actions = Box::new(Self([Action::default(); 65]));
         for (signal, action) in actions.0.iter_mut().enumerate().skip(1) {
@@ -59,7 +59,7 @@ impl Actions {
         Box::into_raw(actions) as u64
     }
 
-    /// Has the kernel tell the engine of what the program handles, and of what the engine must know.
+    /// Installs the engine's handler for what the program handles, and for what the engine must see.
     pub fn take_over(thread: &Thread) {
         for (signal, action) in Self::of(thread).0.iter().enumerate().skip(1) {
             if NEEDED & bit(signal) != 0 {
@@ -70,14 +70,14 @@ impl Actions {
         }
     }
 
-    /// Has the kernel do what the program wants done.
+    /// Installs what the program wants done.
     pub fn give_back(thread: &Thread) {
         for (signal, action) in Self::of(thread).0.iter().enumerate().skip(1) {
             set_action(signal, action);
         }
     }
 
-    /// A copy, for a child that shares memory but not this. The engine must be held, as for all here.
+    /// A copy, for a child that shares memory but not actions. The engine must be locked, as for all here.
     pub fn copy(thread: &Thread) -> u64 {
         Box::into_raw(Box::new(Self::of(thread).clone())) as u64
     }
@@ -92,7 +92,7 @@ impl Actions {
         Self::take_over(thread);
     }
 
-    /// Gives up a copy.
+    /// Drops a copy.
     pub fn forget(at: u64) {
         // SAFETY: `copy` has made it, and the child that used it is gone.
         drop(unsafe { Box::from_raw(at as *mut Self) });
@@ -110,7 +110,7 @@ impl Actions {
     }
 }
 
-/// What the kernel is told of signals that the engine needs: there is a handler.
+/// An action that stands for the engine's handler, whatever the program wants done.
 pub const FOR_THE_ENGINE: Action = Action { handler: SIG_IGN + 1, flags: 0, restorer: 0, mask: 0 };
 
 /// What the engine looks at before the program does.
@@ -118,13 +118,13 @@ pub fn watched() -> u64 {
     WATCHED | if observers::is_debugged() { DEBUGGED } else { 0 }
 }
 
-/// Has the kernel do what the program wants done, as far as the engine need not know.
+/// Installs what the program wants done with a signal, unless the engine has to see it first.
 pub fn install_as_wanted(signal: usize, action: &Action) {
     let is_watched = watched() & bit(signal) != 0 && action.handler == SIG_DFL;
     install(signal, if is_watched { &FOR_THE_ENGINE } else { action });
 }
 
-/// Tells the kernel what to do: its own default, nothing, or the engine's handler.
+/// Installs an action: the kernel's default, to ignore, or the engine's handler.
 pub fn install(signal: usize, action: &Action) {
     let kernel = if action.handler > SIG_IGN {
         Action {

@@ -109,8 +109,7 @@ pub extern "C" fn call(thread: &Thread) -> isize {
 /// What no system call returns.
 pub const ABANDONED: isize = -0x10000;
 
-/// Ends a thread: says that nobody uses its memory any more, and then uses none. All signals must be
-/// blocked.
+/// Ends a thread: marks its record as free, and uses no memory after that. All signals must be blocked.
 #[unsafe(naked)]
 pub extern "C" fn end_thread(thread: &Thread, status: usize) -> ! {
     naked_asm!(
@@ -152,14 +151,14 @@ pub extern "C" fn return_from_signal(frame: u64) {
     )
 }
 
-/// Goes on as a frame says, of which the second word is at `frame`; `gs` need not be the engine's any more.
+/// Continues with the registers of a frame, of which the second word is at `frame`; `gs` need not be the engine's any more.
 #[unsafe(naked)]
 pub extern "C" fn go_natively(frame: u64) -> ! {
     naked_asm!("mov rsp, rdi", "jmp {restorer}", restorer = sym restorer)
 }
 
-/// Goes on with what the thread's record has of the program, without `gs`. Not by a frame: the kernel would have a
-/// system call that was interrupted fail, instead of going on with it.
+/// Continues with the program's registers in a thread's record, without `gs`. Not by a frame: the kernel would let an
+/// interrupted system call fail instead of restarting it.
 #[unsafe(naked)]
 pub extern "C" fn stay_native(thread: &Thread) -> ! {
     naked_asm!(
@@ -210,13 +209,13 @@ pub extern "C" fn stay_native(thread: &Thread) -> ! {
     )
 }
 
-/// Stops the thread for the debugger that traces it, and that reads and writes what it is given.
+/// Stops the thread for the debugger that traces it, which reads and writes the argument.
 #[unsafe(naked)]
 pub extern "C" fn halt(halt: &HaltOf<Cell<u64>>) {
     naked_asm!("int3", ".globl weft_halted", ".hidden weft_halted", "weft_halted:", "ret",)
 }
 
-/// What the kernel calls a handler's end by. Ours do not come here, but whoever goes on by a frame.
+/// What a handler returns to. The engine's handler does not return, but a thread that continues from a frame does.
 #[unsafe(naked)]
 pub extern "C" fn restorer() {
     naked_asm!("mov eax, {sigreturn}", "syscall", "ud2", sigreturn = const system::RT_SIGRETURN)

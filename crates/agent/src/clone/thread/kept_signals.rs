@@ -6,7 +6,7 @@
 //! passed on is the same one, as it is to the kernel.
 //!
 //! What is kept is sent once more as soon as nothing else waits and the mask is the program's again: at the end of
-//! [`super::deliver_pending`], or at the end of the handler that has interrupted the clone ([`send_after`]). Something
+//! `deliver_pending`, or at the end of the handler that has interrupted the clone ([`send_after`]). Something
 //! is kept only while one of these is still to come.
 
 use crate::clone::base::context::Context;
@@ -14,15 +14,15 @@ use crate::clone::base::registers::RSP;
 use crate::clone::base::signals::{NEEDED, SIGBUS, SIGSEGV, SIGTRAP, bit, block_all, send_again};
 use crate::clone::thread::halt_requests;
 use crate::clone::thread::landmarks::Landmark;
-use crate::clone::thread::record::{LATER, Thread, stepping};
+use crate::clone::thread::record::{KEPT_SIGNALS, Thread, stepping};
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use weft_abi::halt::reason;
 
 /// The signals that have a place, in this order.
-const SIGNALS: [usize; LATER] = [SIGSEGV, SIGBUS, SIGTRAP];
+const SIGNALS: [usize; KEPT_SIGNALS] = [SIGSEGV, SIGBUS, SIGTRAP];
 
-/// In place of a signal: the debugger has asked the thread to stand still.
-const ASKED: u32 = 1 << LATER;
+/// In place of a signal: the debugger has requested that the thread stand still.
+const HALT_REQUEST: u32 = 1 << KEPT_SIGNALS;
 
 /// Whether what has interrupted the agent there has to wait for something else: a signal that waits, one that is just
 /// passed on, or a handler. Then the mask is not the program's.
@@ -38,43 +38,43 @@ pub fn is_waiting(thread: &Thread, context: &Context) -> bool {
 
 /// Keeps a signal, if it is one that has a place.
 pub fn keep(thread: &Thread, info: &[u64; 16]) -> bool {
-    if halt_requests::asked(info).is_some() {
-        thread.later.fetch_or(ASKED, SeqCst);
+    if halt_requests::reason_of(info).is_some() {
+        thread.kept_signals.fetch_or(HALT_REQUEST, SeqCst);
         return true;
     }
     let signal = info[0] as u32 as usize;
     let Some(place) = SIGNALS.iter().position(|&other| other == signal) else { return false };
-    if thread.later.load(SeqCst) & 1 << place == 0 {
-        thread.later_infos[place].set(*info);
-        if thread.later.fetch_or(1 << place, SeqCst) & 1 << place != 0 {
-            // The same signal has come in the middle of that. From here on nobody else writes there.
-            thread.later_infos[place].set(*info);
+    if thread.kept_signals.load(SeqCst) & 1 << place == 0 {
+        thread.kept_infos[place].set(*info);
+        if thread.kept_signals.fetch_or(1 << place, SeqCst) & 1 << place != 0 {
+            // The same signal has come in the middle of that. From here on nothing else writes there.
+            thread.kept_infos[place].set(*info);
         }
     }
     true
 }
 
-/// Has the kernel send what is kept. The kernel has room for one of a kind, too: what is like `sent`, which waits
+/// Sends what is kept once more. The kernel has room for one of a kind, too: what is like `sent`, which waits
 /// there already, stays for the next time, that is when that one has been passed on.
 pub fn send(thread: &Thread, mut sent: usize) {
-    if thread.later.load(SeqCst) & ASKED != 0 && sent != SIGSEGV {
-        thread.later.fetch_and(!ASKED, SeqCst);
-        send_again(&halt_requests::asking(reason::ASKED, 0));
+    if thread.kept_signals.load(SeqCst) & HALT_REQUEST != 0 && sent != SIGSEGV {
+        thread.kept_signals.fetch_and(!HALT_REQUEST, SeqCst);
+        send_again(&halt_requests::request(reason::ASKED, 0));
         sent = SIGSEGV;
     }
     for (place, signal) in SIGNALS.into_iter().enumerate() {
-        if thread.later.load(SeqCst) & 1 << place != 0 && signal != sent {
-            // Nobody writes there while the bit is set. One that comes before it is cleared is this one.
-            let info = thread.later_infos[place].get();
-            thread.later.fetch_and(!(1 << place), SeqCst);
+        if thread.kept_signals.load(SeqCst) & 1 << place != 0 && signal != sent {
+            // Nothing writes there while the bit is set. One that comes before it is cleared is this one.
+            let info = thread.kept_infos[place].get();
+            thread.kept_signals.fetch_and(!(1 << place), SeqCst);
             send_again(&info);
         }
     }
 }
 
-/// Has a thread not be asked any more to stand still: it does.
-pub fn forget_asked(thread: &Thread) {
-    thread.later.fetch_and(!ASKED, SeqCst);
+/// Drops a request to stand still: the thread does.
+pub fn drop_halt_request(thread: &Thread) {
+    thread.kept_signals.fetch_and(!HALT_REQUEST, SeqCst);
 }
 
 /// At the end of a handler that has kept something: sends it, unless what it goes back to does so. It comes when the
@@ -87,8 +87,7 @@ pub extern "C" fn send_after(context: &Context) {
     }
 }
 
-/// Has a signal come once more after a handler that it has interrupted behind its last look at what is kept. Says
-/// whether that is so.
+/// Postpones a signal that has interrupted a handler behind its last look at what is kept. Returns whether it has.
 pub fn is_after_last_look(info: &[u64; 16], context: &mut Context) -> bool {
     let last = Landmark::Handled.address()..=Landmark::HandledInstruction.address();
     if !last.contains(&context.rip) {

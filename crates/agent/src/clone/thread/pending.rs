@@ -16,7 +16,7 @@ pub fn keep_mask(thread: &Thread, mask: u64) {
     }
 }
 
-/// Has the kernel send the signal that waits once more, and those that have come since.
+/// Sends the signal that waits once more, and those that have come since.
 pub fn send_waiting_again(thread: &Thread) {
     let info = thread.pending_info.get();
     thread.clear_pending();
@@ -24,7 +24,7 @@ pub fn send_waiting_again(thread: &Thread) {
     kept_signals::send(thread, info[0] as u32 as usize);
 }
 
-/// Has a fault wait for the thread that the kernel would have said. Returns what the call does.
+/// Makes the fault wait that the kernel would have sent for a frame that is not there. Returns the result of the call.
 pub fn fault(thread: &Thread) -> isize {
     thread.is_masked.store(true, Relaxed);
     let mask = set_mask(ALL);

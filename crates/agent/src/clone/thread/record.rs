@@ -7,8 +7,7 @@ use core::cell::Cell;
 use core::sync::atomic::Ordering::{Acquire, Release};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use weft_abi::CloneThread;
-use weft_abi::halt::motion;
-use weft_abi::halt::{Halt, HaltOf};
+use weft_abi::halt::{Halt, HaltOf, motion};
 use weft_abi::recording::STRIPE_SIZE;
 
 /// Where an area for restartable sequences names the descriptor.
@@ -20,7 +19,7 @@ const SIGNAL_STACK: usize = 128 << 10;
 
 /// Why a thread has left the clone.
 pub mod left {
-    /// A direct branch to code that it is not tied to.
+    /// A direct branch that is not linked to its target.
     pub const EXIT: u32 = 0;
     /// An indirect branch to code that is not in the thread's table.
     pub const INDIRECT: u32 = 1;
@@ -28,7 +27,7 @@ pub mod left {
     pub const SYSTEM_CALL: u32 = 2;
     /// The start of a block whose original may have changed.
     pub const CHECK: u32 = 3;
-    /// The start of a restartable sequence that the kernel has not been told of.
+    /// The start of a restartable sequence that has not been announced to the kernel.
     pub const SEQUENCE: u32 = 4;
     /// A restartable sequence that was interrupted.
     pub const ABORT: u32 = 5;
@@ -48,7 +47,7 @@ pub mod stripe {
     pub const NONE: u32 = 0;
     /// A stripe that the host reads.
     pub const SHARED: u32 = 1;
-    /// Memory that nobody reads: there was no stripe left.
+    /// Memory that is never read: there was no stripe left.
     pub const PRIVATE: u32 = 2;
 }
 
@@ -59,20 +58,20 @@ pub const fn kept_names(first: u8, second: u8) -> u32 {
 
 /// What the engine keeps of a thread. The clone and its gates reach the fields by their offsets from `gs`.
 ///
-/// A signal handler may interrupt the agent anywhere, on the same thread and with the same record. So nobody has that to
+/// A signal handler may interrupt the agent anywhere, on the same thread and with the same record. So no code has that to
 /// itself: there are only shared references to it, and a field is one of these.
 ///
-/// - A plain one is written before anybody else knows of the record, and never again.
-/// - An atomic one is for whoever reads it at any time: other threads, or a handler that has interrupted the agent.
+/// - A plain one is written before other threads know of the record, and never again.
+/// - An atomic one is read at any time by other threads, or by a handler that has interrupted the agent.
 /// - A [`Cell`] is for the thread itself: the agent, its handlers, the clone. Others use it only while the thread has not
 ///   begun, has ended, or is stopped by the host or a debugger.
 ///
 /// A handler that has interrupted the agent and goes back to it reads no cell that the agent may be changing, and writes
 /// only `pending_info` and `pending_mask`: before it sets `is_pending`, and never while that is set. The agent reads
 /// them after it has seen that (see [`Thread::has_pending`]), and writes them itself only with signals blocked or while
-/// `is_masked` says so. What comes meanwhile goes to `later_infos` by the same rule, with a bit of `later` for each.
+/// `is_masked` says so. What comes meanwhile goes to `kept_infos` by the same rule, with a bit of `kept_signals` for each.
 /// Where a handler has interrupted the clone,
-/// or the assembly in [`crate::clone::switch`], no other code is in the middle of using a cell.
+/// or the assembly in `switch.rs`, no other code is in the middle of using a cell.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Thread {
@@ -84,16 +83,15 @@ pub struct Thread {
     pub rcx: Cell<u64>,
     /// Any register, while the clone uses it for an address that is far away.
     pub far: Cell<u64>,
-    /// One more.
-    pub far_too: Cell<u64>,
-    /// Where it is told the kernel which restartable sequence the thread is in: of the program's, or
-    /// `no_area`.
+    /// A second register, where an instruction needs two.
+    pub second_far: Cell<u64>,
+    /// The area that names the restartable sequence that the thread is in (`rseq(2)`): the program's own, or `no_area`.
     pub area: Cell<u64>,
     /// Two registers, while a sequence uses them for something else.
     pub kept: [Cell<u64>; 2],
     /// Which they are: see [`kept_names`].
     pub kept_names: Cell<u32>,
-    /// How often in a row a sequence has begun that the kernel was not told of.
+    /// How often in a row a sequence has begun that was not announced to the kernel.
     pub missed: Cell<u32>,
     /// Where the second table for indirect branches is.
     pub second: u64,
@@ -101,7 +99,7 @@ pub struct Thread {
     pub target: Cell<u64>,
     /// Where an indirect branch goes in the program.
     pub next: Cell<u64>,
-    /// What the stub says that a thread left by.
+    /// Where the data of the exit is that the thread has left by.
     pub exit: Cell<u64>,
     /// The end of the agent's stack.
     pub stack: u64,
@@ -145,7 +143,7 @@ pub struct Thread {
     pub pending_mask: Cell<u64>,
     /// The program's own `gs` base.
     pub gs_base: Cell<u64>,
-    /// What the program wants done with signals: [`crate::clone::signals::Actions`], shared with the threads that
+    /// What the program wants done with signals: [`super::actions::Actions`], shared with the threads that
     /// share it natively.
     pub actions: AtomicU64,
     /// Whether it runs in its parent's place until it becomes another program.
@@ -154,8 +152,9 @@ pub struct Thread {
     pub is_forked: Cell<u32>,
     /// Whether it begins with no handlers.
     pub is_cleared: Cell<u32>,
-    /// Where the program stands with what is kept here of its registers; 0 while that is not certain.
-    pub way_out: Cell<u64>,
+    /// Where the program can continue natively with the registers that are kept here; 0 while those are not exact. What
+    /// cannot be repeated must clear it first.
+    pub native_pc: Cell<u64>,
     /// Whether it waits to go on natively.
     pub is_leaving: AtomicU32,
     /// Whether it cannot go on.
@@ -166,19 +165,19 @@ pub struct Thread {
     pub stepping: AtomicU32,
     /// Whether the program steps through itself, and what leads it out of a snippet must not end that: the flag.
     pub pending_trap: Cell<u64>,
-    /// Where in the clone it has trapped last without the program's being told; 0 if it has gone elsewhere since.
+    /// Where in the clone it has trapped last without delivering that to the program; 0 if it has gone elsewhere since.
     pub trapped: Cell<u64>,
     /// A system call that is still to be made.
     pub announced: Cell<Announced>,
     /// How it stands still for a debugger, and goes on.
     pub halt: HaltOf<Cell<u64>>,
-    /// What it does for the debugger that the program knows nothing of: see [`crate::clone::halt::errand`].
-    pub errand: Cell<u32>,
+    /// What it does for the debugger without the program's knowledge: one of [`task`].
+    pub task: Cell<u32>,
     /// Watched memory that it is about to touch; 0 for none.
     pub touched: Cell<u64>,
     /// A repeated instruction that it executes a piece of, and how often that is to go around afterwards.
     pub rest: Cell<[u64; 2]>,
-    /// The system call that it makes: its number and one more. And whether the debugger is to know of its end.
+    /// The number of the system call that it makes, plus one; and whether its end is reported to the debugger.
     pub number: Cell<u64>,
     pub is_caught: Cell<bool>,
     /// Whether a handler is about to begin that has not executed anything, and whether the signal that waits came then.
@@ -187,9 +186,9 @@ pub struct Thread {
     /// Whether the engine has blocked signals, until the program's mask is back.
     pub is_masked: AtomicBool,
     /// What has come while something else waited, a bit for each, and what the kernel said of it: see
-    /// [`crate::clone::signals::later`].
-    pub later: AtomicU32,
-    pub later_infos: [Cell<[u64; 16]>; LATER],
+    /// [`super::kept_signals`].
+    pub kept_signals: AtomicU32,
+    pub kept_infos: [Cell<[u64; 16]>; KEPT_SIGNALS],
     /// Where its probes measure, in each memory that there is for that.
     pub slabs: [Cell<u64>; MEMORIES],
     /// The program's stack pointer while a snippet uses the agent's stack.
@@ -202,24 +201,24 @@ pub struct Announced {
     /// Behind the instruction; 0 if there is none.
     pub pc: u64,
     /// The program's registers.
-    pub asked: [u64; 16],
+    pub requested: [u64; 16],
     /// What has become of them.
     pub changed: [u64; 16],
 }
 
 /// What a thread does for the debugger, that the program knows nothing of.
-pub mod errand {
+pub mod task {
     pub const NONE: u32 = 0;
     /// It executes one instruction by itself, since that may change memory that is watched.
     pub const STORE: u32 = 1;
-    /// It has told of the system call that it is about to make.
+    /// It has reported the system call that it is about to make.
     pub const CALL: u32 = 2;
     /// It is on its way to an instruction after which it traps, and traps when it gets there, too.
     pub const WAY: u32 = 3;
 }
 
 /// How many signals can come while another one waits.
-pub const LATER: usize = 3;
+pub const KEPT_SIGNALS: usize = 3;
 
 /// How many pieces of memory probes can measure into.
 pub const MEMORIES: usize = weft_abi::VALUES_COUNT;
@@ -229,7 +228,7 @@ pub mod stepping {
     pub const NO: u32 = 0;
     /// Because a signal waits.
     pub const FOR_SIGNAL: u32 = 1;
-    /// Because the clone around it was thrown away.
+    /// Because the code cache was flushed around it.
     pub const FOR_FLUSH: u32 = 2;
 }
 
@@ -273,7 +272,7 @@ impl Thread {
         Some(thread)
     }
 
-    /// Takes its memory away, which nobody may use any more.
+    /// Unmaps its memory; no thread may use it any more.
     pub fn unmap(&self) {
         system::unmap(self.this as usize, self.length as usize);
     }
@@ -283,9 +282,9 @@ impl Thread {
         self.this + SIZE as u64
     }
 
-    /// Counts one more.
+    /// Increments a counter.
     pub fn count(&self, counter: u32) {
-        // SAFETY: a stripe of counters lies there. Nobody else counts in it.
+        // SAFETY: a stripe of counters lies there. No other thread counts in it.
         unsafe { *((self.counters() + 8 * u64::from(counter)) as *mut u64) += 1 };
     }
 
@@ -306,30 +305,30 @@ impl Thread {
         self.is_pending.load(Acquire) != 0
     }
 
-    /// Has the signal wait that is kept.
+    /// Marks the signal that is kept as waiting.
     pub fn set_pending(&self) {
         self.is_pending.store(1, Release);
     }
 
-    /// Has none wait any more: a handler may keep another one from now on.
+    /// Clears that mark: a handler may keep another signal from now on.
     pub fn clear_pending(&self) {
         self.is_pending.store(0, Release);
     }
 
-    /// Does nothing for a debugger, as at first.
+    /// Resets what it does for a debugger.
     pub fn forget_halt(&self) {
         self.halt.set(&Halt::default());
-        self.errand.set(errand::NONE);
+        self.task.set(task::NONE);
         self.rest.set([0; 2]);
     }
 
-    /// Measures nothing, as at first.
+    /// Resets where it measures.
     pub fn forget_slabs(&self) {
         self.slabs.iter().for_each(|slab| slab.set(0));
     }
 
-    /// Has what a thread has that is taken over.
-    pub fn be(&self, visitor: &CloneThread) {
+    /// Takes over the state of a thread, as the host describes it.
+    pub fn take_over(&self, visitor: &CloneThread) {
         self.set_general(&visitor.registers.general);
         self.flags.set(visitor.registers.rflags);
         self.pc.set(visitor.registers.rip);
@@ -344,19 +343,19 @@ impl Thread {
         }
     }
 
-    /// Has an area for restartable sequences.
+    /// Sets the area for restartable sequences.
     pub fn register(&self, area: u64) {
         self.area.set(area);
     }
 
-    /// Has none.
+    /// Sets that it has none.
     pub fn unregister(&self) {
         // Neither nothing nor a descriptor.
         self.no_area.set([1; 2]);
         self.area.set(self.no_area.as_ptr() as u64);
     }
 
-    /// Whether it has one.
+    /// Whether it has an area of the program's.
     pub fn is_registered(&self) -> bool {
         self.area.get() != self.no_area.as_ptr() as u64
     }
@@ -367,7 +366,7 @@ impl Thread {
         unsafe { ((self.area.get() + CURRENT) as *const u64).read_volatile() }
     }
 
-    /// Has the kernel forget of it.
+    /// Takes the name of the sequence out of the area, so that the kernel finds none.
     pub fn forget_sequence(&self) {
         // SAFETY: as above.
         unsafe { ((self.area.get() + CURRENT) as *mut u64).write_volatile(0) }
@@ -394,7 +393,7 @@ impl Thread {
 
     /// Whether it executes one instruction, and comes back.
     pub fn is_single(&self) -> bool {
-        self.is_stepping() || self.errand.get() == errand::STORE
+        self.is_stepping() || self.task.get() == task::STORE
     }
 
     /// The stack for the kernel's frames: where it is, and how large.
@@ -402,7 +401,7 @@ impl Thread {
         (self.stack as usize, SIGNAL_STACK)
     }
 
-    /// The thread that asks.
+    /// The current thread.
     pub fn current() -> &'static Self {
         let this: u64;
         // SAFETY: every thread that comes here has `gs` set to its own.

@@ -20,10 +20,10 @@ const KEYS_AT_FIRST: u32 = 0x5555_5554;
 /// Where, in what the processor leaves free, the kernel describes a saved state, and how that begins.
 const DESCRIBED: u64 = 464;
 const MAGIC: u32 = 0x4650_5853;
-/// How it says that all of a state is there: behind the end.
+/// What it writes behind the end of a state that is complete.
 const END_MAGIC: u32 = 0x4650_5845;
 
-/// How large a saved vector state is, by what it says of itself.
+/// How large a saved vector state is, by its own description.
 pub fn vector_size(vectors: u64) -> usize {
     if vectors == 0 {
         return 0;
@@ -64,7 +64,7 @@ pub unsafe fn start_afresh(vectors: u64) {
     if vectors == 0 {
         return;
     }
-    // SAFETY: the caller vouches for it. Control words and the head that says what is in use.
+    // SAFETY: the caller vouches for it. Control words and the head with the components in use.
     unsafe {
         *(vectors as *mut u16) = 0x37f;
         *((vectors + 24) as *mut u32) = 0x1f80;

@@ -10,7 +10,7 @@ const MOST: usize = 10_000;
 /// How many values there may be at once.
 const DEEPEST: usize = 64;
 
-/// What an expression can ask of the program.
+/// What an expression can read of the program.
 pub trait World {
     /// A register, by GDB's number.
     fn register(&self, number: u16) -> Option<u64>;
@@ -50,7 +50,7 @@ impl Machine<'_> {
     }
 }
 
-/// The value of an expression; nothing if it has none.
+/// The value of an expression; `None` if it has none.
 pub fn evaluate(code: &[u8], world: &impl World) -> Option<u64> {
     let mut machine = Machine { code, at: 0, stack: Vec::new() };
     for _ in 0..MOST {

@@ -4,7 +4,7 @@ use crate::clone::base::program;
 use crate::clone::cache::emit;
 use crate::clone::thread::record::Thread;
 use crate::clone::tools::conditions::World;
-use crate::clone::tools::watches::{Look, Watches};
+use crate::clone::tools::watches::{WatchCheck, Watches};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use iced_x86::Instruction;
@@ -30,10 +30,14 @@ impl Halts {
         !self.addresses.is_empty() && self.addresses.binary_search(&address).is_ok()
     }
 
-    /// Writes a look at what an instruction stores, if memory is watched: see [`Watches::look`].
+    /// Writes a look at what an instruction stores, if memory is watched: see [`Watches::write_check`].
     #[inline(always)]
-    pub fn look(&self, out: &mut emit::Out, instruction: &Instruction) -> Option<Look> {
-        if self.watches.is_empty() { None } else { self.watches.look(out, instruction) }
+    pub fn watch_check(
+        &self,
+        out: &mut emit::Out,
+        instruction: &Instruction,
+    ) -> Option<WatchCheck> {
+        if self.watches.is_empty() { None } else { self.watches.write_check(out, instruction) }
     }
 
     /// Whether an address is behind a call that was made elsewhere.
@@ -43,9 +47,9 @@ impl Halts {
 }
 
 /// A thread as the conditions of a breakpoint see it.
-pub struct Standing<'a>(pub &'a Thread);
+pub struct HaltedThread<'a>(pub &'a Thread);
 
-impl World for Standing<'_> {
+impl World for HaltedThread<'_> {
     fn register(&self, number: u16) -> Option<u64> {
         /// Which register of the machine each of GDB's first is.
         const ORDER: [usize; 16] = [0, 3, 1, 2, 6, 7, 5, 4, 8, 9, 10, 11, 12, 13, 14, 15];

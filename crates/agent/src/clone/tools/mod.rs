@@ -1,4 +1,4 @@
-//! What the clone has that the program does not: snippets, counters, traces, breakpoints. Each says what is to be written
+//! What the clone has that the program does not: snippets, counters, traces, breakpoints. Each has what is to be written
 //! where; the translator writes it.
 
 pub mod conditions;

@@ -1,5 +1,4 @@
-//! What the program executes, for tools that want to know: the engine writes to memory that it shares with weft
-//! which blocks there are, and has them counted.
+//! What the program executes: the engine logs to memory that it shares with weft which blocks there are, and counts them.
 //!
 //! A thread counts in a stripe of its own, right behind its record, so that code in the clone reaches a counter
 //! by `gs` and one number. What can be known from other counts is not counted: a block that is only reached
@@ -37,7 +36,7 @@ const LONGEST_NAME: usize = 4096;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Run {
     pub start: u64,
-    /// Its own counter, if it has one, and those of the ways out of it.
+    /// Its own counter, if it has one, and those of its exits.
     pub own: u32,
     pub taken: u32,
     pub fall: u32,
@@ -59,7 +58,7 @@ pub struct Recorder {
     choices: BTreeMap<u32, bool>,
     pid: u64,
     /// Where in the clone blocks begin that are traced.
-    pub leads: BTreeSet<u64>,
+    pub trace_starts: BTreeSet<u64>,
 }
 
 impl Recorder {
@@ -72,7 +71,7 @@ impl Recorder {
             known: BTreeSet::new(),
             choices: BTreeMap::new(),
             pid: system::pid() as u64,
-            leads: BTreeSet::new(),
+            trace_starts: BTreeSet::new(),
         })
     }
 
@@ -96,13 +95,13 @@ impl Recorder {
         matches!(self.mode, mode::TRACE | mode::TRACE_VALUES)
     }
 
-    /// What of it is asked of the instructions.
+    /// How much is recorded of each access.
     pub fn detail(&self) -> Detail {
         if self.mode == mode::TRACE_VALUES { Detail::Values } else { Detail::Addresses }
     }
 
-    /// Learns that this is another process, and tells of it.
-    pub fn be_process(&mut self) {
+    /// Updates that this is another process, and logs that.
+    pub fn begin_process(&mut self) {
         let parent = core::mem::replace(&mut self.pid, system::pid() as u64);
         self.log(entry::FORKED, &[parent], &[]);
     }
@@ -132,7 +131,7 @@ impl Recorder {
         if has_own { self.counter() } else { 0 }
     }
 
-    /// Whether a way out of a branch is counted: not the one that is taken first.
+    /// Whether an exit of a branch is counted: not the one that is taken first.
     pub fn counts(&mut self, way: Choice) -> bool {
         if let Some(&is_fall) = self.choices.get(&way.counter) {
             return is_fall != way.is_fall;
@@ -142,13 +141,13 @@ impl Recorder {
         false
     }
 
-    /// Says how many captures a run has that is traced.
+    /// Notes how many captures a run has that is traced.
     pub fn note_captures(&self, number: u32, count: usize) {
         tracing::note_captures(self.base, number, count);
     }
 
-    /// Gives a thread a stripe to count in. If there is none left, it counts where nobody looks.
-    pub fn equip(&self, thread: &Thread) {
+    /// Gives a thread a stripe to count in. If there is none left, it counts in memory that is never read.
+    pub fn claim_stripe(&self, thread: &Thread) {
         let taken = &self.head().stripes;
         let claim = |next: u64| (next < STRIPE_COUNT).then_some(next + 1);
         let stripe = taken.fetch_update(Relaxed, Relaxed, claim).ok();
@@ -180,7 +179,7 @@ impl Recorder {
 
     /// Writes an entry of the log. A process can be killed at any instruction of this: others, and the host, must
     /// find how long every entry is. So room is taken by saying how long the entry is where it begins, and then
-    /// moving the end of the log; whoever finds the first without the second does the second.
+    /// moving the end of the log; a writer that finds the first without the second does the second.
     pub fn log(&self, kind: u8, words: &[u64], bytes: &[u8]) {
         let length = (1 + words.len() + bytes.len().div_ceil(8)) as u64;
         let end = &self.head().words;
@@ -190,7 +189,7 @@ impl Recorder {
                 return self.lose(lost::LOG);
             }
             let at = self.base + LOG_OFFSET + first * 8;
-            // SAFETY: within the log, which is zero where nobody has taken room yet.
+            // SAFETY: within the log, which is zero where no room is taken yet.
             let head = unsafe { &*(at as *const AtomicU64) };
             let taken = head.compare_exchange(0, length << 8, Relaxed, Relaxed);
             let there = taken.map_or_else(|other| other >> 8 & 0xff_ffff, |_| length);
@@ -199,7 +198,7 @@ impl Recorder {
                 break at;
             }
             if there == 0 {
-                // Somebody else has written here: no entry is that short.
+                // Not written by the engine: no entry is that short.
                 return self.lose(lost::LOG);
             }
         };
@@ -214,22 +213,22 @@ impl Recorder {
         }
     }
 
-    /// Tells of a block. `code` is where the piece of the clone begins that it is in.
-    pub fn tell_run(&self, run: &Run, code: u64, bytes: &[u8]) {
+    /// Logs a run. `code` is where the block of the clone begins that it is in.
+    pub fn log_run(&self, run: &Run, code: u64, bytes: &[u8]) {
         let shape = bytes.len() as u64 | u64::from(run.ending) << 16;
         let counters = u64::from(run.own) | u64::from(run.taken) << 32;
         let words = [run.start, code, shape, counters, u64::from(run.fall), run.target];
         self.log(entry::BLOCK, &words, bytes);
     }
 
-    /// A counter for an address that is reached from anywhere, and tells of it.
+    /// A counter for an address that is reached from anywhere, which is logged.
     pub fn entries_counter(&self, address: u64) -> u32 {
         let counter = self.counter();
         self.log(entry::ENTERED, &[address, counter.into()], &[]);
         counter
     }
 
-    /// Counts in the way into a place for those who come from anywhere; gives the counter.
+    /// Counts in the entry of a place that is reached from anywhere. Returns the counter.
     pub fn count_entry(&self, place: &Place, out: &mut Out) -> u32 {
         if !self.is_for_counts() {
             return place.counter;
@@ -242,8 +241,8 @@ impl Recorder {
         counter
     }
 
-    /// Tells of what was mapped. Says whether the host has to look for the name: there may be no `/proc`.
-    pub fn tell_module(&self, place: Range<u64>, descriptor: u64, offset: u64) -> bool {
+    /// Logs what was mapped. Returns whether the host has to look for the name: there may be no `/proc`.
+    pub fn log_module(&self, place: Range<u64>, descriptor: u64, offset: u64) -> bool {
         let mut room = [0u8; LONGEST_NAME];
         // The kernel takes half of the register.
         let name = files::name_of(u64::from(descriptor as u32), &mut room).unwrap_or_default();
@@ -251,14 +250,14 @@ impl Recorder {
         name.is_empty()
     }
 
-    /// Notes that nobody has looked for the name of a file.
+    /// Counts a file whose name was not found.
     pub fn leave_unnamed(&self) {
         self.head().unnamed.fetch_add(1, Relaxed);
     }
 
     /// Forgets places that are about to be written anew: those that are not in a half that was retired.
     pub fn flush(&mut self, arenas: &[Arena]) {
-        self.leads.retain(|&at| arenas.iter().any(|arena| arena.retired.contains(at)));
+        self.trace_starts.retain(|&at| arenas.iter().any(|arena| arena.retired.contains(at)));
     }
 }
 

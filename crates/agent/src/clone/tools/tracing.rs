@@ -3,7 +3,7 @@
 //! Each thread writes to buffers in a stripe of its own, which weft takes when they are full and gives back. The
 //! clone writes a record for each run of instructions (`translate/traced.rs`), the agent writes events: what else a
 //! thread has done, and where a run was left in its middle. A page behind each buffer may not be touched, so that
-//! nothing has to be compared: who comes there turns to the next one, and waits if weft has not taken it yet.
+//! nothing has to be compared: a thread that faults there turns to the next one, and waits if weft has not taken it yet.
 
 use crate::clone::base::context::Context;
 use crate::clone::base::{clock, host, program, system};
@@ -25,10 +25,10 @@ const PR_SET_NAME: u64 = 15;
 /// How many bytes of a name the kernel takes.
 const LONGEST_NAME: u64 = 15;
 
-/// Where it is said how many captures each run has. Who has filled a buffer may look there whatever others hold.
+/// Where the number of captures of each run is. A thread that has filled a buffer reads it without the lock.
 static CAPTURES: AtomicU64 = AtomicU64::new(0);
 
-/// Says how many captures a run has, before anybody executes it. `base` is where the recording is.
+/// Notes how many captures a run has, before it is executed. `base` is where the recording is.
 pub fn note_captures(base: u64, number: u32, count: usize) {
     CAPTURES.store(base + TRACE_CAPTURES, Relaxed);
     // SAFETY: one of the bytes that are kept for it, one for each number.
@@ -37,7 +37,7 @@ pub fn note_captures(base: u64, number: u32, count: usize) {
 
 fn captures_of(number: u64) -> u64 {
     let at = CAPTURES.load(Relaxed) + number.min(COUNTERS - 1);
-    // SAFETY: see above; who has a record has been told.
+    // SAFETY: one of these bytes; it was written before the record was.
     u64::from(unsafe { *(at as *const u8) })
 }
 
@@ -64,7 +64,7 @@ pub fn prepare(thread: &Thread) {
     head.cursor.store(buffer(thread, 0), Relaxed);
     for number in 0..TRACE_BUFFERS as u32 {
         let guard = buffer(thread, number) + TRACE_BUFFER_SIZE - TRACE_GUARD;
-        // SAFETY: a page that nobody uses.
+        // SAFETY: a page that is not used.
         unsafe {
             system::call3(system::MPROTECT, guard as usize, TRACE_GUARD as usize, 0);
         }
@@ -81,8 +81,8 @@ pub fn has_filled_buffer(thread: &Thread, address: u64) -> bool {
         && offset % TRACE_BUFFER_SIZE >= TRACE_BUFFER_SIZE - TRACE_GUARD
 }
 
-/// Gives a buffer away, and says where the next one is, when it is free. If weft does not come, what is in the
-/// buffer is lost, and it is used again.
+/// Hands a full buffer to weft. Returns the next one when that is free; if weft does not take any, what is in the buffer
+/// is lost, and it is used again.
 pub fn turn_buffer(thread: &Thread) -> u64 {
     let head = head_of(thread);
     if thread.has_stripe.get() != stripe::SHARED {
@@ -113,7 +113,7 @@ pub fn turn_buffer(thread: &Thread) -> u64 {
     next
 }
 
-/// Begins a buffer anew with how much of what was in it is lost; says where it goes on.
+/// Begins a buffer anew with how much of what was in it is lost. Returns where it continues.
 fn lose_buffer(thread: &Thread) -> u64 {
     let head = head_of(thread);
     let start = buffer(thread, head.filled.load(Relaxed));
@@ -167,7 +167,7 @@ fn bases(thread: &Thread) -> [u64; 2] {
 }
 
 /// Goes on behind an instruction that looks up what the program's one before has read or written, if it is at one.
-/// Somebody has taken that memory away in between.
+/// Another thread has unmapped that memory in between.
 pub fn skip_lookup(thread: &Thread, context: &mut Context) -> bool {
     // SAFETY: an instruction of the clone, which was just executed.
     let bytes = unsafe { core::slice::from_raw_parts(context.rip as *const u8, 15) };
@@ -195,7 +195,7 @@ pub fn begin(thread: &Thread) {
     }
 }
 
-/// It has a name.
+/// Writes its name, if it is known.
 fn write_name(thread: &Thread) {
     if thread.name.get() != [0; 2] {
         write_event(thread, event::NAME, &thread.name.get());
@@ -242,7 +242,7 @@ pub fn signal(thread: &Thread, signal: usize, is_fault: bool) {
     }
 }
 
-/// The name that a thread has just got from an address. The kernel is not asked for it: a filter may forbid that.
+/// The name that a thread has just got from an address. No system call reads it: a filter may forbid that.
 fn name_at(address: u64) -> [u64; 2] {
     let mut name = 0;
     for index in 0..LONGEST_NAME {

@@ -1,8 +1,8 @@
 //! Memory that is watched: every store of the program looks whether it may be the one, and every load if that is of
 //! interest.
 //!
-//! The look is rough, and changes no flag: a range is taken for one whose length is a power of two. Whoever may have
-//! met it executes the instruction by itself, and compares what is watched with what it was. A repeated one is executed in
+//! The look is rough, and changes no flag: a range is taken for one whose length is a power of two. A thread that may
+//! have met it executes the instruction by itself, and compares what is watched with what it was. A repeated one is executed in
 //! pieces, each of which ends where the processor's own watchpoints would have it stop.
 
 use crate::clone::base::instructions::{instruction_at, is_repeated};
@@ -104,7 +104,7 @@ impl Watches {
         self.all.is_empty()
     }
 
-    /// Whether the same is watched as these.
+    /// Whether these are what is watched already.
     pub fn are(&self, wanted: impl Iterator<Item = [u64; 3]>) -> bool {
         let words = |watch: &Watch| [watch.start, watch.held.len() as u64, watch.is_any.into()];
         wanted.eq(self.all.iter().map(words))
@@ -135,8 +135,8 @@ impl Watches {
         0
     }
 
-    /// Has a thread that stands before a repeated instruction execute it only until it has come to what is watched, or
-    /// once if it is stepped: it keeps how often is left for later.
+    /// Limits a repeated instruction, which a thread stands before, to the piece that ends with what is watched, or to once
+    /// if the thread is stepped. The thread keeps how often is left.
     pub fn divide(&self, thread: &Thread) {
         if self.is_empty() {
             return;
@@ -166,7 +166,7 @@ impl Watches {
         thread.rest.set([pc, count - piece]);
     }
 
-    /// Where something has changed since this was last asked.
+    /// Where something has changed since the last call.
     pub fn changed(&mut self) -> Option<u64> {
         let mut found = None;
         for watch in &mut self.all {
@@ -181,8 +181,8 @@ impl Watches {
     }
 
     /// Writes a look at what an instruction is about to write, if it writes anything: behind it comes what leaves the
-    /// clone, over which who has not met the memory jumps. Says where the distance of that jump is.
-    pub fn look(&self, out: &mut Out, instruction: &Instruction) -> Option<Look> {
+    /// clone, over which a thread jumps that has not met the memory. Returns where the distance of that jump is.
+    pub fn write_check(&self, out: &mut Out, instruction: &Instruction) -> Option<WatchCheck> {
         let mut factory = InstructionInfoFactory::new();
         let info = factory.info(instruction);
         let is_any = self.has_any();
@@ -195,7 +195,7 @@ impl Watches {
         let operand = addressing(instruction, &first).filter(|_| stores.next().is_none());
         let Some((operand, size)) = operand else {
             // Where it writes is not easily said.
-            return Some(Look { over: None });
+            return Some(WatchCheck { over: None });
         };
         out.save(RCX, at!(rcx));
         out.save(RAX, at!(rax));
@@ -227,17 +227,17 @@ impl Watches {
             unsafe { *out.rw.add(hit - 1) = (here - hit) as u8 };
         }
         give_back(out);
-        Some(Look { over: Some(over) })
+        Some(WatchCheck { over: Some(over) })
     }
 }
 
 /// What was written to look at a store.
-pub struct Look {
+pub struct WatchCheck {
     over: Option<usize>,
 }
 
-impl Look {
-    /// Has those go on here who have not met the memory.
+impl WatchCheck {
+    /// Ends the jump of threads that have not met the memory here.
     pub fn end(self, out: &Out) {
         if let Some(at) = self.over {
             let distance = (out.length - at - 4) as u32;
@@ -309,7 +309,7 @@ fn place(instruction: &Instruction, memory: &UsedMemory, thread: &Thread) -> Opt
     })
 }
 
-/// Where an instruction writes and how much, if code can say that before it is executed.
+/// Where an instruction writes and how much, if code can compute that before it is executed.
 fn addressing(instruction: &Instruction, memory: &UsedMemory) -> Option<(Operand, u64)> {
     let size = memory.memory_size().size() as u64;
     let is_by_segment = matches!(memory.segment(), Register::FS | Register::GS);

@@ -1,8 +1,8 @@
 //! Snippets in the clone: what the host wants woven where, and the code for it.
 //!
 //! A snippet is written right before the copy of the instruction that it belongs to, right behind it, or on the
-//! way of its jump. What it does to registers in between is its own business, so whoever interrupts a thread
-//! in it has it come out first: see [`crate::clone::signals`].
+//! way of its jump. What it does to registers in between is its own business, so a thread that is
+//! interrupted in it is led out first: `kernel/signals/leading_out.rs`.
 
 use crate::clone::base::clock::is_counter_forbidden;
 use crate::clone::base::instructions::SYSTEM_CALL_LENGTH;
@@ -51,7 +51,7 @@ pub struct Strand {
     convention: Convention,
     /// Which of the instruction's loads or stores it is.
     access: u8,
-    /// What the snippet is told of where it is.
+    /// The address that the snippet sees as its own.
     address: u64,
     /// The function that it belongs to.
     function: Range<u64>,
@@ -73,7 +73,7 @@ pub struct Weaving {
     named: RegisterSet,
     /// The code around what is being translated, as far as it can be looked at.
     pub seen: Range<u64>,
-    /// The routines of snippets, by arena and memory. They are thrown away with everything else.
+    /// The routines of snippets, by arena and memory. They are flushed with everything else.
     routines: BTreeMap<(usize, usize), Env>,
 }
 
@@ -114,7 +114,7 @@ impl Weaving {
         !self.calls.is_empty()
     }
 
-    /// Does what is to be done at a system call; gives what is to be its result if it is not to be made.
+    /// Executes the snippets at a system call. Returns its result if they decide that it is not made.
     pub fn at_call(&self, thread: &Thread, number: u64, kind: PointKind) -> Option<i64> {
         for strand in self.calls.get(&(number, kind)).into_iter().flatten() {
             let Some(probe) = self.probes.get(&strand.probe) else { continue };
@@ -190,7 +190,7 @@ impl Weaving {
     }
 
     /// Gives a thread a slab in each memory where it has none.
-    pub fn equip(&self, thread: &Thread) {
+    pub fn claim_slabs(&self, thread: &Thread) {
         for (memory, slab) in self.memories.iter().zip(&thread.slabs) {
             if slab.get() == 0 {
                 slab.set(memory.claim(thread.this, self.pid, thread.tid.get()));
@@ -198,8 +198,8 @@ impl Weaving {
         }
     }
 
-    /// Learns what process this is.
-    pub fn be_process(&mut self) {
+    /// Updates which process this is.
+    pub fn begin_process(&mut self) {
         self.pid = system::pid() as u32;
     }
 
@@ -250,7 +250,7 @@ impl Weaving {
             xsave_size: 0,
         };
         self.memories.push(Memory { base, env });
-        self.be_process();
+        self.begin_process();
         Some(())
     }
 
@@ -328,8 +328,8 @@ impl Weaving {
 }
 
 impl Strand {
-    /// The code that is different because of it: whoever jumps to a function's start from within is led
-    /// past it, and whoever jumps to where a call returns to.
+    /// The code that is different because of it: a jump to a function's start from within is led past
+    /// it, and so is a jump to where a call returns to.
     fn concerns(&self, at: u64) -> Range<u64> {
         match self.kind {
             PointKind::Entry => at..self.function.end.max(at + 1),
@@ -356,13 +356,13 @@ impl Strand {
         Part { data: &probe.weave.data, body, places: &self.places }
     }
 
-    /// What it finds where it is, as far as the code that is seen tells; `read` are registers that others read.
+    /// What it finds where it is, as far as the code that is seen shows; `read` are registers that others read.
     fn site(&self, (at, bytes): (u64, &[u8]), seen: (&[u8], u64), read: RegisterSet) -> Site {
         let is_entry = self.kind == PointKind::Entry;
         // What is known at a function's entry by its convention is not so elsewhere.
         let convention = if is_entry { self.convention } else { Convention::Unknown };
         let live = match observers::is_debugged() {
-            // It shows what nobody else looks at, too.
+            // A debugger shows dead registers, too.
             true => Live::ALL,
             false => live_at_entry(seen, at, convention, LOOK_AHEAD),
         };
@@ -388,7 +388,7 @@ fn code_at(seen: &Range<u64>) -> (&[u8], u64) {
     (bytes, seen.start)
 }
 
-/// Whether a point is only for some who come to its instruction: for callers, or for returns.
+/// Whether a point is only for some arrivals at its instruction: for calls, or for returns.
 fn is_for_some(kind: PointKind) -> bool {
     matches!(kind, PointKind::Entry | PointKind::CallAfter)
 }
@@ -427,7 +427,7 @@ impl Memory {
         unsafe { &*(at as *const AtomicU64) }
     }
 
-    /// Takes a slab for a thread of this process: the one that it has, or one that nobody has. The same as
+    /// Takes a slab for a thread of this process: the one that it has, or a free one. The same as
     /// the routine that snippets call which find their slab by themselves.
     fn claim(&self, record: u64, pid: u32, tid: u32) -> u64 {
         let region = &self.env.region;
@@ -459,7 +459,7 @@ impl Memory {
     }
 }
 
-/// What the host says, word by word.
+/// The host's message, word by word.
 pub struct Words<'a>(pub &'a [u64]);
 
 impl<'a> Words<'a> {

@@ -25,7 +25,7 @@ impl Translator<'_> {
         core::mem::swap(&mut self.out, &mut thunk);
         self.branch_unaligned(&[0xe9], target);
         core::mem::swap(&mut self.out, &mut thunk);
-        // For those who have to know where a thread is that is here.
+        // For finding the program's state of a thread that is here.
         while thunk.length < thunk::TARGET as usize {
             thunk.byte(0xcc);
         }
@@ -98,10 +98,10 @@ impl Translator<'_> {
             }
             return;
         }
-        if !self.ties {
+        if !self.is_linking {
             let stub = stub_for(self.arena, target, 0);
             if self.is_at_end {
-                // Nothing is tied that would need this.
+                // Nothing is linked that would need this.
                 self.mark_stub(stub, 1);
             }
             self.out.distance(stub);
@@ -111,7 +111,7 @@ impl Translator<'_> {
         let known = self.known.map.get(target).map(|place| place.body);
         let mark = core::mem::take(&mut self.mark);
         if mark != 0 {
-            // Who takes it is to tell of it, the first time.
+            // The first time that it is taken, it leaves the clone to be counted.
             let stub = stub_for(self.arena, target, site);
             self.mark_stub(stub, mark);
             self.out.distance(stub);
@@ -137,7 +137,7 @@ impl Translator<'_> {
     pub fn inside(&mut self, target: u64) -> Option<u64> {
         let index = self.places.binary_search_by_key(&target, |place| place.0).ok()?;
         let body = self.places[index].1;
-        // Who comes from elsewhere has to ask first whether it is what it was.
+        // A branch from elsewhere has to check first whether the original has changed.
         let is_open = self.extent != Extent::Checked;
         if is_open && !self.block.starts.iter().any(|start| start.address == target) {
             self.block.starts.push(Start::new(target, body));

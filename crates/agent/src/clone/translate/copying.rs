@@ -9,8 +9,7 @@ use crate::clone::translate::operands::{
     encoded, free_register, loads_gs, names_gs_silently, point_to, uses_gs,
 };
 use crate::clone::translate::translator::Translator;
-use iced_x86::Instruction;
-use iced_x86::Register;
+use iced_x86::{Instruction, Register};
 
 impl Translator<'_> {
     /// An instruction that does not branch; nothing has been written if it cannot be translated.

@@ -7,9 +7,7 @@ use crate::clone::thread::record::at;
 use crate::clone::translate::operands::{NAMES, encoded, free_register, point_to, with_memory_of};
 use crate::clone::translate::translator::Translator;
 use alloc::vec::Vec;
-use iced_x86::Mnemonic;
-use iced_x86::Register;
-use iced_x86::{Code, Instruction};
+use iced_x86::{Code, Instruction, Mnemonic, Register};
 
 impl Translator<'_> {
     /// An instruction that uses the program's own `gs`, which is kept for it.
@@ -51,7 +49,7 @@ impl Translator<'_> {
         }
         let operation = if is_table { Vec::new() } else { encoded(&changed)? };
         self.out.save(place, at!(far));
-        self.out.save(base, at!(far_too));
+        self.out.save(base, at!(second_far));
         if is_table {
             // movzx place, al; lea place, [place + rbx]
             self.out.bytes(&[0x0f, 0xb6, 0xc0 | place << 3]);
@@ -73,7 +71,7 @@ impl Translator<'_> {
             self.out.bytes(&operation);
         }
         self.out.load(place, at!(far));
-        self.out.load(base, at!(far_too));
+        self.out.load(base, at!(second_far));
         Some(Kind::Segment)
     }
 

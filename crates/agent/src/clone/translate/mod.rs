@@ -27,7 +27,7 @@ use crate::clone::translate::branches::write_snippets;
 use crate::clone::translate::operands::{
     is_loop, is_near_indirect, is_near_return, is_system_call, is_xbegin, may_change_code, uses_gs,
 };
-use crate::clone::translate::sequences::lead;
+use crate::clone::translate::sequences::descriptor_lead;
 use crate::clone::translate::translator::{
     Extent, Inserts, Known, Source, Translator, is_recorded,
 };
@@ -37,7 +37,7 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction};
 use weft_abi::recording::ending;
 use weft_abi::weaving;
 
-/// Translates the code at an address, which is to be known as `key`; nothing if there is no whole
+/// Translates the code at an address, which is to be known as `key`; `None` if there is no whole
 /// instruction.
 pub fn translate(
     source: &Source<'_>,
@@ -46,7 +46,7 @@ pub fn translate(
     (number, arena): (usize, &mut Arena),
     inserts: Inserts<'_>,
     extent: Extent,
-    ties: bool,
+    is_linking: bool,
 ) -> Option<Block> {
     let out = arena.hot();
     let code = out.here();
@@ -65,8 +65,8 @@ pub fn translate(
         block: Block { start: source.address, code, ..Block::default() },
         places: Vec::new(),
         extent,
-        // What comes after is not to be tied to something that is thrown away.
-        ties: ties && !extent.is_single(),
+        // A single instruction is not kept, so nothing may be linked to it.
+        is_linking: is_linking && !extent.is_single(),
         is_at_end: false,
         address: source.address,
         forward: Vec::new(),
@@ -119,7 +119,7 @@ impl Translator<'_> {
             if number > 0
                 && !is_start
                 && !self.is_in_sequences(address)
-                && (self.ties && self.known.map.get(address).is_some()
+                && (self.is_linking && self.known.map.get(address).is_some()
                     || self.out.length > MOST - MOST_WOVEN && may_end)
             {
                 break;
@@ -139,7 +139,7 @@ impl Translator<'_> {
                     }
                     break;
                 }
-                // Whatever it is, the processor shall say so, at this address.
+                // It faults as it does natively, at this address.
                 let before = self.out.here();
                 if instruction.len() == LONGEST_INSTRUCTION {
                     // What is too long is not undefined but forbidden.
@@ -163,7 +163,7 @@ impl Translator<'_> {
             }
             self.address = address;
             let body = self.out.here();
-            self.lead(source, address);
+            self.begin_run(source, address);
             // What is entered otherwise than from within is not to be found here, and what is recorded is
             // entered only where that is known.
             if (number > 0 || !is_inner) && self.is_entered_at(address) {
@@ -176,7 +176,7 @@ impl Translator<'_> {
             self.weave(weaving::BEFORE, rest, number == 0 && is_inner);
             self.arm_all(address);
             let is_keeping = self.keep_registers(&instruction);
-            if let Some(lead) = lead(&instruction) {
+            if let Some(lead) = descriptor_lead(&instruction) {
                 self.block.leads.push(lead);
             }
             let goes_on = self.instruction(&instruction, rest, displacement);
@@ -220,7 +220,7 @@ impl Translator<'_> {
             self.leave_for(gates.halt);
         }
         let before = self.out.here();
-        if let Some(look) = self.halts.look(&mut self.out, instruction) {
+        if let Some(look) = self.halts.watch_check(&mut self.out, instruction) {
             self.record_snippet(before);
             self.leave_for(gates.watch);
             look.end(&self.out);
@@ -240,7 +240,7 @@ impl Translator<'_> {
         self.record_snippet(before);
     }
 
-    /// Translates an instruction, the first one of `rest`; says whether the next one may be executed after it.
+    /// Translates an instruction, the first one of `rest`. Returns whether the next one may be executed after it.
     fn instruction(&mut self, instruction: &Instruction, rest: &[u8], displacement: usize) -> bool {
         let before = self.out.here();
         let length = instruction.len();
@@ -296,13 +296,13 @@ impl Translator<'_> {
                 true
             }
             FlowControl::UnconditionalBranch if instruction.is_jmp_short_or_near() => {
-                let before = self.way_out(instruction, ending::JUMP).unwrap_or(before);
+                let before = self.count_exit(instruction, ending::JUMP).unwrap_or(before);
                 self.jump(&[0xe9], instruction.near_branch_target());
                 self.record(Kind::Branch, length, before);
                 false
             }
             FlowControl::Call if instruction.is_call_near() => {
-                let before = self.way_out(instruction, ending::CALL).unwrap_or(before);
+                let before = self.count_exit(instruction, ending::CALL).unwrap_or(before);
                 self.call(instruction.near_branch_target(), next);
                 self.record(Kind::Call, length, before);
                 self.come_back(next)
@@ -362,7 +362,7 @@ impl Translator<'_> {
         }
     }
 
-    /// Has the program go on natively at an instruction, behind which nothing is translated.
+    /// Leaves the clone for good at an instruction, behind which nothing is translated.
     fn refuse(&mut self, instruction: &Instruction) -> bool {
         let before = self.out.here();
         emit::leave_with(&mut self.out, self.arena.gates().refused, instruction.ip());
@@ -377,8 +377,8 @@ impl Translator<'_> {
         emit::entry(&mut self.out, address, self.arena.gates().wrong);
         self.record(Kind::Entry, 0, entry);
         if observers::is_stack_seen() {
-            // Who looks at the stack, and at what nobody has written there, is to find what he would natively. There
-            // is nothing else that could be needed: the call has been there.
+            // What lies below the stack is to be what it would be natively. Nothing else there could be needed: the
+            // call has overwritten it.
             let before = self.out.here();
             emit::address_below(&mut self.out, address);
             self.record(Kind::Snippet, 0, before);

@@ -1,9 +1,9 @@
 //! Instructions of the program: what they are, and how they are written with other operands.
 
 use alloc::vec::Vec;
-use iced_x86::Mnemonic;
-use iced_x86::Register;
-use iced_x86::{Code, Encoder, FlowControl, Instruction, InstructionInfoFactory, OpKind};
+use iced_x86::{
+    Code, Encoder, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register,
+};
 
 /// The general registers by their numbers.
 pub const NAMES: [Register; 16] = [
@@ -47,7 +47,7 @@ pub fn with_memory_of(other: &Instruction, code: Code, register: Register) -> In
     instruction
 }
 
-/// Has an instruction's memory be where a register points.
+/// Replaces an instruction's memory operand by one that a register points to.
 pub fn point_to(instruction: &mut Instruction, register: u8) {
     instruction.set_memory_base(NAMES[register as usize]);
     instruction.set_memory_index(Register::None);

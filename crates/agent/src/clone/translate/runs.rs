@@ -1,5 +1,5 @@
 //! What is recorded of a block: the runs of instructions in it that are entered only at their front, and the
-//! ways out of them. See [`crate::clone::recording`].
+//! exits of them. See [`crate::clone::tools::recorder`].
 
 use crate::clone::cache::blocks::Start;
 use crate::clone::cache::emit;
@@ -16,13 +16,13 @@ use weft_abi::weaving;
 
 impl Translator<'_> {
     /// Begins a run at an instruction, if none has begun.
-    pub fn lead(&mut self, source: &Source<'_>, address: u64) {
+    pub fn begin_run(&mut self, source: &Source<'_>, address: u64) {
         let own = match &mut self.recorder {
             Some(recorder) if self.run.is_none() => recorder.own_counter(address),
             _ => return,
         };
         self.run = Some(Run { start: address, own, ..Run::default() });
-        // Whoever comes from elsewhere comes here, unless there is something to be asked first.
+        // Branches from elsewhere enter here, unless the block has to be checked first.
         let may_enter = self.extent != Extent::Checked;
         if may_enter && !self.is_start() && self.known.map.get(address).is_none() {
             self.block.starts.push(Start::new(address, self.out.here()));
@@ -68,7 +68,7 @@ impl Translator<'_> {
             };
             self.run = Some(Run { fall, ..run });
         }
-        self.tell(source, next);
+        self.log_run(source, next);
     }
 
     /// Ends the run, which goes on elsewhere at an address.
@@ -83,10 +83,10 @@ impl Translator<'_> {
         if self.run.is_some() {
             self.trace_before(&source.bytes[(end - source.address) as usize..], end);
         }
-        self.tell(source, end);
+        self.log_run(source, end);
     }
 
-    fn tell(&mut self, source: &Source<'_>, end: u64) {
+    fn log_run(&mut self, source: &Source<'_>, end: u64) {
         let Some(mut run) = self.run.take() else { return };
         if !self.has_ways() {
             run = Run { ending: ending::OTHER, taken: 0, fall: 0, ..run };
@@ -94,7 +94,7 @@ impl Translator<'_> {
         self.traced = None;
         let bytes = (run.start - source.address) as usize..(end - source.address) as usize;
         if let Some(recorder) = &self.recorder {
-            recorder.tell_run(&run, self.block.code, &source.bytes[bytes]);
+            recorder.log_run(&run, self.block.code, &source.bytes[bytes]);
         }
     }
 
@@ -137,7 +137,7 @@ impl Translator<'_> {
 
     /// A jump or a call: its way is taken as often as its run is executed. It is counted if it does not lead
     /// forward. If so, gives where its own code begins.
-    pub fn way_out(&mut self, instruction: &Instruction, ending: u8) -> Option<u64> {
+    pub fn count_exit(&mut self, instruction: &Instruction, ending: u8) -> Option<u64> {
         let target = instruction.near_branch_target();
         let run = self.run?;
         let counter = match self.is_marking() || self.is_counting() && target <= run.start {

@@ -1,6 +1,6 @@
-//! Restartable sequences in the clone: see [`crate::clone::sequences`].
+//! Restartable sequences in the clone: see [`crate::clone::cache::sequences`].
 //!
-//! All that overlap are one block, in the order of their addresses, so that the kernel can be told of it by
+//! All that overlap are one block, in the order of their addresses, so that it can be announced to the kernel by
 //! a beginning and a length. Where the clone needs registers for itself, it keeps the program's where the
 //! agent finds them: the kernel may send the thread away between any two instructions.
 
@@ -15,11 +15,10 @@ use crate::clone::translate::operands::{
     free_register, is_near_indirect, is_near_return, is_system_call, uses_gs,
 };
 use crate::clone::translate::translator::{Extent, Translator};
-use iced_x86::Register;
-use iced_x86::{Code, Instruction};
+use iced_x86::{Code, Instruction, Register};
 
 impl Translator<'_> {
-    /// Tells the kernel of the sequences that begin at an address.
+    /// Announces the sequences that begin at an address.
     pub fn arm_all(&mut self, address: u64) {
         if !self.is_in_sequences(address) {
             return;
@@ -62,7 +61,7 @@ impl Translator<'_> {
         self.record(Kind::Arm, 0, before);
     }
 
-    /// Keeps the registers that the clone of an instruction uses for something else; says whether it does.
+    /// Keeps the registers that the clone of an instruction uses for something else. Returns whether it does.
     pub fn keep_registers(&mut self, instruction: &Instruction) -> bool {
         if !self.is_in_sequences(instruction.ip()) {
             return false;
@@ -141,7 +140,7 @@ impl Translator<'_> {
 }
 
 /// What an instruction loads that may be the address of a descriptor.
-pub fn lead(instruction: &Instruction) -> Option<Lead> {
+pub fn descriptor_lead(instruction: &Instruction) -> Option<Lead> {
     let address = match instruction.code() {
         Code::Lea_r64_m if instruction.is_ip_rel_memory_operand() => {
             instruction.ip_rel_memory_address()

@@ -1,6 +1,6 @@
 //! What the clone has where all that is executed is written down: each run of instructions begins by appending a
 //! record, its number and the registers that its addresses depend on; where values are wanted, instructions are followed
-//! by what captures those. See [`crate::clone::tracing`].
+//! by what captures those. See [`crate::clone::tools::tracing`].
 
 use crate::clone::base::observers;
 use crate::clone::thread::record::{at, at_counter};
@@ -67,7 +67,7 @@ impl Translator<'_> {
         }
         self.record_snippet(before);
         if let Some(recorder) = &mut self.recorder {
-            recorder.leads.insert(before);
+            recorder.trace_starts.insert(before);
         }
         self.traced = Some(traced);
     }
@@ -101,13 +101,13 @@ impl Translator<'_> {
         if let Some(&(place, Captured::Operand(length))) = operand {
             let (value, is_kept) = self.scratch(rest, address, taken.with(General(base)));
             if is_kept {
-                self.out.save(value, at!(far_too));
+                self.out.save(value, at!(second_far));
             }
             self.look_up(value, &last, length);
             self.out.load(base, at_counter(0) as usize);
             self.store(base, place - size, value);
             if is_kept {
-                self.out.load(value, at!(far_too));
+                self.out.load(value, at!(second_far));
             }
         } else {
             self.out.load(base, at_counter(0) as usize);
@@ -122,13 +122,11 @@ impl Translator<'_> {
         }
         self.record_snippet(before);
         if let Some(recorder) = &mut self.recorder {
-            recorder.leads.remove(&before);
+            recorder.trace_starts.remove(&before);
         }
     }
 
-    /// Loads the first bytes of an instruction's operand in memory. They may be gone by now: see [`Thread::skip_lookup`].
-    ///
-    /// [`Thread::skip_lookup`]: crate::clone::record::Thread::skip_lookup
+    /// Loads the first bytes of an instruction's operand in memory. They may be gone by now: see [`skip_lookup`](crate::clone::tools::tracing::skip_lookup).
     fn look_up(&mut self, register: u8, instruction: &Instruction, length: u8) {
         let name = NAMES[register as usize];
         let (code, name) = match length {
@@ -154,9 +152,9 @@ impl Translator<'_> {
         // As a base, these are written otherwise than the others.
         let usable = !(RegisterSet::of(&[General::RSP, General::R12]) | taken);
         let live = match observers::is_debugged() {
-            // It shows what nobody else looks at, too.
+            // A debugger shows dead registers, too.
             true => !RegisterSet::NONE,
-            // What is needed no more may be needed by who handles a fault.
+            // What is dead may be read by a handler of a fault.
             false => {
                 let before = before_faults((rest, address), LOOK_AHEAD);
                 live_at_entry((before, address), address, Convention::Unknown, LOOK_AHEAD).registers
@@ -187,7 +185,7 @@ impl Translator<'_> {
         let mut instruction = Instruction::default();
         for count in 0..LONGEST_RUN {
             let next = decoder.ip();
-            let is_known = self.ties && self.known.map.get(next).is_some();
+            let is_known = self.is_linking && self.known.map.get(next).is_some();
             if count > 0 && (is_known || self.is_beyond(next, count.into())) {
                 break;
             }

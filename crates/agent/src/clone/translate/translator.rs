@@ -49,8 +49,8 @@ pub struct Translator<'a> {
     /// Where each instruction so far went.
     pub places: Vec<(u64, u64)>,
     pub extent: Extent,
-    /// Whether branches are tied to blocks.
-    pub ties: bool,
+    /// Whether branches are linked to blocks.
+    pub is_linking: bool,
     /// Whether this is the jump at a block's end.
     pub is_at_end: bool,
     /// The instruction that is being translated.
@@ -68,11 +68,11 @@ pub struct Translator<'a> {
 pub enum Extent {
     /// As far as it goes.
     Block,
-    /// One instruction, which nothing is tied to and nothing is inserted at.
+    /// One instruction, which nothing is linked to and nothing is inserted at.
     Single,
     /// The same with all that belongs to it.
     Step,
-    /// Up to a branch, or to something that may change what follows; the block asks each time whether its
+    /// Up to a branch, or to something that may change what follows; the block checks each time whether its
     /// original is what it was.
     Checked,
     /// Restartable sequences that overlap, all of them up to where they end.
@@ -90,7 +90,7 @@ impl Extent {
     }
 }
 
-/// Whether what is translated is told of, and stops for a debugger: not what is not kept, and nothing is inserted where
+/// Whether what is translated is recorded, and stops for a debugger: not what is not kept, and nothing is inserted where
 /// the kernel may send the thread away.
 pub fn is_recorded(extent: Extent) -> bool {
     matches!(extent, Extent::Block | Extent::Checked)
@@ -128,7 +128,7 @@ impl Translator<'_> {
             && self.weaving.is_at(self.address, way)
     }
 
-    /// Says of all that was written since then that it is not the program's, however long it is.
+    /// Records all that was written since then as not the program's, however long it is.
     pub fn record_snippet(&mut self, mut before: u64) {
         while before < self.out.here() {
             let length = (self.out.here() - before).min(u8::MAX.into());
@@ -166,7 +166,7 @@ impl Translator<'_> {
         self.has_ways() && self.recorder.as_ref().is_some_and(|recorder| recorder.is_for_counts())
     }
 
-    /// Whether ways out are of interest: who takes a single step comes in and goes out by the agent.
+    /// Whether exits are of interest: a single step enters and leaves by the agent.
     pub fn has_ways(&self) -> bool {
         self.extent != Extent::Step
     }

@@ -1,4 +1,4 @@
-//! System calls about signals. The program is to believe that they do what it asks for.
+//! System calls about signals. What the program sees of them is as if they did what it requested.
 
 use crate::clone::base::registers::R10;
 use crate::clone::base::signals::{
@@ -18,7 +18,7 @@ const EPERM: isize = -1;
 const ENOMEM: isize = -12;
 const MINSIGSTKSZ: u64 = 2048;
 
-/// `rt_sigaction`; nothing if a signal came first, which is handled as it was to be until now.
+/// `rt_sigaction`; `None` if a signal came first, which is handled by the old action.
 pub fn action(thread: &Thread) -> Option<isize> {
     (!thread.has_pending()).then(|| set_program_action(thread))
 }
@@ -56,7 +56,7 @@ fn set_program_action(thread: &Thread) -> isize {
     0
 }
 
-/// `rt_sigprocmask`: keeps what the engine needs unblocked, and the program believing what it asked for.
+/// `rt_sigprocmask`: keeps what the engine needs unblocked, and shows the program the mask that it requested.
 pub fn change_mask(thread: &Thread) -> Option<isize> {
     let [_, _, old, _, _, _, new, how, ..] = thread.general();
     let hidden = thread.hidden_mask.get();
@@ -117,8 +117,8 @@ pub fn alternate_stack(thread: &Thread) -> isize {
     0
 }
 
-/// Has the kernel know what the program wants of those signals that the engine needs, for another program
-/// to inherit. Nothing of this one may run meanwhile.
+/// Installs what the program wants done with the signals that the engine needs, for another program to inherit. No other
+/// thread of this one may run meanwhile.
 pub fn show_needed(thread: &Thread) {
     let _engine = engine();
     for signal in [SIGSEGV, SIGBUS] {
@@ -130,7 +130,7 @@ pub fn show_needed(thread: &Thread) {
     signals::change_mask(SIG_BLOCK, thread.hidden_mask.get());
 }
 
-/// Has the kernel tell the engine of them again.
+/// Installs the engine's handler for them again.
 pub fn hide_needed() {
     for signal in [SIGSEGV, SIGBUS] {
         install(signal, &FOR_THE_ENGINE);

@@ -17,8 +17,8 @@ use crate::clone::thread::record::Thread;
 use crate::clone::thread::vectors::{start_afresh, vector_size};
 use core::mem::offset_of;
 
-/// Has the program's handler begin: writes its frame, and makes the context that of the handler. If there
-/// is no room for a frame, nothing has happened.
+/// Begins the program's handler: writes its frame, and makes the context that of the handler. If there is no room for a
+/// frame, nothing has happened. Returns whether there was.
 ///
 /// # Safety
 /// The context's vector state must be there.
@@ -52,7 +52,7 @@ pub unsafe fn enter_handler(
     shown.vectors = vectors;
     shown.mask = mask & !NEEDED | thread.hidden_mask.get();
     shown.old_mask = shown.mask;
-    // As it was set, wherever the thread is: the kernel does not say so here.
+    // As it was set, wherever the thread is: the kernel does not set `SS_ONSTACK` here.
     shown.stack = alternate;
     // The kernel writes the flags, and leaves what lies beside them as it is.
     let beside = sp + (offset_of!(Frame, context) + offset_of!(Context, stack) + 12) as u64;
@@ -121,12 +121,12 @@ pub fn return_from_handler(thread: &Thread) -> isize {
     let mut engine = engine();
     context.rip = match thread.is_stepping() {
         true => engine.stop_before(thread, context.rip),
-        false => engine.go(thread, context.rip),
+        false => engine.continue_at(thread, context.rip),
     };
     drop(engine);
     loop {
         assembly::return_from_signal(&raw const frame as u64 + 8);
-        // A signal came. It comes again when it is let in, as the frame's mask says: even one that the engine needs.
+        // A signal came. It comes again when it is let in, by the frame's mask: even one that the engine needs.
         block_all();
         send_waiting_again(thread);
     }

@@ -1,12 +1,11 @@
-//! What the kernel calls for a signal: to whom it belongs, and when the program gets it.
+//! What the kernel calls for a signal: whether it is the engine's or the program's, and when the program gets it.
 
 use crate::clone::base::context::{Context, Fault};
 use crate::clone::base::image::image;
 use crate::clone::base::keys::inner;
-use crate::clone::base::signals::is_fault;
 use crate::clone::base::signals::{
     ALL, DEBUGGED, FAULT_OF_THE_KERNEL, NEEDED, SEGV_ACCERR, SIGILL, SIGSEGV, SIGTRAP, TRAP_FLAG,
-    TRAP_TRACE, WATCHED, bit, fault, send_again, set_mask,
+    TRAP_TRACE, WATCHED, bit, fault, is_fault, send_again, set_mask,
 };
 use crate::clone::base::{observers, program};
 use crate::clone::cache::program_state::State;
@@ -21,7 +20,7 @@ use crate::clone::thread::actions::{Actions, SIG_DFL, SIG_IGN, end_by};
 use crate::clone::thread::assembly::{abandonable_call, abandonable_return, halted};
 use crate::clone::thread::landmarks::Landmark;
 use crate::clone::thread::native::native_context;
-use crate::clone::thread::record::{Thread, errand, stepping};
+use crate::clone::thread::record::{Thread, stepping, task};
 use crate::clone::thread::vectors::{VectorState, xmm};
 use crate::clone::thread::{halt_requests, kept_signals, repeated};
 use crate::clone::tools::tracing;
@@ -77,12 +76,12 @@ pub extern "C" fn handler(signal: usize, info: &mut [u64; 16], context: &mut Con
         context.rip = next;
         return;
     }
-    if is_step && thread.errand.get() == errand::WAY {
-        thread.errand.set(errand::NONE);
+    if is_step && thread.task.get() == task::WAY {
+        thread.task.set(task::NONE);
         return;
     }
     // A program that steps through itself takes one step where the clone takes several: all but the last are
-    // not its own. Who is at the same place again has gone round a repeated instruction, and a snippet before that
+    // not its own. A thread that is at the same place again has gone round a repeated instruction, and a snippet before that
     // is long over.
     let was_here = thread.trapped.replace(if is_step { pc } else { 0 }) == pc;
     if is_step && context.rflags & TRAP_FLAG != 0 {
@@ -129,26 +128,26 @@ pub extern "C" fn handler(signal: usize, info: &mut [u64; 16], context: &mut Con
         thread.flags.set(context.rflags);
         // SAFETY: the kernel has written the vector state there.
         thread.vectors.set(unsafe { xmm(context.vectors) });
-        thread.way_out.set(if is_certain { state.pc } else { 0 });
+        thread.native_pc.set(if is_certain { state.pc } else { 0 });
         engine = give_up::broken(engine, thread, Fault { signal, info, context });
     }
     let mut engine = out_of_clone(engine, thread);
     context.set_general(&state.general);
     context.rip = state.pc;
     if is_retired && signal == SIGSEGV && is_fault && is_fetch {
-        // Out of what was thrown away, and on where it would have gone.
+        // Out of what was flushed, and on where it would have gone.
         let key = if is_inner { inner(state.pc) } else { state.pc };
-        context.rip = engine.go_as(thread, key);
+        context.rip = engine.continue_as(thread, key);
         engine.entered(thread, key);
         return;
     }
     if is_at_instruction {
         info[2] = state.pc;
     }
-    if is_step_over && halt_requests::asked(info).is_none() {
-        // The debugger hears of one thing after the other.
+    if is_step_over && halt_requests::reason_of(info).is_none() {
+        // One event after the other is reported to the debugger.
         send_again(info);
-        *info = halt_requests::asking(reason::STEPPED, 0);
+        *info = halt_requests::request(reason::STEPPED, 0);
     }
     pass_on_in_clone(engine, thread, info, context);
 }
@@ -157,7 +156,7 @@ pub extern "C" fn handler(signal: usize, info: &mut [u64; 16], context: &mut Con
 fn pass_on_in_clone(mut engine: Guard, thread: &Thread, info: &[u64; 16], context: &mut Context) {
     thread.is_masked.store(true, Relaxed);
     // SAFETY: the kernel has written the vector state there.
-    match unsafe { tell(engine, thread, info, context) } {
+    match unsafe { deliver(engine, thread, info, context) } {
         Ok((kept, _)) => engine = kept,
         // A child that has borrowed its parent's memory leaves that to it.
         Err(Deadly(signal)) => {
@@ -170,11 +169,12 @@ fn pass_on_in_clone(mut engine: Guard, thread: &Thread, info: &[u64; 16], contex
     thread.is_masked.store(false, Relaxed);
 }
 
-/// Tells the debugger of a signal, if there is one, and then the program. Says whether the program's handler has begun.
+/// Reports a signal to the debugger, if there is one, and then delivers it to the program. Returns whether the program's
+/// handler has begun.
 ///
 /// # Safety
 /// The context's vector state must be there.
-unsafe fn tell(
+unsafe fn deliver(
     mut engine: Guard,
     thread: &Thread,
     info: &[u64; 16],
@@ -184,7 +184,7 @@ unsafe fn tell(
     let mut has_begun = false;
     loop {
         let is_wanted;
-        (engine, is_wanted) = debugger::consult(engine, thread, &mut info, context);
+        (engine, is_wanted) = debugger::report_signal(engine, thread, &mut info, context);
         // SAFETY: the caller vouches for it.
         if !is_wanted || !unsafe { pass_on(&mut engine, thread, &info, context)? } {
             return Ok((engine, has_begun));
@@ -194,14 +194,14 @@ unsafe fn tell(
             return Ok((engine, has_begun));
         }
         // A step into a handler ends before the first instruction of that.
-        info = halt_requests::asking(reason::STEPPED, 0);
+        info = halt_requests::request(reason::STEPPED, 0);
     }
 }
 
 /// A signal by which the program ends.
 struct Deadly(usize);
 
-/// Does with a signal what the program wants done. Says whether its handler has begun.
+/// Does with a signal what the program wants done. Returns whether its handler has begun.
 ///
 /// # Safety
 /// The context's vector state must be there.
@@ -247,8 +247,8 @@ fn written(mut engine: Guard, thread: &Thread, context: &mut Context, mut state:
     let is_in_clone = program_state::restore(&mut engine.cache, thread, &mut state);
     let ends = engine.cache.release(page);
     engine.cache.pages.count_write(page);
-    // Whoever writes to its own neighbourhood must not go on in code that is as it was: one instruction,
-    // the writer, and then anew.
+    // A thread that writes to the page that it executes must not continue in code that is out of date: it executes one
+    // instruction, the writer, and what follows is translated anew.
     if is_in_clone && ends.contains(&state.pc) {
         engine.cut(context.rip, state.pc);
         engine.trace_cut(thread, context.rip, (state.pc, &state.general));
@@ -320,8 +320,8 @@ pub extern "C" fn deliver_pending(thread: &Thread) {
         engine.cut(thread.target.get(), thread.pc.get());
         engine.trace_cut(thread, thread.target.get(), (thread.pc.get(), &thread.general()));
         // SAFETY: the vector state was just saved.
-        (engine, has_begun) = match unsafe { tell(engine, thread, &info, &mut context) } {
-            Ok(told) => told,
+        (engine, has_begun) = match unsafe { deliver(engine, thread, &info, &mut context) } {
+            Ok(delivered) => delivered,
             Err(Deadly(signal)) => {
                 tracing::signal(thread, signal, is_fault(&info));
                 end_by(signal)
@@ -335,7 +335,7 @@ pub extern "C" fn deliver_pending(thread: &Thread) {
         let was_trapping = context.rflags & TRAP_FLAG != 0;
         engine.set_out(thread, &mut context);
         if context.rflags & TRAP_FLAG != 0 && !was_trapping {
-            thread.errand.set(errand::WAY);
+            thread.task.set(task::WAY);
         }
     }
     thread.is_beginning.store(has_begun, Relaxed);

@@ -47,13 +47,13 @@ pub fn after_fault(engine: &Engine, info: &[u64; 16], pc: u64) -> Option<u64> {
     weft_snippet::after_fault(u64::to_le_bytes(before), pc)
 }
 
-/// Whether a signal tells of what the thread has just done.
+/// Whether a signal was caused by what the thread has just done.
 fn is_own_fault(info: &[u64; 16]) -> bool {
     let signal = info[0] as u32 as usize;
     info[1] as i32 > 0 && matches!(signal, SIGSEGV | SIGBUS | SIGFPE | SIGILL | SIGTRAP)
 }
 
-/// Whether a thread cannot go on because the clone was thrown away around it.
+/// Whether a thread cannot go on because the code cache was flushed around it.
 fn is_retired(engine: &Engine, info: &[u64; 16], context: &Context) -> bool {
     let is_fetch = context.error & fault::FETCH != 0;
     is_own_fault(info) && is_fetch && !engine.cache.is_current(context.rip)
@@ -74,8 +74,8 @@ fn is_at_inner(engine: &Engine, thread: &Thread, context: &Context) -> bool {
     program_state::is_inner(&engine.cache, context.rip, state.pc) && !saves_flags(state.pc)
 }
 
-/// Has a signal wait that has come before a thread goes on at the start of a function that it reaches from
-/// within. Says whether it has to.
+/// Defers a signal that has come before a thread continues at the start of a function that it reaches from within.
+/// Returns whether it has to.
 pub fn defer(thread: &Thread) -> bool {
     let mut engine = locked();
     if !program_state::is_inner(&engine.cache, thread.target.get(), thread.pc.get())
@@ -98,13 +98,13 @@ fn watch_traps(engine: &mut Engine) {
     install(SIGTRAP, &FOR_THE_ENGINE);
 }
 
-/// Has a thread that was interrupted in a snippet come out of it.
+/// Leads a thread out of the snippet that it was interrupted in: it traps after each instruction until it is out.
 pub fn lead_out(engine: &mut Engine, thread: &Thread, info: &[u64; 16], context: &mut Context) {
     let stepping = thread.stepping.load(Relaxed);
     let is_led_already = stepping != stepping::NO;
     let is_led_for_signal = stepping & stepping::FOR_SIGNAL != 0;
     if is_retired(engine, info, context) {
-        // It was thrown away around it.
+        // The code cache was flushed around it.
         engine.cache.let_retired_run(true);
         thread.stepping.fetch_or(stepping::FOR_FLUSH, Relaxed);
     } else if is_own_fault(info) && tracing::skip_lookup(thread, context) {
@@ -130,8 +130,8 @@ pub fn lead_out(engine: &mut Engine, thread: &Thread, info: &[u64; 16], context:
     context.rflags |= TRAP_FLAG;
 }
 
-/// A thread that is led out has executed one more instruction. When it is out, gives the signal that has
-/// waited, which is described anew.
+/// A thread that is led out has executed another instruction. When it is out, returns the signal that has
+/// waited, with its description in `info`.
 pub fn step(thread: &Thread, info: &mut [u64; 16], context: &mut Context) -> Option<usize> {
     let pc = context.rip;
     let way_back = Landmark::Resume.address()..=Landmark::ResumeJump.address();

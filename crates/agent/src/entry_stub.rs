@@ -1,12 +1,12 @@
-//! How a thread that the host sends comes into the agent, and goes back.
+//! Entry points for threads that the host sends.
 
-/// A way in, called by the host's code with the arguments of a function, on a stack of the host's.
+/// Defines an entry point that the host's code calls with the arguments of a function, on a stack of the host's.
 ///
 /// The general registers are the caller's business (it takes them all home), and so are the flags, which may
 /// be any: the thread may have been taken from the middle of a backward copy. The vector registers are
 /// ours: the crate is compiled for baseline SSE2, whose instructions touch xmm0-15 and leave the wider parts
 /// of ymm and zmm alone, so saving those sixteen is enough.
-macro_rules! way_in {
+macro_rules! entry_stub {
     ($name:ident, $function:path) => {
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
@@ -55,4 +55,4 @@ macro_rules! way_in {
         }
     };
 }
-pub(crate) use way_in;
+pub(crate) use entry_stub;

@@ -1,4 +1,4 @@
-//! Where threads go on, and what is recorded of it.
+//! Where threads continue, and what is recorded of it.
 
 use crate::clone::base::keys;
 use crate::clone::cache::pieces::{Cold, Kind};
@@ -7,31 +7,38 @@ use crate::clone::engine::Engine;
 use crate::clone::thread::record::Thread;
 use crate::clone::tools::tracing;
 use core::sync::atomic::Ordering::Relaxed;
-use weft_abi::recording::entry;
-use weft_abi::recording::event;
+use weft_abi::recording::{entry, event};
 
 impl Engine {
-    /// Has a thread go on at an address of the program; returns where that is in the clone.
-    pub fn go(&mut self, thread: &Thread, pc: u64) -> u64 {
+    /// Continues a thread at an address of the program. Returns where that is in the clone.
+    pub fn continue_at(&mut self, thread: &Thread, pc: u64) -> u64 {
         if keys::is_inner(pc) {
-            // There can be nothing.
+            // No code can be there: the thread faults.
             thread.pc.set(pc);
             thread.target.set(pc);
             return pc;
         }
-        let place = self.go_as(thread, pc);
+        let place = self.continue_as(thread, pc);
         self.entered(thread, pc);
         place
     }
 
     /// The same for an address that may be the start of a function as it is reached from within.
-    pub fn go_as(&mut self, thread: &Thread, key: u64) -> u64 {
+    pub fn continue_as(&mut self, thread: &Thread, key: u64) -> u64 {
         let pc = keys::real(key);
         thread.pc.set(pc);
         let body = self.find(key).map(|place| place.body);
         thread.target.set(body.unwrap_or_else(|| self.without_code(pc)));
         thread.epoch.store(self.cache.epoch, Relaxed);
         thread.target.get()
+    }
+
+    /// Continues a thread right behind the exit that it has left by, with the program at `pc`. The exit must be in what was
+    /// not flushed.
+    pub fn continue_behind_exit(&self, thread: &Thread, pc: u64) {
+        thread.pc.set(pc);
+        thread.target.set(thread.exit.get() + 8);
+        thread.epoch.store(self.cache.epoch, Relaxed);
     }
 
     /// A thread comes to an address of the program, not by a direct branch.
@@ -72,7 +79,8 @@ impl Engine {
     pub fn trace_cut(&self, thread: &Thread, place: u64, (pc, general): (u64, &[u64; 16])) {
         let Some(recorder) = self.recorder.as_ref().filter(|it| it.is_for_trace()) else { return };
         // On its way to a run, or before its beginning.
-        if recorder.leads.contains(&place) || program_state::piece_at(&self.cache, place).is_some()
+        if recorder.trace_starts.contains(&place)
+            || program_state::piece_at(&self.cache, place).is_some()
         {
             return;
         }
