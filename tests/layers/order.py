@@ -15,6 +15,21 @@ LAYERS: dict[str, list[list[str]]] = {
         ["clone"],
         ["target"],
     ],
+    "agent": [
+        ["cpu", "entry_stub"],
+        ["clone::base"],
+        ["clone::thread"],
+        ["clone::cache"],
+        ["clone::tools"],
+        ["clone::translate"],
+        ["clone::engine"],
+        ["clone::failure"],
+        ["clone::kernel"],
+        ["clone::dispatch"],
+        ["clone::switch"],
+        ["clone::entry"],
+        ["clone", "freestanding"],
+    ],
 }
 """By crate; an entry stands for a module and all below it.
 

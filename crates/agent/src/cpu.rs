@@ -1,4 +1,4 @@
-//! What the processor says of itself.
+//! What `cpuid` and its like report of the processor.
 
 use core::arch::asm;
 use core::arch::x86_64::{__cpuid, __cpuid_count};

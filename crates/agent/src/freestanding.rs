@@ -1,12 +1,12 @@
-//! What a Rust program without a libc has to bring itself: the way in, the memory functions that the
+//! What a Rust program without a libc has to bring itself: the entry point, the memory functions that the
 //! compiler calls, and what happens on a panic.
 
-use crate::way_in::way_in;
+use crate::entry_stub::entry_stub;
 use core::arch::asm;
 use weft_abi::{ControlBlock, Slot};
 
 // With the control block and the slot, whose end is the stack.
-way_in!(weft_agent_enter, serve);
+entry_stub!(weft_agent_enter, serve);
 
 extern "C" fn serve(control: &ControlBlock, slot: &Slot) {
     crate::serve(control, slot);
@@ -18,7 +18,7 @@ unsafe extern "C" {
     fn weft_agent_has_a_panicking_path() -> !;
 }
 
-/// The engine decodes whatever a program brings, with a library that may panic: it says so, and where.
+/// The engine decodes whatever a program brings, with a library that may panic: the panic is reported, and where it was.
 #[cfg(feature = "clone")]
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
@@ -83,7 +83,7 @@ mod for_the_engine {
 
     #[unsafe(no_mangle)]
     extern "C" fn _Unwind_Resume() -> ! {
-        crate::clone::fail("something tried to unwind")
+        crate::clone::fail_with(format_args!("something tried to unwind"))
     }
 
     #[unsafe(no_mangle)]

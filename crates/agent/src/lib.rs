@@ -1,8 +1,8 @@
-//! What runs inside the target. Read this crate's README first: it says what code in here may do.
+//! What runs inside the target. Read this crate's README first: it has the rules for code in here.
 //!
 //! The host sends a thread here with its own stack ([`weft_abi::Slot::stack`]), all signals blocked
-//! and nowhere to return to but the code that called: that code (`host/src/trip.rs`) takes the
-//! thread home, whether weft is still alive or not.
+//! and nowhere to return to but the code that called: that code (`host/src/trip.rs`) restores the thread, whether weft
+//! is still alive or not.
 #![cfg_attr(not(test), no_std)]
 
 #[cfg(feature = "clone")]
@@ -11,15 +11,15 @@ extern crate alloc;
 #[cfg(feature = "clone")]
 mod clone;
 mod cpu;
+#[cfg(any(feature = "clone", weft_freestanding))]
+mod entry_stub;
 #[cfg(weft_freestanding)]
 mod freestanding;
-#[cfg(any(feature = "clone", weft_freestanding))]
-mod way_in;
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use weft_abi::{ControlBlock, MAGIC, SLOT_SIZE, Slot, VERSION, answer_to, request, state};
 
-/// Does what the slot asks for. Unknown requests do nothing: the host sees that no answer came.
+/// Does what the slot requests. Unknown requests do nothing: the host sees that no answer came.
 pub fn serve(control: &ControlBlock, slot: &Slot) {
     match slot.request.load(Acquire) {
         request::INIT => initialise(control),

@@ -1,19 +1,23 @@
-//! The ways between the clone and the agent.
+//! The assembly between the clone and the agent.
 //!
 //! A thread that leaves the clone saves everything the program can see, and takes the agent's stack.
 //! The crate is compiled for baseline SSE2, so of the vector registers only xmm0-15 are its business.
 
-use super::thread::{Thread, at, left};
-use crate::way_in::way_in;
+use crate::clone::base::system;
+use crate::clone::cache::arena::EXITS;
+use crate::clone::cache::branch_tables;
+use crate::clone::dispatch::dispatch;
+use crate::clone::kernel::signals::handler::{deliver_pending, handler};
+use crate::clone::thread::kept_signals::send_after;
+use crate::clone::thread::landmarks::COUNT;
+use crate::clone::thread::record::{Thread, at, left};
 use core::arch::naked_asm;
-use core::cell::Cell;
 use core::mem::offset_of;
-use weft_abi::halt::HaltOf;
 
 const GENERAL: usize = offset_of!(Thread, general);
 const VECTORS: usize = offset_of!(Thread, vectors);
 
-/// A way out of the clone by which `rcx` points to what is to be known of it.
+/// An exit from the clone by which `rcx` points to its data.
 macro_rules! gate {
     ($(#[$text:meta])* $name:ident, $kind:expr) => {
         $(#[$text])*
@@ -120,8 +124,8 @@ pub extern "C" fn gate_missing() {
         second = const at!(second),
         target = const at!(target),
         pending = const at!(is_pending),
-        factor = const super::tables::FACTOR,
-        shift = const 32 - super::tables::SECOND_BITS,
+        factor = const branch_tables::FACTOR,
+        shift = const 32 - branch_tables::SECOND_BITS,
         next = const at!(next),
         rcx = const at!(rcx),
         rax = const at!(rax),
@@ -200,7 +204,7 @@ extern "C" fn save() {
         v = const VECTORS,
         flags = const at!(flags),
         stack = const at!(stack),
-        dispatch = sym super::dispatch,
+        dispatch = sym dispatch,
         resume = sym resume,
     )
 }
@@ -211,23 +215,9 @@ unsafe extern "C" {
     /// The last instruction of [`resume`], and what is behind it.
     pub static weft_resume_jump: u8;
     pub static weft_resume_end: u8;
-    /// The first instruction of [`call`] from where it can be abandoned, and its `syscall`.
-    pub static weft_call_begin: u8;
-    pub static weft_call_instruction: u8;
-    /// Where it goes then.
-    pub static weft_call_abandoned: u8;
-    /// The same for [`return_from_signal`].
-    pub static weft_return_begin: u8;
-    pub static weft_return_instruction: u8;
-    pub static weft_return_abandoned: u8;
-    /// The one instruction of [`copy`] that may fault, and where it goes then.
-    pub static weft_copy_instruction: u8;
-    pub static weft_copy_failed: u8;
     /// From where on [`handle`] looks for nothing any more, and its `syscall`.
     pub static weft_handled: u8;
     pub static weft_handled_instruction: u8;
-    /// Behind the one instruction of [`halt`].
-    pub static weft_halted: u8;
 }
 
 /// Back to the clone, with all that the program had. A thread that is interrupted in here starts it
@@ -290,210 +280,9 @@ pub extern "C" fn resume() {
         stack = const at!(stack),
         pending = const at!(is_pending),
         target = const at!(target),
-        deliver = sym super::signals::deliver_pending,
+        deliver = sym deliver_pending,
         resume = sym resume,
     )
-}
-
-/// Makes the program's system call with its own registers, unless a signal has come: then it returns
-/// [`ABANDONED`] in place of a result, and nothing has happened.
-#[unsafe(naked)]
-pub extern "C" fn call(thread: &Thread) -> isize {
-    naked_asm!(
-        ".globl weft_call_begin",
-        ".hidden weft_call_begin",
-        "weft_call_begin:",
-        "cmp dword ptr gs:[{pending}], 0",
-        "jne weft_call_abandoned",
-        "mov rax, gs:[{g} + 0x00]",
-        "mov rdx, gs:[{g} + 0x10]",
-        "mov rsi, gs:[{g} + 0x30]",
-        "mov rdi, gs:[{g} + 0x38]",
-        "mov r8, gs:[{g} + 0x40]",
-        "mov r9, gs:[{g} + 0x48]",
-        "mov r10, gs:[{g} + 0x50]",
-        ".globl weft_call_instruction",
-        ".hidden weft_call_instruction",
-        "weft_call_instruction:",
-        "syscall",
-        "ret",
-        ".globl weft_call_abandoned",
-        ".hidden weft_call_abandoned",
-        "weft_call_abandoned:",
-        "mov rax, {abandoned}",
-        "ret",
-        g = const GENERAL,
-        pending = const at!(is_pending),
-        abandoned = const ABANDONED,
-    )
-}
-
-/// What no system call returns.
-pub const ABANDONED: isize = -0x10000;
-
-/// Starts a thread that shares this one's memory: makes the system call in the registers of `child`,
-/// which is where the new thread begins. Returns to the caller what the kernel returns.
-///
-/// All signals must be blocked: the new thread has its parent's `gs` for a moment.
-#[unsafe(naked)]
-pub extern "C" fn start_thread(child: &Thread, number: usize, args: &[usize; 6]) -> isize {
-    naked_asm!(
-        "push r12",
-        "mov r12, rdi",
-        "mov rax, rsi",
-        "mov r11, rdx",
-        "mov rdi, [r11]",
-        "mov rsi, [r11 + 8]",
-        "mov rdx, [r11 + 16]",
-        "mov r10, [r11 + 24]",
-        "mov r8, [r11 + 32]",
-        "mov r9, [r11 + 40]",
-        "syscall",
-        "test rax, rax",
-        "jz 2f",
-        "pop r12",
-        "ret",
-        "2:",
-        // The new thread.
-        "mov rsp, [r12 + {stack}]",
-        "mov rdi, r12",
-        "call {begin}",
-        "jmp {resume}",
-        stack = const at!(stack),
-        begin = sym super::processes::begin_thread,
-        resume = sym resume,
-    )
-}
-
-/// Ends a thread: says that nobody uses its memory any more, and then uses none. All signals must be
-/// blocked.
-#[unsafe(naked)]
-pub extern "C" fn end_thread(thread: &Thread, status: usize) -> ! {
-    naked_asm!(
-        "lea rdx, [rdi + {used}]",
-        "mov rdi, rsi",
-        "mov eax, {exit}",
-        "mov dword ptr [rdx], 0",
-        "syscall",
-        "ud2",
-        used = const at!(is_used),
-        exit = const super::system::EXIT,
-    )
-}
-
-/// Returns from a signal handler of the program's, through a frame of which the second word is at `frame`;
-/// or to the caller, if a signal came first.
-#[unsafe(naked)]
-pub extern "C" fn return_from_signal(frame: u64) {
-    naked_asm!(
-        "mov rcx, rsp",
-        ".globl weft_return_begin",
-        ".hidden weft_return_begin",
-        "weft_return_begin:",
-        "cmp dword ptr gs:[{pending}], 0",
-        "jne weft_return_abandoned",
-        "mov rsp, rdi",
-        "mov eax, {sigreturn}",
-        ".globl weft_return_instruction",
-        ".hidden weft_return_instruction",
-        "weft_return_instruction:",
-        "syscall",
-        ".globl weft_return_abandoned",
-        ".hidden weft_return_abandoned",
-        "weft_return_abandoned:",
-        "mov rsp, rcx",
-        "ret",
-        pending = const at!(is_pending),
-        sigreturn = const super::system::RT_SIGRETURN,
-    )
-}
-
-/// Goes on as a frame says, of which the second word is at `frame`; `gs` need not be the engine's any more.
-#[unsafe(naked)]
-pub extern "C" fn go_natively(frame: u64) -> ! {
-    naked_asm!("mov rsp, rdi", "jmp {restorer}", restorer = sym restorer)
-}
-
-/// Goes on with what the thread's record has of the program, without `gs`. Not by a frame: the kernel would have a
-/// system call that was interrupted fail, instead of going on with it.
-#[unsafe(naked)]
-pub extern "C" fn stay_native(thread: &Thread) -> ! {
-    naked_asm!(
-        "mov eax, ss",
-        "push rax",
-        "push qword ptr [rdi + {g} + 0x20]",
-        "push qword ptr [rdi + {flags}]",
-        "mov eax, cs",
-        "push rax",
-        "push qword ptr [rdi + {pc}]",
-        "movups xmm0, [rdi + {v} + 0x00]",
-        "movups xmm1, [rdi + {v} + 0x10]",
-        "movups xmm2, [rdi + {v} + 0x20]",
-        "movups xmm3, [rdi + {v} + 0x30]",
-        "movups xmm4, [rdi + {v} + 0x40]",
-        "movups xmm5, [rdi + {v} + 0x50]",
-        "movups xmm6, [rdi + {v} + 0x60]",
-        "movups xmm7, [rdi + {v} + 0x70]",
-        "movups xmm8, [rdi + {v} + 0x80]",
-        "movups xmm9, [rdi + {v} + 0x90]",
-        "movups xmm10, [rdi + {v} + 0xa0]",
-        "movups xmm11, [rdi + {v} + 0xb0]",
-        "movups xmm12, [rdi + {v} + 0xc0]",
-        "movups xmm13, [rdi + {v} + 0xd0]",
-        "movups xmm14, [rdi + {v} + 0xe0]",
-        "movups xmm15, [rdi + {v} + 0xf0]",
-        "mov rax, [rdi + {g} + 0x00]",
-        "mov rcx, [rdi + {g} + 0x08]",
-        "mov rdx, [rdi + {g} + 0x10]",
-        "mov rbx, [rdi + {g} + 0x18]",
-        "mov rbp, [rdi + {g} + 0x28]",
-        "mov rsi, [rdi + {g} + 0x30]",
-        "mov r8, [rdi + {g} + 0x40]",
-        "mov r9, [rdi + {g} + 0x48]",
-        "mov r10, [rdi + {g} + 0x50]",
-        "mov r11, [rdi + {g} + 0x58]",
-        "mov r12, [rdi + {g} + 0x60]",
-        "mov r13, [rdi + {g} + 0x68]",
-        "mov r14, [rdi + {g} + 0x70]",
-        "mov r15, [rdi + {g} + 0x78]",
-        "mov rdi, [rdi + {g} + 0x38]",
-        // The one instruction that gets stack, flags and place from memory that no register points to.
-        "iretq",
-        g = const GENERAL,
-        v = const VECTORS,
-        flags = const at!(flags),
-        pc = const at!(pc),
-    )
-}
-
-/// Copies to or from the program's memory; says whether all of that is there.
-///
-/// Unlike a transfer by the kernel, this makes stacks grow.
-///
-/// # Safety
-/// The agent's side must be there, and the program's must be the program's.
-#[unsafe(naked)]
-pub unsafe extern "C" fn copy(to: u64, from: u64, length: usize) -> bool {
-    naked_asm!(
-        "mov rcx, rdx",
-        ".globl weft_copy_instruction",
-        ".hidden weft_copy_instruction",
-        "weft_copy_instruction:",
-        "rep movsb",
-        "mov eax, 1",
-        "ret",
-        ".globl weft_copy_failed",
-        ".hidden weft_copy_failed",
-        "weft_copy_failed:",
-        "xor eax, eax",
-        "ret",
-    )
-}
-
-/// Stops the thread for the debugger that traces it, and that reads and writes what it is given.
-#[unsafe(naked)]
-pub extern "C" fn halt(halt: &HaltOf<Cell<u64>>) {
-    naked_asm!("int3", ".globl weft_halted", ".hidden weft_halted", "weft_halted:", "ret",)
 }
 
 /// What the kernel calls for a signal: our handler, with flags that it can work with. At its end it looks whether
@@ -523,37 +312,50 @@ pub extern "C" fn handle() {
         "mov rdi, rsp",
         "call {send}",
         "jmp 2b",
-        handler = sym super::signals::handler,
-        send = sym super::signals::later::send_after,
-        later = const at!(later),
-        sigreturn = const super::system::RT_SIGRETURN,
+        handler = sym handler,
+        send = sym send_after,
+        later = const at!(kept_signals),
+        sigreturn = const system::RT_SIGRETURN,
     )
 }
 
-/// What the kernel calls a handler's end by. Ours do not come here, but whoever goes on by a frame.
-#[unsafe(naked)]
-pub extern "C" fn restorer() {
-    naked_asm!("mov eax, {sigreturn}", "syscall", "ud2", sigreturn = const super::system::RT_SIGRETURN)
+/// Where the exits from the clone are, in the order of [`Gates`].
+///
+/// [`Gates`]: crate::clone::cache::arena::Gates
+pub fn exits() -> [u64; EXITS] {
+    let exits: [extern "C" fn(); EXITS] = [
+        gate_exit,
+        gate_system_call,
+        gate_wrong,
+        gate_check,
+        gate_sequence,
+        gate_abort,
+        gate_saved,
+        gate_refused,
+        gate_halt,
+        gate_watch,
+        gate_unknown,
+    ];
+    exits.map(|exit| exit as *const () as u64)
 }
 
-/// Where the host sends a thread that is taken over: with its [`Thread`] in `rdi`, and all signals blocked.
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-extern "C" fn weft_clone_join() {
-    naked_asm!(
-        "mov rsp, [rdi + {stack}]",
-        "push 2",
-        "popfq",
-        "call {join}",
-        "jmp {resume}",
-        stack = const at!(stack),
-        join = sym super::processes::join,
-        resume = sym resume,
-    )
+/// Where the places are that a handler of signals has to know, in the order of [`Landmark`].
+///
+/// [`Landmark`]: crate::clone::thread::landmarks::Landmark
+pub fn landmarks() -> [u64; COUNT] {
+    let function = |function: extern "C" fn()| function as *const () as u64;
+    let label = |label: &u8| core::ptr::from_ref(label) as u64;
+    // SAFETY: labels, whose addresses alone count.
+    unsafe {
+        [
+            function(handle),
+            label(&weft_handled),
+            label(&weft_handled_instruction),
+            function(resume),
+            label(&weft_resume_jump),
+            label(&weft_resume_end),
+            function(gate_missing),
+            label(&weft_missing_out),
+        ]
+    }
 }
-
-// What the host has a stopped thread do, with a [`weft_abi::CloneVisit`].
-way_in!(weft_clone_start, super::start);
-way_in!(weft_clone_leave, super::leave::leave);
-way_in!(weft_clone_forget, super::leave::forget);
-way_in!(weft_clone_weave, super::weaving::weave);

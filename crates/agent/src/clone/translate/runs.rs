@@ -1,38 +1,28 @@
 //! What is recorded of a block: the runs of instructions in it that are entered only at their front, and the
-//! ways out of them. See [`super::super::recording`].
+//! exits of them. See [`crate::clone::tools::recorder`].
 
-use super::super::recording::{Choice, are_flags_free};
-use super::*;
+use crate::clone::cache::blocks::Start;
+use crate::clone::cache::emit;
+use crate::clone::cache::links::{ONE_SHOT, stub_for};
+use crate::clone::cache::marks::Choice;
+use crate::clone::cache::pieces::Kind;
+use crate::clone::thread::record::at_counter;
+use crate::clone::tools::recorder::{Recorder, Run, are_flags_free, are_flags_free_at};
+use crate::clone::translate::operands::is_loop;
+use crate::clone::translate::translator::{Extent, Source, Translator};
+use iced_x86::{FlowControl, Instruction};
 use weft_abi::recording::{ending, entry};
+use weft_abi::weaving;
 
 impl Translator<'_> {
-    /// Whether ways are counted each time.
-    pub fn is_counting(&self) -> bool {
-        self.has_ways() && self.recorder.as_ref().is_some_and(|recorder| recorder.is_for_counts())
-    }
-
-    /// Whether ways out are of interest: who takes a single step comes in and goes out by the agent.
-    fn has_ways(&self) -> bool {
-        self.extent != Extent::Step
-    }
-
-    fn is_marking(&self) -> bool {
-        self.has_ways() && self.recorder.as_ref().is_some_and(|recorder| recorder.is_for_hits())
-    }
-
-    /// Whether code can be entered at an instruction: at the front of a run, if runs are recorded.
-    pub fn is_entered_at(&self, address: u64) -> bool {
-        self.run.is_none_or(|run| run.start == address)
-    }
-
     /// Begins a run at an instruction, if none has begun.
-    pub fn lead(&mut self, source: &Source<'_>, address: u64) {
+    pub fn begin_run(&mut self, source: &Source<'_>, address: u64) {
         let own = match &mut self.recorder {
             Some(recorder) if self.run.is_none() => recorder.own_counter(address),
             _ => return,
         };
         self.run = Some(Run { start: address, own, ..Run::default() });
-        // Whoever comes from elsewhere comes here, unless there is something to be asked first.
+        // Branches from elsewhere enter here, unless the block has to be checked first.
         let may_enter = self.extent != Extent::Checked;
         if may_enter && !self.is_start() && self.known.map.get(address).is_none() {
             self.block.starts.push(Start::new(address, self.out.here()));
@@ -78,7 +68,7 @@ impl Translator<'_> {
             };
             self.run = Some(Run { fall, ..run });
         }
-        self.tell(source, next);
+        self.log_run(source, next);
     }
 
     /// Ends the run, which goes on elsewhere at an address.
@@ -93,10 +83,10 @@ impl Translator<'_> {
         if self.run.is_some() {
             self.trace_before(&source.bytes[(end - source.address) as usize..], end);
         }
-        self.tell(source, end);
+        self.log_run(source, end);
     }
 
-    fn tell(&mut self, source: &Source<'_>, end: u64) {
+    fn log_run(&mut self, source: &Source<'_>, end: u64) {
         let Some(mut run) = self.run.take() else { return };
         if !self.has_ways() {
             run = Run { ending: ending::OTHER, taken: 0, fall: 0, ..run };
@@ -104,7 +94,7 @@ impl Translator<'_> {
         self.traced = None;
         let bytes = (run.start - source.address) as usize..(end - source.address) as usize;
         if let Some(recorder) = &self.recorder {
-            recorder.tell_run(&run, self.block.code, &source.bytes[bytes]);
+            recorder.log_run(&run, self.block.code, &source.bytes[bytes]);
         }
     }
 
@@ -147,7 +137,7 @@ impl Translator<'_> {
 
     /// A jump or a call: its way is taken as often as its run is executed. It is counted if it does not lead
     /// forward. If so, gives where its own code begins.
-    pub fn way_out(&mut self, instruction: &Instruction, ending: u8) -> Option<u64> {
+    pub fn count_exit(&mut self, instruction: &Instruction, ending: u8) -> Option<u64> {
         let target = instruction.near_branch_target();
         let run = self.run?;
         let counter = match self.is_marking() || self.is_counting() && target <= run.start {

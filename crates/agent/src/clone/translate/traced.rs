@@ -1,46 +1,23 @@
 //! What the clone has where all that is executed is written down: each run of instructions begins by appending a
 //! record, its number and the registers that its addresses depend on; where values are wanted, instructions are followed
-//! by what captures those. See [`super::super::tracing`].
+//! by what captures those. See [`crate::clone::tools::tracing`].
 
-use super::super::thread::at_counter;
-use super::*;
-use weft_code::accesses::{Captured, GONE, Plan, plan};
+use crate::clone::base::observers;
+use crate::clone::thread::record::{at, at_counter};
+use crate::clone::translate::operands::{
+    NAMES, encoded, may_change_code, point_to, with_memory_of,
+};
+use crate::clone::translate::trace_plan::{Kept, Traced, WORD};
+use crate::clone::translate::translator::{Extent, Translator};
+use alloc::vec::Vec;
+use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction};
+use weft_code::accesses::{Captured, GONE, plan};
 use weft_code::{Convention, Register as General, RegisterSet, before_faults, live_at_entry};
 
 /// The most instructions of a run that is traced: what they take in the clone has to fit.
 const LONGEST_RUN: u16 = 24;
 /// How many instructions are looked at for registers that are free.
 const LOOK_AHEAD: usize = 16;
-const WORD: i32 = 8;
-
-/// What is traced of the run that is being translated.
-#[derive(Debug)]
-pub struct Traced {
-    plan: Plan,
-    /// Where the run ends.
-    end: u64,
-    /// How many of its instructions are translated, and the last one of them if it is to be known.
-    done: u16,
-    last: Instruction,
-}
-
-/// Where in a record something goes, and what.
-type Kept = (i32, Captured);
-
-impl Traced {
-    /// How many bytes a record of it has.
-    fn size(&self) -> i32 {
-        WORD * (1 + self.plan.captures.len() as i32)
-    }
-
-    /// What is captured before an instruction.
-    fn captures(&self, before: u16) -> Vec<Kept> {
-        let captures = (1..).zip(&self.plan.captures);
-        let here = captures.filter(|(_, capture)| capture.before == before);
-        here.map(|(place, capture)| (WORD * place, capture.place)).collect()
-    }
-}
-
 impl Translator<'_> {
     /// Whether all that is executed is written down.
     pub fn is_tracing(&self) -> bool {
@@ -90,7 +67,7 @@ impl Translator<'_> {
         }
         self.record_snippet(before);
         if let Some(recorder) = &mut self.recorder {
-            recorder.leads.insert(before);
+            recorder.trace_starts.insert(before);
         }
         self.traced = Some(traced);
     }
@@ -124,13 +101,13 @@ impl Translator<'_> {
         if let Some(&(place, Captured::Operand(length))) = operand {
             let (value, is_kept) = self.scratch(rest, address, taken.with(General(base)));
             if is_kept {
-                self.out.save(value, at!(far_too));
+                self.out.save(value, at!(second_far));
             }
             self.look_up(value, &last, length);
             self.out.load(base, at_counter(0) as usize);
             self.store(base, place - size, value);
             if is_kept {
-                self.out.load(value, at!(far_too));
+                self.out.load(value, at!(second_far));
             }
         } else {
             self.out.load(base, at_counter(0) as usize);
@@ -145,13 +122,11 @@ impl Translator<'_> {
         }
         self.record_snippet(before);
         if let Some(recorder) = &mut self.recorder {
-            recorder.leads.remove(&before);
+            recorder.trace_starts.remove(&before);
         }
     }
 
-    /// Loads the first bytes of an instruction's operand in memory. They may be gone by now: see [`Thread::skip_lookup`].
-    ///
-    /// [`Thread::skip_lookup`]: super::super::thread::Thread::skip_lookup
+    /// Loads the first bytes of an instruction's operand in memory. They may be gone by now: see [`skip_lookup`](crate::clone::tools::tracing::skip_lookup).
     fn look_up(&mut self, register: u8, instruction: &Instruction, length: u8) {
         let name = NAMES[register as usize];
         let (code, name) = match length {
@@ -176,10 +151,10 @@ impl Translator<'_> {
     fn scratch(&self, rest: &[u8], address: u64, taken: RegisterSet) -> (u8, bool) {
         // As a base, these are written otherwise than the others.
         let usable = !(RegisterSet::of(&[General::RSP, General::R12]) | taken);
-        let live = match halt::is_debugged() {
-            // It shows what nobody else looks at, too.
+        let live = match observers::is_debugged() {
+            // A debugger shows dead registers, too.
             true => !RegisterSet::NONE,
-            // What is needed no more may be needed by who handles a fault.
+            // What is dead may be read by a handler of a fault.
             false => {
                 let before = before_faults((rest, address), LOOK_AHEAD);
                 live_at_entry((before, address), address, Convention::Unknown, LOOK_AHEAD).registers
@@ -210,7 +185,7 @@ impl Translator<'_> {
         let mut instruction = Instruction::default();
         for count in 0..LONGEST_RUN {
             let next = decoder.ip();
-            let is_known = self.ties && self.known.map.get(next).is_some();
+            let is_known = self.is_linking && self.known.map.get(next).is_some();
             if count > 0 && (is_known || self.is_beyond(next, count.into())) {
                 break;
             }

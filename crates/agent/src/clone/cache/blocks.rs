@@ -1,0 +1,67 @@
+//! Blocks: what was translated, and what is kept of it.
+
+use crate::clone::cache::links::Link;
+use crate::clone::cache::sequences::Lead;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+/// A place of the program that got code.
+#[derive(Clone, Copy, Debug)]
+pub struct Start {
+    pub address: u64,
+    /// Where its code is.
+    pub body: u64,
+    /// Where indirect branches enter it; 0 if they cannot.
+    pub entry: u64,
+    /// What counts those; 0 if nothing does.
+    pub counter: u32,
+}
+
+impl Start {
+    pub fn new(address: u64, body: u64) -> Self {
+        Self { address, body, entry: 0, counter: 0 }
+    }
+}
+
+/// What was translated.
+#[derive(Debug, Default)]
+pub struct Block {
+    pub start: u64,
+    pub end: u64,
+    pub code: u64,
+    /// Two bytes each: kind and length of the original; length of the copy.
+    pub records: Vec<u8>,
+    pub starts: Vec<Start>,
+    /// Branches that were linked to other blocks when they were written.
+    pub links: Vec<Link>,
+    /// Branches that were linked to this one.
+    pub loops: Vec<Link>,
+    /// What may be descriptors of restartable sequences.
+    pub leads: Vec<Lead>,
+}
+
+/// A block that was translated.
+#[derive(Debug)]
+pub struct BlockInfo {
+    pub start: u64,
+    pub code: u64,
+    pub records: Box<[u8]>,
+    /// Where in the program it ends.
+    pub end: u64,
+    /// Whether it is reached from within the function that begins there.
+    pub is_inner: bool,
+    /// What was translated, if that has to be checked each time.
+    pub original: Box<[u8]>,
+    /// Addresses by which it is known.
+    pub starts: Vec<u64>,
+    /// Branches that are linked to it.
+    pub incoming: Vec<Link>,
+    pub is_valid: bool,
+}
+
+impl BlockInfo {
+    pub fn overlaps(&self, place: &Range<u64>) -> bool {
+        self.start < place.end && place.start < self.end
+    }
+}

@@ -1,0 +1,373 @@
+//! From a place in the clone to the state that the program would have natively.
+
+use crate::clone::base::keys::{inner, real};
+use crate::clone::base::registers::{RAX, RCX, RSP};
+use crate::clone::cache::blocks::BlockInfo;
+use crate::clone::cache::code_cache::CodeCache;
+use crate::clone::cache::emit::{ENTRY, LEAVE, SAVE};
+use crate::clone::cache::marks::Choice;
+use crate::clone::cache::pieces::{Cold, INDIRECT_ADDRESS, Kind, stub, thunk};
+use crate::clone::thread::record::Thread;
+
+/// The registers of the program.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    pub general: [u64; 16],
+    pub pc: u64,
+    /// A return address that the clone has in place of the program's: where, and what it should be.
+    pub stacked: Option<(u64, u64)>,
+}
+
+/// What a thread has at a place in the clone becomes what the program would have. Returns whether the
+/// place is in the clone at all.
+pub fn restore(cache: &mut CodeCache, thread: &Thread, state: &mut State) -> bool {
+    let is_in_clone = find(cache, thread, state);
+    put_return_address(cache, state);
+    is_in_clone
+}
+
+/// Puts a return address in its place that the clone has another one for.
+pub fn put_return_address(cache: &mut CodeCache, state: &mut State) {
+    if let Some((at, address)) = state.stacked.take() {
+        if let Some(page) = cache.pages.guarded(at) {
+            cache.release(page);
+        }
+        // SAFETY: the program's stack, which the clone has just written.
+        unsafe { *(at as *mut u64) = address };
+    }
+}
+
+/// The same, with a return address left as it is: it is in the state.
+pub fn find(cache: &CodeCache, thread: &Thread, state: &mut State) -> bool {
+    if let Some((start, kind)) = piece_at(cache, state.pc) {
+        cold(thread, state, start, kind);
+        return true;
+    }
+    let Some(block) = block_at(cache, state.pc) else { return false };
+    hot(thread, state, block);
+    true
+}
+
+/// The piece of the cold part that holds a place in the clone: where it begins, and what it is.
+pub fn piece_at(cache: &CodeCache, place: u64) -> Option<(u64, Cold)> {
+    cache.half_of(place)?.0.piece(place)
+}
+
+/// The block that holds a place in the clone, if that is in one.
+pub fn block_at(cache: &CodeCache, place: u64) -> Option<&BlockInfo> {
+    let (half, blocks) = cache.half_of(place)?;
+    if half.piece(place).is_some() {
+        return None;
+    }
+    let position = half.blocks.partition_point(|&number| blocks[number as usize].code <= place);
+    let &number = half.blocks.get(position.checked_sub(1)?)?;
+    blocks.get(number as usize)
+}
+
+/// Decodes a record: what became of an instruction, and how long the original is.
+pub fn kind_and_length(record: &[u8]) -> (Kind, u8) {
+    Kind::of_record(record[0])
+}
+
+/// How long a block's original is, and how long its code.
+pub fn lengths(block: &BlockInfo) -> (u64, u64) {
+    let records = block.records.chunks_exact(2);
+    records.fold((0, 0), |(original, copy), record| {
+        (original + u64::from(kind_and_length(record).1), copy + u64::from(record[1]))
+    })
+}
+
+/// Whether a place in the clone is between two instructions of the program, and not on the way from one to
+/// the other. A snippet belongs to what follows it: a thread behind it has not executed anything yet.
+pub fn is_between(cache: &CodeCache, pc: u64) -> bool {
+    let Some(block) = block_at(cache, pc) else { return false };
+    let (address, kind, offset, length, _) = locate(block, pc);
+    let is_begun = kinds_around(block, pc).0 == Some(Kind::Snippet);
+    let is_begun = is_begun && !is_let_in_at(cache, block, address, pc);
+    offset == 0 && !is_begun && (length != 0 || kind == Kind::Snippet)
+}
+
+/// Whether the agent lets threads in at a place in a block, which is for an address: a snippet before it is another's,
+/// or counts threads that come from elsewhere.
+fn is_let_in_at(cache: &CodeCache, block: &BlockInfo, address: u64, place: u64) -> bool {
+    let is_inner = block.is_inner && block.start == address;
+    let key = if is_inner { inner(address) } else { address };
+    cache.map.get(key).is_some_and(|known| known.body == place)
+}
+
+/// Whether a thread at a place in a block is on its way into or out of it, by an indirect branch.
+pub fn is_under_way(block: &BlockInfo, pc: u64) -> bool {
+    let (_, kind, offset, _, _) = locate(block, pc);
+    match kind {
+        Kind::Entry => true,
+        Kind::Jump | Kind::JumpSegment | Kind::Return | Kind::CallIndirect | Kind::CallSegment => {
+            offset != 0
+        }
+        _ => false,
+    }
+}
+
+/// The instruction of the program that an instruction of the clone is for, if it is one.
+pub fn original(cache: &CodeCache, pc: u64) -> Option<u64> {
+    let (original, _, _, length, _) = locate(block_at(cache, pc)?, pc);
+    (length != 0).then_some(original)
+}
+
+/// The original address of a place in a block, and what is done there: kind, how far into it, and how
+/// long the original and the copy are.
+pub fn locate(block: &BlockInfo, pc: u64) -> (u64, Kind, u8, u8, u8) {
+    let (mut original, mut copy) = (block.start, block.code);
+    for record in block.records.chunks_exact(2) {
+        let (kind, length) = kind_and_length(record);
+        if pc < copy + u64::from(record[1]) {
+            return (original, kind, (pc - copy) as u8, length, record[1]);
+        }
+        original += u64::from(length);
+        copy += u64::from(record[1]);
+    }
+    (original, Kind::Copied, 0, 0, 0)
+}
+
+/// What is done at a place in a block, and what right before it.
+pub fn kinds_around(block: &BlockInfo, pc: u64) -> (Option<Kind>, Kind) {
+    let mut copy = block.code;
+    let mut before = None;
+    for record in block.records.chunks_exact(2) {
+        let kind = kind_and_length(record).0;
+        copy += u64::from(record[1]);
+        if pc < copy {
+            return (before, kind);
+        }
+        before = Some(kind);
+    }
+    (before, Kind::Onward)
+}
+
+/// Where a thread is with respect to snippets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// In none, or at the beginning of one.
+    Outside,
+    /// In the middle of one, where the program's registers are not known.
+    Within,
+    /// Behind one, in code that stands for its instruction.
+    Behind(u64),
+}
+
+/// How far a thread is at a place in the clone.
+pub fn progress(cache: &CodeCache, pc: u64) -> Progress {
+    match piece_at(cache, pc) {
+        Some((_, Cold::Snippet)) => return Progress::Within,
+        // Behind the way in there is what counts it, if that is counted.
+        Some((start, Cold::Entry)) if pc > start + ENTRY as u64 && cache.is_recorded => {
+            return Progress::Within;
+        }
+        // Whether it is counted is yet to be found out.
+        Some((start, Cold::Stub)) if is_choice(cache, start) => return Progress::Within,
+        _ => {}
+    }
+    let Some(block) = block_at(cache, pc) else { return Progress::Outside };
+    let (mut original, mut copy, mut before) = (block.start, block.code, None);
+    for record in block.records.chunks_exact(2) {
+        let (kind, length) = kind_and_length(record);
+        if pc < copy + u64::from(record[1]) {
+            return match (before, kind) {
+                // The branch is taken, and where to is not known here.
+                (_, Kind::Way) => Progress::Within,
+                (_, Kind::Snippet) if pc != copy => Progress::Within,
+                (Some(Kind::Snippet), Kind::Snippet) => {
+                    match is_let_in_at(cache, block, original, pc) {
+                        true => Progress::Outside,
+                        false => Progress::Within,
+                    }
+                }
+                (_, Kind::Snippet) => Progress::Outside,
+                (Some(Kind::Snippet), _) => Progress::Behind(original),
+                _ => Progress::Outside,
+            };
+        }
+        original += u64::from(length);
+        copy += u64::from(record[1]);
+        before = Some(kind);
+    }
+    Progress::Outside
+}
+
+/// Whether a place in the clone is for the start of a function as it is reached from within, where the
+/// program is at `pc`: it cannot be seen from that.
+pub fn is_inner(cache: &CodeCache, place: u64, pc: u64) -> bool {
+    match piece_at(cache, place) {
+        // SAFETY: a stub is as `translate` writes it.
+        Some((start, Cold::Stub)) => unsafe { *((start + stub::TARGET) as *const u64) != pc },
+        Some(_) => false,
+        None => block_at(cache, place).is_some_and(|b| b.is_inner && b.start == pc),
+    }
+}
+
+/// Whether a place in the clone is in a block that was forgotten or flushed.
+pub fn is_old(cache: &CodeCache, pc: u64) -> bool {
+    cache.half_of(pc).is_some()
+        && (!cache.is_current(pc) || block_at(cache, pc).is_some_and(|block| !block.is_valid))
+}
+
+/// Whether a stub is one of two ways of which one is counted.
+fn is_choice(cache: &CodeCache, stub: u64) -> bool {
+    // SAFETY: a stub is as `translate` writes it.
+    let mark = unsafe { *((stub + stub::FAR) as *const u64) };
+    cache.is_recorded && Choice::of_mark(mark).is_some()
+}
+
+fn hot(thread: &Thread, state: &mut State, block: &BlockInfo) {
+    let place = state.pc;
+    let (original, kind, offset, length, copied) = locate(block, place);
+    state.pc = original;
+    match kind {
+        Kind::Copied | Kind::Branch | Kind::Onward | Kind::Call => {}
+        // The beginning: from anywhere else threads are led out first.
+        Kind::Snippet | Kind::Way => {}
+        Kind::Loop => {
+            // Padding, then nine bytes and a prefix: `loop taken`, `jmp next`, `taken: jmp target`.
+            let from_end = copied - offset;
+            if from_end == 7 {
+                state.pc = original + u64::from(length);
+            } else if from_end == 5 {
+                // SAFETY: the program's own code, which has just been executed.
+                let distance = unsafe { *((original + u64::from(length) - 1) as *const i8) };
+                state.pc = (original + u64::from(length)).wrapping_add(distance as i64 as u64);
+            }
+        }
+        Kind::Far => {
+            if offset >= SAVE {
+                // SAFETY: the first instruction of the piece, which names the register.
+                let register = unsafe { *((place - u64::from(offset) + 3) as *const u8) } >> 3 & 7;
+                state.general[register as usize] = thread.far.get();
+                if offset == copied - SAVE {
+                    state.pc = original + u64::from(length);
+                }
+            }
+        }
+        Kind::Segment => {
+            // SAFETY: the first two instructions of the piece, which name the registers.
+            let named = |at: u8| unsafe {
+                *((place - u64::from(offset) + u64::from(at) + 3) as *const u8) >> 3 & 7
+            };
+            if offset >= SAVE && offset <= copied - 2 * SAVE {
+                state.general[named(0) as usize] = thread.far.get();
+            }
+            if offset >= 2 * SAVE {
+                state.general[named(SAVE) as usize] = thread.second_far.get();
+            }
+            if offset >= copied - 2 * SAVE {
+                state.pc = original + u64::from(length);
+            }
+        }
+        Kind::Arm => {
+            if offset >= SAVE {
+                state.general[RAX] = thread.kept[0].get();
+            }
+            if offset >= 2 * SAVE {
+                state.general[RCX] = thread.kept[1].get();
+            }
+        }
+        Kind::Return => {
+            if offset > SAVE {
+                if offset >= 33 {
+                    state.stacked = Some((state.general[RSP], state.general[RCX]));
+                }
+                state.general[RCX] = thread.rcx.get();
+            }
+            if offset > 13 + SAVE {
+                state.general[RAX] = thread.rax.get();
+            }
+        }
+        Kind::Jump => spilled(thread, state, offset, copied - 10),
+        Kind::CallIndirect => spilled(thread, state, offset, copied - 5),
+        Kind::JumpSegment => spilled_for_segment(thread, state, offset, copied - 10),
+        Kind::CallSegment => spilled_for_segment(thread, state, offset, copied - 5),
+        Kind::SystemCall | Kind::Refused => {
+            if offset > SAVE {
+                state.general[RCX] = thread.rcx.get();
+            }
+        }
+        Kind::Entry => entry(thread, state, offset, original),
+    }
+}
+
+/// In a piece that saves `rcx`, loads it with a target, and saves `rax` right before `end`.
+fn spilled(thread: &Thread, state: &mut State, offset: u8, end: u8) {
+    if offset > SAVE {
+        state.general[RCX] = thread.rcx.get();
+    }
+    if offset > end {
+        state.general[RAX] = thread.rax.get();
+    }
+}
+
+/// The same where `rax` is used, too, and given back before it is saved.
+fn spilled_for_segment(thread: &Thread, state: &mut State, offset: u8, end: u8) {
+    spilled(thread, state, offset, end);
+    let saved = end - SAVE;
+    // Behind the load of it, up to where it is given back.
+    if (saved - SAVE - 4..=saved - SAVE).contains(&offset) {
+        state.general[RAX] = thread.rax.get();
+    }
+}
+
+/// On the way into a block by an indirect branch.
+fn entry(thread: &Thread, state: &mut State, offset: u8, address: u64) {
+    state.pc = match offset {
+        0..=10 => state.general[RCX],
+        11..=20 => state.general[RCX].wrapping_sub(state.general[RAX]),
+        _ => address,
+    };
+    if offset <= 21 {
+        state.general[RAX] = thread.rax.get();
+    }
+    if (offset as usize) < ENTRY {
+        state.general[RCX] = thread.rcx.get();
+    }
+}
+
+fn cold(thread: &Thread, state: &mut State, start: u64, kind: Cold) {
+    let offset = (state.pc - start) as u8;
+    // SAFETY: the pieces are as `translate` writes them.
+    unsafe {
+        match kind {
+            Cold::Stub => {
+                if offset > SAVE {
+                    state.general[RCX] = thread.rcx.get();
+                }
+                state.pc = real(*((start + stub::TARGET) as *const u64));
+            }
+            Cold::CallThunk => {
+                let address = ((start + thunk::ADDRESS) as *const u64).read_unaligned();
+                state.stacked = Some((state.general[RSP], address));
+                if (thunk::TAKEN..=thunk::GIVEN).contains(&(state.pc - start)) {
+                    state.general[RAX] = thread.far.get();
+                }
+                state.pc = ((start + thunk::TARGET) as *const u64).read_unaligned();
+            }
+            Cold::CallIndirectThunk => {
+                let address = ((start + INDIRECT_ADDRESS) as *const u64).read_unaligned();
+                state.stacked = Some((state.general[RSP], address));
+                state.pc = state.general[RCX];
+                state.general[RCX] = thread.rcx.get();
+                state.general[RAX] = thread.rax.get();
+            }
+            Cold::Abort => {
+                if offset > SAVE {
+                    state.general[RCX] = thread.rcx.get();
+                }
+                thread.give_kept(&mut state.general);
+                state.pc = ((start + LEAVE as u64) as *const u64).read_unaligned();
+            }
+            // No thread is there.
+            Cold::Data => {}
+            Cold::Entry => {
+                let address = (*((start + 2) as *const u64)).wrapping_neg();
+                entry(thread, state, offset, address);
+            }
+            Cold::Snippet => {}
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! What happens when the engine cannot go on.
+
+pub mod give_up;
+pub mod report;

@@ -1,0 +1,97 @@
+//! Instructions that stay what they are, as far as they can.
+
+use crate::clone::base::instructions::names_gs_base;
+use crate::clone::cache::emit::RCX;
+use crate::clone::cache::links::in_reach;
+use crate::clone::cache::pieces::Kind;
+use crate::clone::thread::record::at;
+use crate::clone::translate::operands::{
+    encoded, free_register, loads_gs, names_gs_silently, point_to, uses_gs,
+};
+use crate::clone::translate::translator::Translator;
+use iced_x86::{Instruction, Register};
+
+impl Translator<'_> {
+    /// An instruction that does not branch; nothing has been written if it cannot be translated.
+    pub fn plain(
+        &mut self,
+        instruction: &Instruction,
+        rest: &[u8],
+        displacement: usize,
+    ) -> Option<Kind> {
+        let bytes = &rest[..instruction.len()];
+        if uses_gs(instruction) || names_gs_base(instruction.code()) {
+            return self.by_gs(instruction);
+        }
+        if names_gs_silently(instruction) || loads_gs(instruction) {
+            return None;
+        }
+        if !instruction.is_ip_rel_memory_operand() {
+            match rest.first_chunk() {
+                Some(front) => self.out.front(front, bytes.len()),
+                None => self.out.bytes(bytes),
+            }
+            return Some(Kind::Copied);
+        }
+        let address = instruction.ip_rel_memory_address();
+        let end = self.out.here() + bytes.len() as u64;
+        if instruction.memory_base() == Register::RIP && in_reach(end, address) {
+            self.out.bytes(&bytes[..displacement]);
+            self.out.u32(address.wrapping_sub(end) as u32);
+            self.out.bytes(&bytes[displacement + 4..]);
+            return Some(Kind::Copied);
+        }
+        self.far(instruction, address)
+    }
+
+    /// An instruction whose memory is out of reach.
+    pub fn far(&mut self, instruction: &Instruction, address: u64) -> Option<Kind> {
+        let register = free_register(instruction, None);
+        let mut changed = *instruction;
+        point_to(&mut changed, register);
+        let operation = encoded(&changed)?;
+        self.out.save(register, at!(far));
+        self.out.constant(register, address);
+        self.out.bytes(&operation);
+        self.out.load(register, at!(far));
+        Some(Kind::Far)
+    }
+
+    /// Loads what an indirect branch reads into `rcx`.
+    pub fn load_target(&mut self, instruction: &Instruction, bytes: &[u8]) {
+        if uses_gs(instruction) {
+            return self.load_target_by_gs(instruction);
+        }
+        if instruction.is_ip_rel_memory_operand() {
+            let address = instruction.ip_rel_memory_address();
+            // mov rcx, [rip + distance], where that reaches.
+            if in_reach(self.out.here() + 7, address) {
+                self.out.bytes(&[0x48, 0x8b, 0x0d]);
+                self.out.distance(address);
+            } else {
+                self.out.constant(RCX, address);
+                self.out.bytes(&[0x48, 0x8b, 0x09]);
+            }
+            return;
+        }
+        // The same operand for `mov rcx, ...`: the opcode and one field differ.
+        let mut at = 0;
+        while matches!(
+            bytes[at],
+            0x26 | 0x2e | 0x36 | 0x3e | 0x64 | 0x65 | 0x66 | 0x67 | 0xf2 | 0xf3
+        ) {
+            if matches!(bytes[at], 0x64 | 0x67) {
+                self.out.byte(bytes[at]);
+            }
+            at += 1;
+        }
+        let mut rex = 0x48;
+        if bytes[at] & 0xf0 == 0x40 {
+            rex |= bytes[at] & 3;
+            at += 1;
+        }
+        debug_assert_eq!(bytes[at], 0xff);
+        self.out.bytes(&[rex, 0x8b, bytes[at + 1] & 0xc7 | RCX << 3]);
+        self.out.bytes(&bytes[at + 2..]);
+    }
+}
