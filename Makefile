@@ -35,6 +35,7 @@ check:  ## Everything that can be said without running the code
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(PY) -m tests.layers
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	cargo clippy --locked --package weft-agent --features clone --all-targets -- -D warnings
