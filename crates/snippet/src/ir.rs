@@ -203,6 +203,23 @@ impl PointKind {
         }
     }
 
+    /// What snippets call it: as the metric language does, a function is left at `return`.
+    pub const fn spelling(self) -> &'static str {
+        match self {
+            Self::Exit => "return",
+            other => other.name(),
+        }
+    }
+
+    /// The kind that a word of a snippet stands for; several are read for some.
+    pub fn spelled(word: &str) -> Option<Self> {
+        let is_called = |kind: &Self| {
+            [kind.name(), kind.spelling()].contains(&word)
+                || word.strip_suffix('s') == Some(kind.name())
+        };
+        Self::ALL.into_iter().find(is_called)
+    }
+
     /// Whether it is about the kernel, and not a place in the code.
     pub const fn is_of_kernel(self) -> bool {
         matches!(self, Self::SystemCall | Self::SystemReturn)

@@ -54,6 +54,8 @@ const SIGNS: [&str; 31] = [
     "=", "+", "-", "*", "/", "%", "&", "|", "^", "~", "!", "<", ">", ":",
 ];
 
+const STEPS: [&str; 2] = ["++", "--"];
+
 pub(crate) fn error<T>(
     (line, column): (u32, u32),
     what: impl Into<String>,
@@ -62,7 +64,55 @@ pub(crate) fn error<T>(
     Err(Diagnostic { line, column, what: what.into(), hint: hint.into() })
 }
 
+/// The text with its comments as blanks: places in it stay what they are.
+fn without_comments(text: &str) -> Result<String, Diagnostic> {
+    let mut out = String::with_capacity(text.len());
+    let (mut line, mut column) = (1, 0);
+    let mut rest = text.chars().peekable();
+    // Where a comment of several lines began, and whether one goes to the end of the line.
+    let (mut began, mut to_the_end) = (None, false);
+    while let Some(one) = rest.next() {
+        column += 1;
+        if one == '\n' {
+            (line, column, to_the_end) = (line + 1, 0, false);
+            out.push(one);
+            continue;
+        }
+        let next = rest.peek().copied();
+        if began.is_some() {
+            out.push(' ');
+            if one == '*' && next == Some('/') {
+                rest.next();
+                column += 1;
+                out.push(' ');
+                began = None;
+            }
+            continue;
+        }
+        if one == '/' && next == Some('*') {
+            began = Some((line, column));
+            rest.next();
+            column += 1;
+            out.push_str("  ");
+            continue;
+        }
+        to_the_end |= one == '#' || (one == '/' && next == Some('/'));
+        out.push(if to_the_end { ' ' } else { one });
+    }
+    match began {
+        Some(place) => error(place, "this comment never ends", "end it with `*/`"),
+        None => Ok(out),
+    }
+}
+
+/// Whether nothing of a statement follows: then two signs are a step, not twice an operator.
+fn ends_statement(rest: &str) -> bool {
+    let rest = rest.trim_start();
+    rest.is_empty() || rest.starts_with([';', '}']) || rest.starts_with("else")
+}
+
 pub(crate) fn lex(text: &str) -> Result<Vec<Placed>, Diagnostic> {
+    let text = &without_comments(text)?;
     let mut tokens = Vec::new();
     let mut line = 1;
     let mut open = 0_usize;
@@ -73,19 +123,20 @@ pub(crate) fn lex(text: &str) -> Result<Vec<Placed>, Diagnostic> {
             rest = rest.trim_start();
             let column = full[..full.len() - rest.len()].chars().count() as u32 + 1;
             let Some(first) = rest.chars().next() else { break };
-            if first == '#' {
-                break;
-            }
             let (token, length) = if first == ';' {
                 (Token::End, 1)
             } else if first.is_ascii_digit() {
                 number(rest, (line, column))?
-            } else if first.is_ascii_alphabetic() || first == '_' {
+            } else if first.is_ascii_alphabetic() || matches!(first, '_' | '$') {
                 // Some words have two parts, with a dot between them.
-                let length = rest
+                let length = rest[1..]
                     .find(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '_' | '.'))
-                    .unwrap_or(rest.len());
+                    .map_or(rest.len(), |length| 1 + length);
                 (Token::Word(rest[..length].to_string()), length)
+            } else if let Some(step) = STEPS.iter().find(|step| rest.starts_with(**step))
+                && ends_statement(&rest[step.len()..])
+            {
+                (Token::Sign(step), step.len())
             } else if let Some(sign) = SIGNS.iter().find(|sign| rest.starts_with(**sign)) {
                 match *sign {
                     "(" | "[" => open += 1,

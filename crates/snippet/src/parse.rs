@@ -5,17 +5,12 @@ use crate::ir::{
     Binary, Buckets, Call, Datum, DatumId, DatumKind, Expr, LetId, PointKind, Scope, Section,
     Statement, TimerClock, Unary, Weave,
 };
-use crate::lex::Diagnostic;
-use crate::lex::Placed;
-use crate::lex::Token;
-use crate::lex::describe;
-use crate::lex::error;
-use crate::lex::lex;
+use crate::lex::{Diagnostic, Placed, Token, describe, error, lex};
 use crate::print::{BINARY, LOADS, Spelling, UNARY_FUNCTIONS, WORDS};
 use crate::verify::{self, At, Problem};
 use alloc::boxed::Box;
 use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use weft_code::Register;
 
@@ -24,6 +19,7 @@ impl Weave {
     pub fn parse(text: &str) -> Result<Self, Diagnostic> {
         let tokens = lex(text)?;
         let mut parser = Parser {
+            declares: declares(&tokens),
             tokens,
             at: 0,
             weave: Self::default(),
@@ -46,8 +42,24 @@ impl Weave {
 /// How deep expressions and blocks may nest: the parser is recursive.
 const MAX_DEPTH: usize = 64;
 
+/// The words that declare something.
+const KINDS: [&str; 7] = ["counter", "timer", "histogram", "map", "ring", "local", "mark"];
+
+/// How many keys a map has that was not declared.
+const IMPLIED_CAPACITY: u32 = 1024;
+
+/// Whether a text declares what it measures into.
+fn declares(tokens: &[Placed]) -> bool {
+    tokens.windows(2).any(|pair| {
+        matches!(&pair[0].token, Token::Word(word) if KINDS.contains(&word.as_str()))
+            && matches!(pair[1].token, Token::Word(_))
+    })
+}
+
 struct Parser {
     tokens: Vec<Placed>,
+    /// Whether the text declares anything; if not, names are declared by what is done to them.
+    declares: bool,
     at: usize,
     weave: Weave,
     lets: Vec<(String, LetId)>,
@@ -177,12 +189,13 @@ impl Parser {
                 let what = format!("{} cannot begin a statement", describe(self.peek()));
                 return error(place, what, "begin with a name, or `at`");
             };
-            if word == "at" {
-                self.at += 1;
+            let opens = matches!(self.tokens.get(self.at + 1), Some(next) if next.token == Token::Sign("{"));
+            if word == "at" || (opens && PointKind::spelled(&word).is_some()) {
+                self.accept_word("at");
                 let place = self.place();
                 let name = self.word("a kind of point")?;
-                let Some(kind) = PointKind::ALL.into_iter().find(|kind| kind.name() == name) else {
-                    let names: Vec<&str> = PointKind::ALL.map(PointKind::name).into();
+                let Some(kind) = PointKind::spelled(&name) else {
+                    let names: Vec<&str> = PointKind::ALL.map(PointKind::spelling).into();
                     let hint = format!("use {}", names.join(", "));
                     return error(place, format!("`{name}` is not a kind of point"), hint);
                 };
@@ -231,7 +244,6 @@ impl Parser {
     }
 
     fn declaration(&mut self, word: &str) -> Result<bool, Diagnostic> {
-        const KINDS: [&str; 7] = ["counter", "timer", "histogram", "map", "ring", "local", "mark"];
         if !KINDS.contains(&word) {
             return Ok(false);
         }
@@ -337,8 +349,8 @@ impl Parser {
         }
         let word = self.word("a statement")?;
         match word.as_str() {
-            "start" => Ok(Statement::Start(self.datum("timer")?)),
-            "stop" => Ok(Statement::Stop(self.datum("timer")?)),
+            "start" => Ok(Statement::Start(self.timer()?)),
+            "stop" => Ok(Statement::Stop(self.timer()?)),
             "stamp" => Ok(Statement::Stamp(self.datum("mark")?)),
             "leave" => {
                 let datum = self.datum("timer or mark")?;
@@ -356,14 +368,12 @@ impl Parser {
             }
             "call" => Ok(Statement::Call(self.call()?)),
             "if" => self.conditional(),
-            "arg" => {
-                self.expect("(")?;
-                let number = self.number("the number of an argument")?;
-                self.expect(")")?;
+            "arg" | "$arg" => {
+                let number = self.argument(&word)?;
                 self.expect("=")?;
                 Ok(Statement::SetArg { number, value: self.expr(0)? })
             }
-            "result" => {
+            "result" | "$return" => {
                 self.expect("=")?;
                 Ok(Statement::SetResult(self.expr(0)?))
             }
@@ -383,7 +393,7 @@ impl Parser {
 
     fn conditional(&mut self) -> Result<Statement, Diagnostic> {
         let condition = self.expr(0)?;
-        let then = self.braces()?;
+        let then = self.branch()?;
         let before = self.at;
         self.skip_ends();
         let mut otherwise = Vec::new();
@@ -397,7 +407,7 @@ impl Parser {
                 otherwise.push(self.conditional()?);
                 self.depth -= 1;
             } else {
-                otherwise = self.braces()?;
+                otherwise = self.branch()?;
             }
         } else {
             self.at = before;
@@ -405,14 +415,25 @@ impl Parser {
         Ok(Statement::If { condition, then, otherwise })
     }
 
+    /// What is done under a condition: statements in braces, or a single one.
+    fn branch(&mut self) -> Result<Vec<Statement>, Diagnostic> {
+        if matches!(self.peek(), Token::Sign("{") | Token::End | Token::Over) {
+            return self.braces();
+        }
+        self.deeper()?;
+        let statement = self.statement()?;
+        self.depth -= 1;
+        Ok(alloc::vec![statement])
+    }
+
     fn assignment(&mut self, place: (u32, u32), name: &str) -> Result<Statement, Diagnostic> {
-        let Some(id) = self.find(name) else {
+        let Some(id) = self.find(name).or_else(|| self.implied(name)) else {
             if self.lets.iter().any(|(other, _)| other == name) {
                 let what = format!("`{name}` cannot change");
                 return error(place, what, format!("declare `local {name}` instead of `let`"));
             }
             let (what, hint) = match self.peek() {
-                Token::Sign("+=" | "-=") => {
+                Token::Sign("+=" | "-=" | "++" | "--") => {
                     ("counter", format!("declare it first: `counter {name}`"))
                 }
                 Token::Sign("<<") => {
@@ -420,21 +441,21 @@ impl Parser {
                 }
                 Token::Sign("[") => ("map", format!("declare it first: `map {name}[1] 1024`")),
                 _ => {
-                    ("statement", "statements are `x += 1`, `start t`, `if e { }` and so on".into())
+                    ("statement", "statements are `x++`, `start t`, `if (e) { }` and so on".into())
                 }
             };
             return error(place, format!("there is no {what} `{name}`"), hint);
         };
         if self.accept("[") {
             let keys = self.list("]")?;
-            self.expect("+=")?;
-            return Ok(Statement::AddAt { map: id, keys, value: self.expr(0)? });
+            self.imply_keys(id, keys.len());
+            let Some(value) = self.added()? else {
+                return error(self.place(), "`+=` is missing", "maps are added to: `m[key] += 1`");
+            };
+            return Ok(Statement::AddAt { map: id, keys, value });
         }
-        if self.accept("+=") {
-            return Ok(Statement::Add { to: id, value: self.expr(0)? });
-        }
-        if self.accept("-=") {
-            return Ok(Statement::Add { to: id, value: negated(self.expr(0)?) });
+        if let Some(value) = self.added()? {
+            return Ok(Statement::Add { to: id, value });
         }
         if self.accept("<<") {
             return Ok(Statement::Observe { histogram: id, value: self.expr(0)? });
@@ -443,6 +464,99 @@ impl Parser {
             return Ok(Statement::Set { local: id, value: self.expr(0)? });
         }
         error(self.place(), format!("nothing is done with `{name}`"), "use `+=`, `=` or `<<`")
+    }
+
+    /// What is added by what follows: `++`, `--`, `+= e`, `-= e`.
+    fn added(&mut self) -> Result<Option<Expr>, Diagnostic> {
+        if self.accept("++") {
+            return Ok(Some(Expr::Int(1)));
+        }
+        if self.accept("--") {
+            return Ok(Some(Expr::Int(-1)));
+        }
+        if self.accept("+=") {
+            return Ok(Some(self.expr(0)?));
+        }
+        if self.accept("-=") { Ok(Some(negated(self.expr(0)?))) } else { Ok(None) }
+    }
+
+    /// Declares a name by what is done to it, in a text that declares nothing.
+    ///
+    /// What is set anywhere is a local; otherwise what is added to is a counter, with a key a map,
+    /// and `<<` is for histograms.
+    fn implied(&mut self, name: &str) -> Option<DatumId> {
+        if self.declares || is_reserved(name) || name.contains(['.', '$']) {
+            return None;
+        }
+        if self.lets.iter().any(|(other, _)| other == name) {
+            return None;
+        }
+        let kind = match self.peek() {
+            Token::Sign("[") => DatumKind::Map { keys: 0, capacity: IMPLIED_CAPACITY },
+            Token::Sign("<<") => DatumKind::Histogram(Buckets::Fine),
+            Token::Sign("=") => DatumKind::Local,
+            Token::Sign("+=" | "-=" | "++" | "--") if self.is_set(name) => DatumKind::Local,
+            Token::Sign("+=" | "-=" | "++" | "--") => DatumKind::Counter(Scope::Point),
+            _ => return None,
+        };
+        self.declare(name, kind)
+    }
+
+    /// Adds a datum that the text does not declare.
+    fn declare(&mut self, name: &str, kind: DatumKind) -> Option<DatumId> {
+        let place = self.place();
+        self.weave.data.push(Datum { name: name.to_string(), kind, of: None });
+        self.data_places.push(place);
+        self.find(name)
+    }
+
+    /// Whether a name is set with `=` anywhere in the text.
+    fn is_set(&self, name: &str) -> bool {
+        self.tokens.windows(2).any(|pair| {
+            matches!(&pair[0].token, Token::Word(word) if word == name)
+                && pair[1].token == Token::Sign("=")
+        })
+    }
+
+    /// Gives a map that was not declared as many keys as it is first used with.
+    fn imply_keys(&mut self, id: DatumId, count: usize) {
+        if let Some(DatumKind::Map { keys: keys @ 0, .. }) =
+            self.weave.data.get_mut(usize::from(id.0)).map(|datum| &mut datum.kind)
+        {
+            *keys = u8::try_from(count).unwrap_or(u8::MAX);
+        }
+    }
+
+    /// A timer that is started or stopped; it may say its clock.
+    fn timer(&mut self) -> Result<DatumId, Diagnostic> {
+        let place = self.place();
+        let Token::Word(name) = self.peek().clone() else { return self.datum("timer") };
+        let says_cpu = matches!(
+            self.tokens.get(self.at + 1).map(|next| &next.token),
+            Some(Token::Word(word)) if word == "cpu"
+        );
+        let said = if says_cpu { TimerClock::Cpu } else { TimerClock::Wall };
+        if !self.declares && self.find(&name).is_none() && !is_reserved(&name) {
+            self.declare(&name, DatumKind::Timer(said));
+        }
+        let id = self.datum("timer")?;
+        if says_cpu {
+            self.at += 1;
+            if self.weave.data[usize::from(id.0)].kind != DatumKind::Timer(TimerClock::Cpu) {
+                let hint = format!("leave out `cpu`, or declare `timer {name} cpu`");
+                return error(place, format!("`{name}` is a wall timer"), hint);
+            }
+        }
+        Ok(id)
+    }
+
+    /// The number in `$arg[0]`, or in `arg(0)` as it was written before.
+    fn argument(&mut self, word: &str) -> Result<u8, Diagnostic> {
+        let (open, close) = if word.starts_with('$') { ("[", "]") } else { ("(", ")") };
+        self.expect(open)?;
+        let number = self.number("the number of an argument")?;
+        self.expect(close)?;
+        Ok(number)
     }
 
     fn find(&self, name: &str) -> Option<DatumId> {
@@ -553,8 +667,24 @@ impl Parser {
     }
 
     fn named(&mut self, place: (u32, u32), word: &str) -> Result<Expr, Diagnostic> {
-        if let Some((_, expr)) = WORDS.iter().find(|(name, _)| *name == word) {
+        if let Some((_, _, expr)) = WORDS.iter().find(|(name, old, _)| [name, old].contains(&&word))
+        {
             return Ok(expr.clone());
+        }
+        match word {
+            "arg" | "$arg" => return Ok(Expr::Arg(self.argument(word)?)),
+            "$reg" => {
+                self.expect("[")?;
+                let register = self.register()?;
+                self.expect("]")?;
+                return Ok(register);
+            }
+            _ if word.starts_with('$') => {
+                let names: Vec<&str> = WORDS.iter().map(|(name, _, _)| *name).collect();
+                let hint = format!("there are $arg[0], $reg[rax], {}", names.join(", "));
+                return error(place, format!("there is no `{word}`"), hint);
+            }
+            _ => {}
         }
         if let Some((_, id)) = self.lets.iter().find(|(name, _)| name == word) {
             return Ok(Expr::Let(*id));
@@ -582,18 +712,19 @@ impl Parser {
         Ok(expr)
     }
 
-    fn function(&mut self, place: (u32, u32), word: &str) -> Result<Expr, Diagnostic> {
-        if word == "arg" {
-            return Ok(Expr::Arg(self.number("the number of an argument")?));
+    fn register(&mut self) -> Result<Expr, Diagnostic> {
+        let place = self.place();
+        let name = self.word("a register")?;
+        let found = (0..16).map(Register).find(|register| register.name() == name);
+        match found {
+            Some(register) => Ok(Expr::Register(register)),
+            None => error(place, format!("`{name}` is not a register"), "use rax to r15"),
         }
+    }
+
+    fn function(&mut self, place: (u32, u32), word: &str) -> Result<Expr, Diagnostic> {
         if word == "reg" {
-            let place = self.place();
-            let name = self.word("a register")?;
-            let found = (0..16).map(Register).find(|register| register.name() == name);
-            return match found {
-                Some(register) => Ok(Expr::Register(register)),
-                None => error(place, format!("`{name}` is not a register"), "use rax to r15"),
-            };
+            return self.register();
         }
         if word == "since" {
             return Ok(Expr::Since(self.datum("mark")?));
@@ -609,7 +740,7 @@ impl Parser {
             _ => None,
         });
         let Some(op): Option<Binary> = found else {
-            let hint = "there are arg, reg, since, load8 to load64, min, max and more";
+            let hint = "there are since, load8 to load64, min, max and more";
             return error(place, format!("there is no function `{word}`"), hint);
         };
         let a = self.expr(0)?;
@@ -652,7 +783,7 @@ fn is_reserved(name: &str) -> bool {
         "shared",
     ];
     OTHERS.contains(&name)
-        || WORDS.iter().any(|(word, _)| *word == name)
+        || WORDS.iter().any(|(_, old, _)| *old == name)
         || LOADS.iter().any(|load| load.0 == name)
         || UNARY_FUNCTIONS.iter().any(|(_, word)| *word == name)
         || BINARY.iter().any(|(_, s)| matches!(s, Spelling::Function(word) if *word == name))

@@ -68,18 +68,19 @@ pub(crate) const LOADS: [(&str, Width, bool); 7] = [
     ("loads32", Width::Double, true),
 ];
 
-pub(crate) const WORDS: [(&str, Expr); 11] = [
-    ("result", Expr::Result),
-    ("caller", Expr::Caller),
-    ("thread", Expr::Thread),
-    ("address", Expr::Address),
-    ("frame", Expr::Frame),
-    ("access.address", Expr::AccessAddress),
-    ("access.size", Expr::AccessSize),
-    ("syscall.number", Expr::CallNumber),
-    ("now", Expr::Now),
-    ("ticks", Expr::Ticks),
-    ("cpu", Expr::Cpu),
+/// What a snippet finds where it runs: its name, and an older one that is read as well.
+pub(crate) const WORDS: [(&str, &str, Expr); 11] = [
+    ("$return", "result", Expr::Result),
+    ("$caller", "caller", Expr::Caller),
+    ("$thread", "thread", Expr::Thread),
+    ("$address", "address", Expr::Address),
+    ("$frame", "frame", Expr::Frame),
+    ("$memory", "access.address", Expr::AccessAddress),
+    ("$size", "access.size", Expr::AccessSize),
+    ("$syscall", "syscall.number", Expr::CallNumber),
+    ("$time", "now", Expr::Now),
+    ("$ticks", "ticks", Expr::Ticks),
+    ("$cpu", "cpu", Expr::Cpu),
 ];
 
 impl Display for Weave {
@@ -124,7 +125,7 @@ struct Printer<'a> {
 impl<'a> Printer<'a> {
     fn section(&mut self, section: &'a Section, f: &mut Formatter<'_>) -> fmt::Result {
         let Some(kind) = section.at else { return self.block(&section.body, 0, f) };
-        writeln!(f, "at {} {{", kind.name())?;
+        writeln!(f, "at {} {{", kind.spelling())?;
         self.block(&section.body, 1, f)?;
         writeln!(f, "}}")
     }
@@ -152,14 +153,14 @@ impl<'a> Printer<'a> {
     ) -> fmt::Result {
         match statement {
             Statement::Add { to, value } => {
-                write!(f, "{} += ", self.name(*to))?;
-                self.expr(value, 0, f)
+                f.write_str(self.name(*to))?;
+                self.added(value, f)
             }
             Statement::AddAt { map, keys, value } => {
                 write!(f, "{}[", self.name(*map))?;
                 self.list(keys, f)?;
-                f.write_str("] += ")?;
-                self.expr(value, 0, f)
+                f.write_str("]")?;
+                self.added(value, f)
             }
             Statement::Observe { histogram, value } => {
                 write!(f, "{} << ", self.name(*histogram))?;
@@ -211,15 +212,27 @@ impl<'a> Printer<'a> {
             }
             Statement::Call(call) => self.call(call, f),
             Statement::SetArg { number, value } => {
-                write!(f, "arg({number}) = ")?;
+                write!(f, "$arg[{number}] = ")?;
                 self.expr(value, 0, f)
             }
             Statement::SetResult(value) => {
-                f.write_str("result = ")?;
+                f.write_str("$return = ")?;
                 self.expr(value, 0, f)
             }
             Statement::Return(value) => {
                 f.write_str("return ")?;
+                self.expr(value, 0, f)
+            }
+        }
+    }
+
+    /// Writes what is added to something.
+    fn added(&self, value: &Expr, f: &mut Formatter<'_>) -> fmt::Result {
+        match value {
+            Expr::Int(1) => f.write_str("++"),
+            Expr::Int(-1) => f.write_str("--"),
+            _ => {
+                f.write_str(" += ")?;
                 self.expr(value, 0, f)
             }
         }
@@ -251,8 +264,8 @@ impl<'a> Printer<'a> {
                 f.write_str(found.map_or("?", |(_, name)| name))
             }
             Expr::Local(local) => f.write_str(self.name(*local)),
-            Expr::Arg(number) => write!(f, "arg({number})"),
-            Expr::Register(register) => write!(f, "reg({})", register.name()),
+            Expr::Arg(number) => write!(f, "$arg[{number}]"),
+            Expr::Register(register) => write!(f, "$reg[{}]", register.name()),
             Expr::Since(mark) => write!(f, "since({})", self.name(*mark)),
             Expr::Load { width, signed, address } => {
                 let found = LOADS.iter().find(|load| load.1 == *width && load.2 == *signed);
@@ -306,8 +319,8 @@ impl<'a> Printer<'a> {
             }
             Expr::Call(call) => self.call(call, f),
             word => {
-                let found = WORDS.iter().find(|(_, other)| other == word);
-                f.write_str(found.map_or("?", |(name, _)| name))
+                let found = WORDS.iter().find(|(_, _, other)| other == word);
+                f.write_str(found.map_or("?", |(name, _, _)| name))
             }
         }
     }

@@ -329,9 +329,9 @@ impl Checker<'_> {
         if kinds.contains(&kind) {
             return Ok(());
         }
-        let names: Vec<&str> = kinds.iter().map(|kind| kind.name()).collect();
+        let names: Vec<&str> = kinds.iter().map(|kind| kind.spelling()).collect();
         let hint = format!("use it at {}", names.join(" or "));
-        problem(format!("there is no {what} at {}", kind.name()), hint)
+        problem(format!("there is no {what} at {}", kind.spelling()), hint)
     }
 
     fn needs_frame(&self, what: &str) -> Result<(), Problem> {

@@ -59,8 +59,8 @@ fn the_example_of_the_documentation() {
     assert_eq!(weave.body(PointKind::Entry).unwrap().len(), 3);
     assert_eq!(weave.body(PointKind::Block), None);
     let canonical = "counter calls\ntimer busy wall\nhistogram sizes log2\nat entry {\n    \
-        calls += 1\n    start busy\n    if arg(2) > 4096 {\n        sizes << arg(2)\n    }\n}\n\
-        at exit {\n    stop busy\n}\n";
+        calls++\n    start busy\n    if $arg[2] > 4096 {\n        sizes << $arg[2]\n    }\n}\n\
+        at return {\n    stop busy\n}\n";
     assert_eq!(weave.to_string(), canonical);
 }
 
@@ -111,7 +111,24 @@ fn data_of_other_probes() {
 #[test]
 fn what_is_wrong_is_said_where() {
     let cases = [
-        ("x += 1", 1, 1, "there is no counter `x`", "declare it first: `counter x`"),
+        ("local y; x += 1", 1, 10, "there is no counter `x`", "declare it first: `counter x`"),
+        (
+            "x += $argc",
+            1,
+            6,
+            "there is no `$argc`",
+            "there are $arg[0], $reg[rax], $return, $caller, $thread, $address, $frame, $memory, $size, $syscall, $time, $ticks, $cpu",
+        ),
+        ("x++ /* and\nso on", 1, 5, "this comment never ends", "end it with `*/`"),
+        ("m[1]++; m[1, 2]++", 1, 9, "2 keys", "give 1"),
+        ("x++; x << 1", 1, 6, "`x` is a counter", "only a histogram can be used so"),
+        (
+            "timer t wall; entry { start t cpu }",
+            1,
+            29,
+            "`t` is a wall timer",
+            "leave out `cpu`, or declare `timer t cpu`",
+        ),
         ("counter x\nx += ", 2, 6, "a value is missing", "before the end of the line"),
         (
             "counter x; x += y",
@@ -129,7 +146,7 @@ fn what_is_wrong_is_said_where() {
             1,
             4,
             "`dawn` is not a kind of point",
-            "use entry, exit, call, after, block, edge, insn, load, store, syscall, sysreturn",
+            "use entry, return, call, after, block, edge, insn, load, store, syscall, sysreturn",
         ),
         ("counter x\nx += 1 2", 2, 8, "`2` is too much", "begin a new line, or use `;`"),
         (
@@ -161,7 +178,7 @@ fn what_is_wrong_is_said_where() {
             "counter x\nat exit { x += 1; x += arg(1) }",
             2,
             19,
-            "there is no argument at exit",
+            "there is no argument at return",
             "use it at entry or call or syscall or sysreturn",
         ),
         (
@@ -169,14 +186,14 @@ fn what_is_wrong_is_said_where() {
             2,
             12,
             "there is no result at entry",
-            "use it at exit or after or sysreturn",
+            "use it at return or after or sysreturn",
         ),
         (
             "timer t wall\nat block { start t }",
             2,
             12,
             "there is no frame for a timer at block",
-            "use it at entry or exit or syscall or sysreturn",
+            "use it at entry or return or syscall or sysreturn",
         ),
         ("map m[1] 100", 1, 1, "`m` cannot hold 100", "use a power of two up to 1048576"),
         ("map m[1] 8\nm[1, 2] += 1", 2, 1, "2 keys", "give 1"),
@@ -195,6 +212,69 @@ fn what_is_wrong_is_said_where() {
         let problem = Weave::parse(text).expect_err(text);
         let found = (problem.line, problem.column, problem.what.as_str(), problem.hint.as_str());
         assert_eq!(found, (line, column, what, hint), "{text}");
+    }
+}
+
+/// What each text is written as, and what it was written as before.
+#[test]
+fn every_spelling_means_the_same() {
+    let same = [
+        ("counter x; x++", "counter x; x += 1"),
+        ("counter x; x--", "counter x; x -= 1"),
+        ("map m[1] 8; m[$arg[0]]++", "map m[1] 8; m[arg(0)] += 1"),
+        ("map m[1] 8; m[1] -= $arg[0]", "map m[1] 8; m[1] += -arg(0)"),
+        ("counter x; entry { x += $arg[1] }", "counter x\nat entry { x += arg(1) }"),
+        ("counter x; return { x += $return }", "counter x\nat exit { x += result }"),
+        (
+            "counter x; calls { x++ }; loads { x += $size }",
+            "counter x; at call { x += 1 }; at load { x += access.size }",
+        ),
+        ("counter x; store { x += $memory }", "counter x; at store { x += access.address }"),
+        ("counter x; syscall { x += $syscall }", "counter x; at syscall { x += syscall.number }"),
+        (
+            "local x; x = $caller + $thread + $address + $frame + $time + $ticks + $cpu",
+            "local x; x = caller + thread + address + frame + now + ticks + cpu",
+        ),
+        ("local x; x = $reg[rax]", "local x; x = reg(rax)"),
+        (
+            "counter x; if ($arg[0] > 1) x++; else x--;",
+            "counter x\nif arg(0) > 1 { x += 1 } else { x -= 1 }",
+        ),
+        (
+            "counter x; if ($arg[0]) if ($arg[1]) x++ else x--",
+            "counter x\nif arg(0) { if arg(1) { x += 1 } else { x -= 1 } }",
+        ),
+        (
+            "counter x; if ($arg[0]) x++; else if ($arg[1]) { x-- }",
+            "counter x\nif arg(0) { x += 1 } else if arg(1) { x -= 1 }",
+        ),
+        ("counter x // this\nx++ /* and\n that */; x++", "counter x # this\nx += 1; x += 1"),
+        (
+            "entry { $arg[0] = 1 }; return { $return = 2 }",
+            "at entry { arg(0) = 1 }; at exit { result = 2 }",
+        ),
+        // A text that declares nothing is one of what is done to names.
+        ("x++", "counter x; x += 1"),
+        (
+            "m[$caller] += 2; n[1, 2]++",
+            "map m[1] 1024; map n[2] 1024; m[caller] += 2; n[1, 2] += 1",
+        ),
+        ("h << $arg[0]", "histogram h fine; h << arg(0)"),
+        (
+            "entry { start t; start u cpu }; return { stop t; stop u }",
+            "timer t wall; timer u cpu; at entry { start t; start u }; at exit { stop t; stop u }",
+        ),
+        (
+            "entry { d++; if (d > 1) x++ }; return { d = 0 }",
+            "local d; counter x; at entry { d += 1; if d > 1 { x += 1 } }; at exit { d = 0 }",
+        ),
+        // Two signs are a step only at the end of a statement.
+        ("counter x; x += 5--6", "counter x; x += 5 - -6"),
+    ];
+    for (new, old) in same {
+        let (new, old) = (common::parse(new), common::parse(old));
+        assert_eq!(new, old);
+        assert_eq!(common::parse(&new.to_string()), old);
     }
 }
 

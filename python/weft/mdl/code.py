@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from weft.errors import InvalidArgument
 from weft.mdl import ast
@@ -12,16 +12,8 @@ from weft.mdl.placing import Places, instance
 __all__ = ["ADDRESS", "Code", "left_name"]
 
 ADDRESS = ast.Variable("address")
-_VALUES: Mapping[str, str] = {
-    "return": "result",
-    "thread": "thread",
-    "caller": "caller",
-    "address": "address",
-    "time": "now",
-    "cpu": "cpu",
-    "frame": "frame",
-    "ticks": "ticks",
-}
+_VALUES = frozenset(["return", "thread", "caller", "address", "time", "cpu", "frame", "ticks"])
+"""What has the same name in snippets."""
 
 
 def left_name(predicate: str) -> str:
@@ -94,9 +86,9 @@ class Code:
         # The variable holds the frame of the outermost call: recursion leaves it alone, and a call
         # that an exception has ended is forgotten when another comes from where it was, or above.
         if statement.value == ast.Number(0):
-            return [f"if {self.datum} == frame {{", f"{self.datum} = 0", "}"]
-        enter, left = f"{self.datum} = frame", f"{left_name(self.datum)} += 1"
-        stale = [f"if frame >= {self.datum} {{", left, enter, "}"]
+            return [f"if {self.datum} == $frame {{", f"{self.datum} = 0", "}"]
+        enter, left = f"{self.datum} = $frame", f"{left_name(self.datum)} += 1"
+        stale = [f"if $frame >= {self.datum} {{", left, enter, "}"]
         return [f"if {self.datum} == 0 {{", enter, "} else {", *stale, "}"]
 
     def _timer(self, statement: ast.TimerAction) -> list[str]:
@@ -144,11 +136,11 @@ class Code:
 
     def _variable(self, value: ast.Variable) -> str:
         if value.name == "arg":
-            return f"arg({value.index})"
+            return f"$arg[{value.index}]"
         if value.name == "constraint":
             return str(instance(self.places.constraint))
         if value.name in _VALUES:
-            return _VALUES[value.name]
+            return f"${value.name}"
         raise InvalidArgument(
             f"{self.owner} uses ${value.name}, which weft cannot measure at its points yet"
         )

@@ -74,9 +74,9 @@ def leavings(program: Program, leave: Callable[[str, str], str]) -> Iterator[Lea
     """
     throws, catches = _points(program, _THROWS), _points(program, _CATCHES)
     if throws and catches:
-        yield Leaving(throws, f"{THROWN} = frame", "thrown")
+        yield Leaving(throws, f"{THROWN} = $frame", "thrown")
     if catches:
-        yield Leaving(catches, leave(THROWN, "frame"), "caught")
+        yield Leaving(catches, leave(THROWN, "$frame"), "caught")
     guard = program.pointer_guard()
     if guard is not None and (jumps := _points(program, _JUMPS)):
         yield Leaving(jumps, _jump(guard, leave), "jump")
@@ -96,16 +96,16 @@ def _jump(guard: int, leave: Callable[[str, str], str]) -> str:
     signed = guard - (1 << 64) if guard >> 63 else guard
 
     def is_above(name: str) -> str:
-        return f"{name} > frame && {name} - frame < {_REACH}"
+        return f"{name} > $frame && {name} - $frame < {_REACH}"
 
     return f"""\
-let there = load64(arg(0) + {_STACK_POINTER})
+let there = load64($arg[0] + {_STACK_POINTER})
 let shown = (shr(there, 17) | (there << 47)) ^ ({signed})
 if {SWITCHED} == 0 && {is_above("there")} {{
-{leave("frame", "(there - 8)")}
+{leave("$frame", "(there - 8)")}
 }} else {{
 if {SWITCHED} == 0 && {is_above("shown")} {{
-{leave("frame", "(shown - 8)")}
+{leave("$frame", "(shown - 8)")}
 }} else {{
 {SWITCHED} = 1
 }}

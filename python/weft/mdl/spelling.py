@@ -1,17 +1,18 @@
 """Older spellings of the language, and what is written today.
 
-`weft fmt` turns one into the other. Both are read, and mean the same.
+`weft fmt` turns one into the other, in metrics and in snippets. Both are read, and mean the same.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from lark import Token
 
 from weft.mdl.lexer import COMMENTS
 
-__all__ = ["POINTS", "respelled"]
+__all__ = ["POINTS", "respelled", "respelled_snippet"]
 
 POINTS = {
     "exit": "return",
@@ -92,3 +93,54 @@ def _with_semicolons(tokens: Iterator[Token]) -> Iterator[Token]:
         if token.type not in COMMENTS:
             last = token
         yield token
+
+
+_WORDS = {
+    "result": "$return",
+    "caller": "$caller",
+    "thread": "$thread",
+    "address": "$address",
+    "frame": "$frame",
+    "access.address": "$memory",
+    "access.size": "$size",
+    "syscall.number": "$syscall",
+    "now": "$time",
+    "ticks": "$ticks",
+    "cpu": "$cpu",
+}
+_DECLARATION = re.compile(r"\s*(?:counter|timer|histogram|map|ring|local|mark)\s+\w")
+_STATEMENT = re.compile(r"(?:#|//)[^\n]*|/\*.*?\*/|[;\n{}]", re.DOTALL)
+_PARTS = re.compile(
+    r"\b(?P<timer>(?:start|stop)\s+\w+\s+cpu)\b"
+    r"|\b(?P<exit>at\s+)exit\b"
+    r"|\barg\(\s*(?P<arg>\d+)\s*\)"
+    r"|\breg\(\s*(?P<reg>\w+)\s*\)"
+    r"|(?P<step>\s*[+-]=\s*1(?=\s*$))"
+    r"|(?<![\w.$])(?P<word>[a-z]+(?:\.[a-z]+)?)(?![\w.(])"
+)
+
+
+def respelled_snippet(text: str) -> str:
+    """Return a snippet without mistakes in today's spelling; nothing else in it changes."""
+    written, position = [], 0
+    for match in _STATEMENT.finditer(text):
+        written += [_statement(text[position : match.start()]), match[0]]
+        position = match.end()
+    return "".join([*written, _statement(text[position:])])
+
+
+def _statement(text: str) -> str:
+    # The words of declarations are names of their own.
+    return text if _DECLARATION.match(text) else _PARTS.sub(_part, text)
+
+
+def _part(match: re.Match[str]) -> str:
+    if match["exit"]:
+        return f"{match['exit']}return"
+    if match["arg"]:
+        return f"$arg[{match['arg']}]"
+    if match["reg"]:
+        return f"$reg[{match['reg']}]"
+    if match["step"]:
+        return "++" if "+" in match["step"] else "--"
+    return _WORDS.get(match["word"] or "", match[0])
