@@ -88,8 +88,8 @@ impl Engine {
         self.cache.is_full = true;
     }
 
-    /// Removes all breakpoints: this process was forked, or the debugger is gone. If it has followed the fork, they are set
-    /// again.
+    /// Removes all breakpoints: this process was forked, or the debugger is gone. If it has followed the fork, they
+    /// are set again.
     pub fn forget_halts(&mut self) {
         observers::set_debugged(false);
         self.set_halts(Vec::new());

@@ -1,8 +1,8 @@
 //! Standing still for a debugger.
 //!
-//! A halt is a signal to the debugger. Whatever brings a thread to one, be it a breakpoint, a step that is over,
-//! a signal for the program or the debugger's own wish, is handled as a signal is: it waits until the thread
-//! is about to go back to the clone, and the program's registers are in a context as the kernel lays it out. The debugger
+//! A halt is a signal to the debugger. Whatever brings a thread to one, be it a breakpoint, a step that is over, a
+//! signal for the program or the debugger's own wish, is handled as a signal is: it waits until the thread is about
+//! to go back to the clone, and the program's registers are in a context as the kernel lays it out. The debugger
 //! reads that, through the kernel, and may change it.
 
 use crate::clone::base::context::Context;
@@ -51,8 +51,8 @@ pub fn at_store(thread: &Thread) {
     engine.step(thread, pc);
 }
 
-/// Puts the address that a thread has returned to below its stack, where a return that missed the tables has left one of
-/// the engine's.
+/// Puts the address that a thread has returned to below its stack, where a return that missed the tables has left
+/// one of the engine's.
 pub fn clean_below(thread: &Thread) {
     let below = thread.general[RSP].get().wrapping_sub(8);
     let mut engine = locked();
@@ -96,15 +96,16 @@ fn is_caught(debug: &CloneDebug, number: u64) -> bool {
     }
 }
 
-/// A thread has executed an instruction by itself, or made a system call, behind which the program goes on at `next`.
+/// A thread has executed an instruction by itself, or made a system call, behind which the program goes on at
+/// `next`.
 pub fn arrived(thread: &Thread, kind: u32, next: u64) {
     if thread.has_pending() && thread.task.get() == task::CALL {
         // It stands before the call.
         return;
     }
     let is_call = kind == left::SYSTEM_CALL;
-    // The kernel reports a step that a call has ended before the signals that the call has brought; but where one was
-    // reported in the call, the step is to the handler.
+    // The kernel reports a step that a call has ended before the signals that the call has brought; but where one
+    // was reported in the call, the step is to the handler.
     let has_called = is_call && thread.pc.get() == next;
     let is_news = || thread.halt.told.get() != u64::from(thread.pending_info.get()[0] as u32);
     let is_over = thread.is_stepping() && !thread.goes_on();
@@ -175,8 +176,8 @@ pub fn halt_soon(thread: &Thread, reason: u64, about: u64) {
     thread.set_pending();
 }
 
-/// Reports a signal to the debugger, unless it passes that signal, or a halt. Returns whether the program gets a signal:
-/// that one, or another by which the debugger has replaced it.
+/// Reports a signal to the debugger, unless it passes that signal, or a halt. Returns whether the program gets a
+/// signal: that one, or another by which the debugger has replaced it.
 pub fn report_signal(
     mut engine: Guard,
     thread: &Thread,

@@ -51,7 +51,8 @@ pub fn memory(thread: &Thread, number: usize) -> Option<isize> {
     Some(result)
 }
 
-/// Makes the call under the lock. Returns its result, and whether a file was mapped whose name only the host can find.
+/// Makes the call under the lock. Returns its result, and whether a file was mapped whose name only the host can
+/// find.
 fn change_memory(thread: &Thread, number: usize) -> Option<(isize, bool)> {
     let [_, _, rdx, _, _, _, rsi, rdi, _, _, r10, ..] = thread.general();
     let mut engine = engine();

@@ -18,7 +18,8 @@ const PREADV2: usize = 327;
 /// How many buffers the kernel takes (`IOV_MAX`).
 const MOST_BUFFERS: u64 = 1024;
 
-/// How many pages of a buffer are released before a call; what is beyond that makes the call fail, and it is repeated.
+/// How many pages of a buffer are released before a call; what is beyond that makes the call fail, and it is
+/// repeated.
 const AHEAD: u64 = 256;
 
 /// Makes the call as it is; `None` if a signal came first.
@@ -79,7 +80,8 @@ fn free_buffers(thread: &Thread) {
 
 /// Makes the call as it is, whatever comes of it; `None` if a signal came first.
 pub fn make(thread: &Thread) -> Option<isize> {
-    // Once the call is made it must not be repeated: the program cannot continue natively until its result is in place.
+    // Once the call is made it must not be repeated: the program cannot continue natively until its result is in
+    // place.
     let native_pc = thread.native_pc.take();
     let result = assembly::call(thread);
     if result == assembly::ABANDONED {

@@ -29,7 +29,8 @@ const CLONE_VFORK: u64 = 0x4000;
 const CLONE_THREAD: u64 = 0x1_0000;
 const CLONE_CLEAR_SIGHAND: u64 = 1 << 32;
 const SIGCHLD: u64 = 17;
-/// Sets up the current thread for the engine: `gs`, its id, the stack for frames. Returns the alternate stack that it had.
+/// Sets up the current thread for the engine: `gs`, its id, the stack for frames. Returns the alternate stack that
+/// it had.
 fn settle(thread: &Thread) -> [u64; 3] {
     // SAFETY: `gs` is the engine's, and the thread's memory stays until the thread has ended.
     unsafe { system::call3(system::ARCH_PRCTL, system::ARCH_SET_GS, thread.this as usize, 0) };
@@ -147,8 +148,8 @@ pub fn clone(thread: &Thread, number: usize) -> Option<isize> {
         answer(thread, next, result);
         fail("a child that had borrowed the memory was killed in the clone engine");
     }
-    // A vforked child has ended or become another program, and one that could not start needs nothing. The record of any
-    // other may be another thread's by now.
+    // A vforked child has ended or become another program, and one that could not start needs nothing. The record
+    // of any other may be another thread's by now.
     let is_over = result < 0 || flags & CLONE_VFORK != 0;
     if has_own_actions && is_over {
         let _engine = engine();

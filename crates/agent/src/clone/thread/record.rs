@@ -58,20 +58,20 @@ pub const fn kept_names(first: u8, second: u8) -> u32 {
 
 /// What the engine keeps of a thread. The clone and its gates reach the fields by their offsets from `gs`.
 ///
-/// A signal handler may interrupt the agent anywhere, on the same thread and with the same record. So no code has that to
-/// itself: there are only shared references to it, and a field is one of these.
+/// A signal handler may interrupt the agent anywhere, on the same thread and with the same record. So no code has
+/// that to itself: there are only shared references to it, and a field is one of these.
 ///
 /// - A plain one is written before other threads know of the record, and never again.
 /// - An atomic one is read at any time by other threads, or by a handler that has interrupted the agent.
-/// - A [`Cell`] is for the thread itself: the agent, its handlers, the clone. Others use it only while the thread has not
-///   begun, has ended, or is stopped by the host or a debugger.
+/// - A [`Cell`] is for the thread itself: the agent, its handlers, the clone. Others use it only while the thread
+///   has not begun, has ended, or is stopped by the host or a debugger.
 ///
-/// A handler that has interrupted the agent and goes back to it reads no cell that the agent may be changing, and writes
-/// only `pending_info` and `pending_mask`: before it sets `is_pending`, and never while that is set. The agent reads
-/// them after it has seen that (see [`Thread::has_pending`]), and writes them itself only with signals blocked or while
-/// `is_masked` is set. What comes meanwhile goes to `kept_infos` by the same rule, with a bit of `kept_signals` for each.
-/// Where a handler has interrupted the clone, or the assembly in `switch.rs`, no other code is in the middle of using a
-/// cell.
+/// A handler that has interrupted the agent and goes back to it reads no cell that the agent may be changing, and
+/// writes only `pending_info` and `pending_mask`: before it sets `is_pending`, and never while that is set. The
+/// agent reads them after it has seen that (see [`Thread::has_pending`]), and writes them itself only with signals
+/// blocked or while `is_masked` is set. What comes meanwhile goes to `kept_infos` by the same rule, with a bit of
+/// `kept_signals` for each. Where a handler has interrupted the clone, or the assembly in `switch.rs`, no other
+/// code is in the middle of using a cell.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Thread {
@@ -85,7 +85,8 @@ pub struct Thread {
     pub far: Cell<u64>,
     /// A second register, where an instruction needs two.
     pub second_far: Cell<u64>,
-    /// The area that names the restartable sequence that the thread is in (`rseq(2)`): the program's own, or `no_area`.
+    /// The area that names the restartable sequence that the thread is in (`rseq(2)`): the program's own, or
+    /// `no_area`.
     pub area: Cell<u64>,
     /// The program's values of two registers that the clone of a restartable sequence uses.
     pub kept: [Cell<u64>; 2],
@@ -127,8 +128,8 @@ pub struct Thread {
     pub pid: Cell<u32>,
     /// Its name as far as it is known, with zeros behind it.
     pub name: Cell<[u64; 2]>,
-    /// The epoch of the code cache that it executes; [`u64::MAX`] while it is in the agent. A flush waits for threads that
-    /// are an epoch behind.
+    /// The epoch of the code cache that it executes; [`u64::MAX`] while it is in the agent. A flush waits for
+    /// threads that are an epoch behind.
     pub epoch: AtomicU64,
     /// The next record in the list of all; 0 at its end.
     pub next_thread: u64,
@@ -153,8 +154,8 @@ pub struct Thread {
     pub is_forked: Cell<u32>,
     /// Whether it begins with default actions (`CLONE_CLEAR_SIGHAND`).
     pub is_cleared: Cell<u32>,
-    /// Where the program can continue natively with the registers that are kept here; 0 while those are not exact. What
-    /// cannot be repeated must clear it first.
+    /// Where the program can continue natively with the registers that are kept here; 0 while those are not exact.
+    /// What cannot be repeated must clear it first.
     pub native_pc: Cell<u64>,
     /// Whether it waits for the host to take it out.
     pub is_leaving: AtomicU32,
@@ -166,7 +167,8 @@ pub struct Thread {
     pub stepping: AtomicU32,
     /// The program's own trap flag, while the engine uses that to lead it out of a snippet.
     pub pending_trap: Cell<u64>,
-    /// Where in the clone it has trapped last without delivering that to the program; 0 if it has gone elsewhere since.
+    /// Where in the clone it has trapped last without delivering that to the program; 0 if it has gone elsewhere
+    /// since.
     pub trapped: Cell<u64>,
     /// A system call whose snippets were executed, but that is still to be made.
     pub announced: Cell<Announced>,
@@ -176,12 +178,14 @@ pub struct Thread {
     pub task: Cell<u32>,
     /// Watched memory that it is about to touch; 0 for none.
     pub touched: Cell<u64>,
-    /// The address of a repeated instruction that it executes a piece of, and the count that is left after the piece.
+    /// The address of a repeated instruction that it executes a piece of, and the count that is left after the
+    /// piece.
     pub rest: Cell<[u64; 2]>,
     /// The number of the system call that it makes, plus one; and whether its end is reported to the debugger.
     pub number: Cell<u64>,
     pub is_caught: Cell<bool>,
-    /// Whether a handler is about to begin that has not executed anything, and whether the signal that waits came then.
+    /// Whether a handler is about to begin that has not executed anything, and whether the signal that waits came
+    /// then.
     pub is_beginning: AtomicBool,
     pub is_pending_early: AtomicBool,
     /// Whether the engine has blocked signals, until the program's mask is back.
@@ -252,14 +256,14 @@ macro_rules! at {
 pub(crate) use at;
 
 impl Thread {
-    /// Makes room for a thread, and keeps some behind it for counters if there are to be any. `second` and `next_thread`
-    /// are for the fields of these names.
+    /// Makes room for a thread, and keeps some behind it for counters if there are to be any. `second` and
+    /// `next_thread` are for the fields of these names.
     pub fn map(is_counting: bool, second: u64, next_thread: u64) -> Option<&'static Self> {
         let length = SIZE + if is_counting { STRIPE_SIZE as usize } else { 0 };
         let at = system::map_private(length)?;
         let record = at as *mut Self;
-        // SAFETY: fresh memory, zeroed, which is fine for every field, large enough and aligned to a page. What does not
-        // change any more is written before there is a reference.
+        // SAFETY: fresh memory, zeroed, which is fine for every field, large enough and aligned to a page. What
+        // does not change any more is written before there is a reference.
         let thread = unsafe {
             (&raw mut (*record).this).write(at as u64);
             (&raw mut (*record).length).write(length as u64);

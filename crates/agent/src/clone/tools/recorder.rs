@@ -1,8 +1,9 @@
-//! What the program executes: the engine logs to memory that it shares with weft which blocks there are, and counts them.
+//! What the program executes: the engine logs to memory that it shares with weft which blocks there are, and counts
+//! them.
 //!
-//! A thread counts in a stripe of its own, right behind its record, so that code in the clone reaches a counter
-//! by `gs` and one number. What can be known from other counts is not counted: a block that is only reached
-//! from others is executed as often as the branches to it are taken, and what follows a branch as often as the branch is
+//! A thread counts in a stripe of its own, right behind its record, so that code in the clone reaches a counter by
+//! `gs` and one number. What can be known from other counts is not counted: a block that is only reached from
+//! others is executed as often as the branches to it are taken, and what follows a branch as often as the branch is
 //! not taken. Such branches have to lead forward: then no count depends on itself.
 
 use crate::clone::base::fail::fail;
@@ -53,7 +54,8 @@ pub struct Recorder {
     mode: u64,
     /// Where blocks have begun so far.
     known: BTreeSet<u64>,
-    /// Of branches that have one counter for two exits: by counter, whether the exit that is not counted is the fall-through.
+    /// Of branches that have one counter for two exits: by counter, whether the exit that is not counted is the
+    /// fall-through.
     choices: BTreeMap<u32, bool>,
     pid: u64,
     /// Where in the clone blocks begin that are traced.
@@ -260,7 +262,8 @@ impl Recorder {
     }
 }
 
-/// Whether code may count at a place by an instruction that changes flags: none is needed there, and no debugger looks.
+/// Whether code may count at a place by an instruction that changes flags: none is needed there, and no debugger
+/// looks.
 pub fn are_flags_free(bytes: &[u8], address: u64) -> bool {
     let live = || live_at_entry((bytes, address), address, Convention::Unknown, LOOK_AHEAD);
     !observers::is_debugged() && live().flags & !FlagSet::DF == FlagSet::NONE

@@ -78,8 +78,8 @@ pub struct Weaving {
 }
 
 impl Weaving {
-    /// Whether a jump from one address to another must not execute a snippet at its target: a jump from within a function
-    /// does not enter it, and a jump is not the return of a call.
+    /// Whether a jump from one address to another must not execute a snippet at its target: a jump from within a
+    /// function does not enter it, and a jump is not the return of a call.
     pub fn is_passed(&self, target: u64, source: u64) -> bool {
         let mut strands = self.strands.get(&(target, weaving::BEFORE)).into_iter().flatten();
         strands.any(|strand| match strand.kind {
@@ -203,8 +203,8 @@ impl Weaving {
         self.pid = system::pid() as u32;
     }
 
-    /// Does what the host requests. Returns the places where it changes something; `None` if it cannot: under a filter,
-    /// snippets make no system calls.
+    /// Does what the host requests. Returns the places where it changes something; `None` if it cannot: under a
+    /// filter, snippets make no system calls.
     pub fn follow(
         &mut self,
         message: &mut Words<'_>,
@@ -321,7 +321,8 @@ impl Weaving {
         });
     }
 
-    /// Whether a message requests that nothing be woven any more: the memory for measurements is about to be unmapped.
+    /// Whether a message requests that nothing be woven any more: the memory for measurements is about to be
+    /// unmapped.
     pub fn is_leaving(message: &[u64]) -> bool {
         message == [weaving::LEAVE]
     }

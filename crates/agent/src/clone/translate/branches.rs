@@ -66,8 +66,8 @@ impl Translator<'_> {
         core::mem::swap(&mut self.out, &mut on_the_way);
     }
 
-    /// The key of what a jump of this instruction leads to. A jump to the start of the function that it is in does not enter
-    /// the function, and a jump to where a call returns to is no return: snippets there are not executed.
+    /// The key of what a jump of this instruction leads to. A jump to the start of the function that it is in does
+    /// not enter the function, and a jump to where a call returns to is no return: snippets there are not executed.
     pub fn target_from_here(&self, target: u64) -> u64 {
         let is_inner = self.extent != Extent::Single
             && self.weaving.is_passed(target, self.address)

@@ -1,5 +1,5 @@
-//! The program's own `gs`. The processor's `gs` base is the engine's; the program's is in the record of the thread, and is
-//! added to the addresses of instructions that use it.
+//! The program's own `gs`. The processor's `gs` base is the engine's; the program's is in the record of the thread,
+//! and is added to the addresses of instructions that use it.
 
 use crate::clone::cache::emit::{RAX, RCX};
 use crate::clone::cache::pieces::Kind;

@@ -164,8 +164,8 @@ impl Translator<'_> {
             self.address = address;
             let body = self.out.here();
             self.begin_run(source, address);
-            // A block for the start of a function as reached from within is not for that address as such; and a run that
-            // is recorded is entered only at its front.
+            // A block for the start of a function as reached from within is not for that address as such; and a run
+            // that is recorded is entered only at its front.
             if (number > 0 || !is_inner) && self.is_entered_at(address) {
                 self.places.push((address, body));
             }
@@ -210,7 +210,8 @@ impl Translator<'_> {
         Some(())
     }
 
-    /// Writes the exits for a debugger before an instruction: at a breakpoint, and for a store while memory is watched.
+    /// Writes the exits for a debugger before an instruction: at a breakpoint, and for a store while memory is
+    /// watched.
     fn halt(&mut self, instruction: &Instruction) {
         if !is_recorded(self.extent) {
             return;
@@ -370,8 +371,8 @@ impl Translator<'_> {
         false
     }
 
-    /// The entry where a called function returns to: right behind the call in the clone, so that the processor's return
-    /// predictor is right.
+    /// The entry where a called function returns to: right behind the call in the clone, so that the processor's
+    /// return predictor is right.
     fn come_back(&mut self, address: u64) -> bool {
         let entry = self.out.here();
         emit::entry(&mut self.out, address, self.arena.gates().wrong);

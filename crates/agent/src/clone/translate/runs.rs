@@ -135,8 +135,8 @@ impl Translator<'_> {
         }
     }
 
-    /// A jump or a call: it is taken as often as its run is executed. It is counted if it does not lead forward, so that no
-    /// count depends on itself. Returns where its own code begins then.
+    /// A jump or a call: it is taken as often as its run is executed. It is counted if it does not lead forward, so
+    /// that no count depends on itself. Returns where its own code begins then.
     pub fn count_exit(&mut self, instruction: &Instruction, ending: u8) -> Option<u64> {
         let target = instruction.near_branch_target();
         let run = self.run?;
@@ -189,8 +189,8 @@ impl Translator<'_> {
         counter
     }
 
-    /// Writes an exit behind a branch, for the first time that the branch is not taken: the agent overwrites it with nothing,
-    /// or with a counter.
+    /// Writes an exit behind a branch, for the first time that the branch is not taken: the agent overwrites it
+    /// with nothing, or with a counter.
     fn pass_once(&mut self, next: u64, mark: u64) {
         let before = self.out.here();
         // All of it is written at once: see `remove_jump`.

@@ -102,7 +102,8 @@ impl Translator<'_> {
         is_far.then(|| free_register(instruction, None)).map(|register| (register, register))
     }
 
-    /// Writes what depends on all of the block: forward branches within the sequences, and the lengths of descriptors.
+    /// Writes what depends on all of the block: forward branches within the sequences, and the lengths of
+    /// descriptors.
     pub fn finish(&mut self) {
         if !matches!(self.extent, Extent::Sequences { .. }) {
             return;

@@ -1,6 +1,6 @@
 //! What the clone has where all that is executed is written down: each run of instructions begins by appending a
-//! record, its number and the registers that its addresses depend on; where values are wanted, instructions are followed
-//! by what captures those. See [`crate::clone::tools::tracing`].
+//! record, its number and the registers that its addresses depend on; where values are wanted, instructions are
+//! followed by what captures those. See [`crate::clone::tools::tracing`].
 
 use crate::clone::base::observers;
 use crate::clone::thread::record::{at, at_counter};

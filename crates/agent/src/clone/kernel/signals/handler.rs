@@ -46,7 +46,8 @@ pub extern "C" fn handler(signal: usize, info: &mut [u64; 16], context: &mut Con
         return;
     }
     if signal == SIGTRAP && pc == halted() {
-        // The trap by which the thread stands still, which no debugger has caught: it is gone, which the thread detects.
+        // The trap by which the thread stands still, which no debugger has caught: it is gone, which the thread
+        // detects.
         return;
     }
     let is_step = signal == SIGTRAP && info[1] as i32 == TRAP_TRACE;
@@ -81,7 +82,8 @@ pub extern "C" fn handler(signal: usize, info: &mut [u64; 16], context: &mut Con
         return;
     }
     // Where a program single-steps itself, one step of its own is several of the clone, of which only the last is
-    // delivered. A thread that is at the same place again is in a repeated instruction, behind any snippet before that.
+    // delivered. A thread that is at the same place again is in a repeated instruction, behind any snippet before
+    // that.
     let was_here = thread.trapped.replace(if is_step { pc } else { 0 }) == pc;
     if is_step && context.rflags & TRAP_FLAG != 0 {
         if !was_here && !program_state::is_between(&engine.cache, pc) {
@@ -107,8 +109,8 @@ pub extern "C" fn handler(signal: usize, info: &mut [u64; 16], context: &mut Con
         }
     }
     let is_at_instruction = is_fault && info[2] == pc;
-    // Whether the thread faulted because its code was flushed. The fault may be in the middle of an instruction, where the
-    // processor still had the first page in its TLB; or at the abort handler of a restartable sequence.
+    // Whether the thread faulted because its code was flushed. The fault may be in the middle of an instruction,
+    // where the processor still had the first page in its TLB; or at the abort handler of a restartable sequence.
     let is_fetch = context.error & fault::FETCH != 0
         && (info[2].wrapping_sub(pc) < LONGEST || engine.cache.half_of(info[2]).is_some());
     let is_retired = engine.cache.half_of(pc).is_some() && !engine.cache.is_current(pc);
@@ -168,8 +170,8 @@ fn pass_on_in_clone(mut engine: Guard, thread: &Thread, info: &[u64; 16], contex
     thread.is_masked.store(false, Relaxed);
 }
 
-/// Reports a signal to the debugger, if there is one, and then delivers it to the program. Returns whether the program's
-/// handler has begun.
+/// Reports a signal to the debugger, if there is one, and then delivers it to the program. Returns whether the
+/// program's handler has begun.
 ///
 /// # Safety
 /// The context's vector state must be there.
@@ -216,7 +218,8 @@ unsafe fn pass_on(
     let is_watched = (WATCHED | DEBUGGED) & bit(signal) != 0;
     match Actions::get(thread, signal).handler {
         SIG_DFL if is_watched => return Err(Deadly(signal)),
-        // The action has changed since it came, and is the kernel's own: the kernel does it when the signal comes again.
+        // The action has changed since it came, and is the kernel's own: the kernel does it when the signal comes
+        // again.
         SIG_DFL | SIG_IGN if !is_needed => send_again(info),
         SIG_IGN if !is_fault => {}
         SIG_IGN => return Err(Deadly(signal)),
@@ -246,8 +249,8 @@ fn written(mut engine: Guard, thread: &Thread, context: &mut Context, mut state:
     let is_in_clone = program_state::restore(&mut engine.cache, thread, &mut state);
     let ends = engine.cache.release(page);
     engine.cache.pages.count_write(page);
-    // A thread that writes to the page that it executes must not continue in code that is out of date: it executes one
-    // instruction, the writer, and what follows is translated anew.
+    // A thread that writes to the page that it executes must not continue in code that is out of date: it executes
+    // one instruction, the writer, and what follows is translated anew.
     if is_in_clone && ends.contains(&state.pc) {
         engine.cut(context.rip, state.pc);
         engine.trace_cut(thread, context.rip, (state.pc, &state.general));
@@ -257,8 +260,8 @@ fn written(mut engine: Guard, thread: &Thread, context: &mut Context, mut state:
     }
 }
 
-/// A signal while the thread is in the agent: it waits until the thread goes back to the clone, and code that could wait
-/// itself (a system call of the program's) is abandoned.
+/// A signal while the thread is in the agent: it waits until the thread goes back to the clone, and code that could
+/// wait itself (a system call of the program's) is abandoned.
 fn interrupted_agent(thread: &Thread, signal: usize, info: &[u64; 16], context: &mut Context) {
     if (info[1] as i32) > 0 && WATCHED & bit(signal) != 0 {
         if let Some(next) = program::after_fault(context.rip) {
@@ -297,7 +300,8 @@ fn interrupted_agent(thread: &Thread, signal: usize, info: &[u64; 16], context: 
     } else if returning.contains(pc) {
         context.rip = returning.abandoned;
     } else if (Landmark::Missing.address()..Landmark::MissingOut.address()).contains(&pc) {
-        // What it finds in the second table would lead it back to the clone: it leaves instead, and the signal is delivered.
+        // What it finds in the second table would lead it back to the clone: it leaves instead, and the signal is
+        // delivered.
         thread.target.set(Landmark::MissingOut.address());
     }
 }
