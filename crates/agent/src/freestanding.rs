@@ -18,7 +18,8 @@ unsafe extern "C" {
     fn weft_agent_has_a_panicking_path() -> !;
 }
 
-/// The engine decodes whatever a program brings, with a library that may panic: the panic is reported, and where it was.
+/// The engine decodes whatever a program brings, with a library that may panic: the panic is reported, and where it
+/// was.
 #[cfg(feature = "clone")]
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {

@@ -1,8 +1,8 @@
 //! What runs inside the target. Read this crate's README first: it has the rules for code in here.
 //!
 //! The host sends a thread here with its own stack ([`weft_abi::Slot::stack`]), all signals blocked
-//! and nowhere to return to but the code that called: that code (`host/src/trip.rs`) restores the thread, whether weft
-//! is still alive or not.
+//! and nowhere to return to but the code that called: that code (`host/src/arch/x86_64/trip.rs`) restores the
+//! thread, whether weft is still alive or not.
 #![cfg_attr(not(test), no_std)]
 
 #[cfg(feature = "clone")]

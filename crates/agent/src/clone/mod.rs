@@ -2,7 +2,8 @@
 //! detect it. See `docs/explanation/clone-engine.md`.
 //!
 //! The modules are layers, of which each uses only those before it: [`base`], [`thread`], [`cache`], [`tools`],
-//! [`translate`], [`engine`], [`failure`], [`kernel`], [`dispatch`], [`switch`], [`entry`]. `tests/layers` checks that.
+//! [`translate`], [`engine`], [`failure`], [`kernel`], [`dispatch`], [`switch`], [`entry`]. `tests/layers` checks
+//! that.
 
 mod base;
 mod cache;

@@ -1,5 +1,5 @@
-//! How addresses of the program are known to the engine: as they are, or as the start of a function that is reached from
-//! within.
+//! How addresses of the program are known to the engine: as they are, or as the start of a function that is reached
+//! from within.
 
 /// In the place of an address where a function begins: the same, but reached from within the function, so
 /// that it is not entered.

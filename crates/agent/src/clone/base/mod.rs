@@ -1,5 +1,5 @@
-//! What the rest of the engine stands on: the kernel, memory and time, without a libc; the host; facts about registers,
-//! instructions and signals.
+//! What the rest of the engine stands on: the kernel, memory and time, without a libc; the host; facts about
+//! registers, instructions and signals.
 
 pub mod clock;
 pub mod context;

@@ -20,7 +20,8 @@ pub fn are_values_traced() -> bool {
     ARE_VALUES_TRACED.load(Relaxed) != 0
 }
 
-/// Whether something observes stack memory that the program has not written: a debugger, or a trace of what is read.
+/// Whether something observes stack memory that the program has not written: a debugger, or a trace of what is
+/// read.
 pub fn is_stack_seen() -> bool {
     is_debugged() || are_values_traced()
 }

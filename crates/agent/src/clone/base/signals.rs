@@ -28,7 +28,8 @@ pub const SEGV_ACCERR: i32 = 2;
 /// The code of a single step that the program has requested, and the flag by which it does.
 pub const TRAP_TRACE: i32 = 2;
 pub const TRAP_FLAG: u64 = 0x100;
-/// The code of a signal that the kernel sends when it cannot write or read a frame: it has no sender and no address.
+/// The code of a signal that the kernel sends when it cannot write or read a frame: it has no sender and no
+/// address.
 pub const SI_KERNEL: u64 = 0x80;
 /// The error code of a page fault.
 pub mod fault {

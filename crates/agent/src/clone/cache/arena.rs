@@ -141,8 +141,8 @@ impl Arena {
         self.half = Half { start, end, hot: start, cold: end, ..Half::default() };
     }
 
-    /// Flushes everything and continues in the other half, where no thread may be any more. A thread that is still in
-    /// this one faults there, since it is not executable any more, and is led on by the handler.
+    /// Flushes everything and continues in the other half, where no thread may be any more. A thread that is still
+    /// in this one faults there, since it is not executable any more, and is led on by the handler.
     pub fn retire(&mut self, half: u64) {
         self.let_retired_run(true);
         self.half.let_run(false);

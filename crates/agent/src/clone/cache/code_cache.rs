@@ -48,7 +48,7 @@ pub struct CodeCache {
 }
 
 impl CodeCache {
-    /// One with nothing in it.
+    /// An empty cache.
     pub fn new(regions: Regions, tables: Tables, exits: [u64; EXITS]) -> Self {
         Self {
             arenas: Vec::new(),
@@ -193,7 +193,7 @@ impl CodeCache {
         (added.is_valid, added.starts) = (false, Vec::new());
     }
 
-    /// Remembers where a block is and how it came about; returns its number.
+    /// Adds a block to those of its arena. Returns its number.
     pub fn add(&mut self, arena: usize, block: Block, original: Box<[u8]>) -> u32 {
         let number = self.blocks.len() as u32;
         self.arenas[arena].half.blocks.push(number);
@@ -251,7 +251,7 @@ impl CodeCache {
         self.arenas.iter().for_each(|arena| arena.let_retired_run(may_run));
     }
 
-    /// Forgets a range of the program's addresses that is not mapped any more, or newly.
+    /// Forgets all of a range of the program's addresses, which was unmapped or mapped anew.
     pub fn unmapped(&mut self, start: u64, end: u64) {
         self.forget(start, end);
         self.pages.remove(start, end);
@@ -336,7 +336,7 @@ impl CodeCache {
     }
 
     /// A thread has left the clone: the kernel must not find a descriptor there that may be flushed.
-    /// Returns where the thread goes on that was about to go on somewhere.
+    /// Returns where the thread continues that was about to continue at `pc`.
     pub fn out_of_sequence(&mut self, thread: &Thread, pc: u64) -> u64 {
         let current = thread.sequence();
         if current == 0 || !thread.is_registered() {
@@ -349,7 +349,7 @@ impl CodeCache {
         thread.forget_sequence();
         // SAFETY: written by the translator; it stays until this thread has marked that it is out.
         let [start, end, abort] = unsafe { (*(current as *const Descriptor)).original };
-        // As if it had been interrupted: it may be at any time.
+        // In the middle of the sequence: it is aborted, as it may be at any time.
         if (start..end).contains(&pc) { abort } else { pc }
     }
 

@@ -249,8 +249,8 @@ pub struct Armed {
     pub gate: u64,
 }
 
-/// The beginning of a restartable sequence: where the program has announced its descriptor to the kernel, announces the
-/// clone's instead. Where none is announced, or the kernel has cleared it, leaves for the agent.
+/// The beginning of a restartable sequence: where the program has announced its descriptor to the kernel, announces
+/// the clone's instead. Where none is announced, or the kernel has cleared it, leaves for the agent.
 pub fn arm(out: &mut Out, armed: &Armed) {
     const CURRENT: u8 = record::CURRENT as u8;
     let (rax, rcx) = (at!(kept), at!(kept) + 8);

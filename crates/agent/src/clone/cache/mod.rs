@@ -1,4 +1,5 @@
-//! The code cache: memory for the clone, what is in it, and how addresses of the program and of the clone find each other.
+//! The code cache: memory for the clone, what is in it, and how addresses of the program and of the clone find each
+//! other.
 
 pub mod address_map;
 pub mod arena;

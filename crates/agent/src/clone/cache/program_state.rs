@@ -87,8 +87,8 @@ pub fn is_between(cache: &CodeCache, pc: u64) -> bool {
     offset == 0 && !is_begun && (length != 0 || kind == Kind::Snippet)
 }
 
-/// Whether the agent lets threads in at a place in a block, which is for an address: a snippet before it is another's,
-/// or counts threads that come from elsewhere.
+/// Whether the agent lets threads in at a place in a block, which is for an address: a snippet before it is
+/// another's, or counts threads that come from elsewhere.
 fn is_let_in_at(cache: &CodeCache, block: &BlockInfo, address: u64, place: u64) -> bool {
     let is_inner = block.is_inner && block.start == address;
     let key = if is_inner { inner(address) } else { address };

@@ -48,8 +48,8 @@ impl Regions {
         Self(words.as_chunks().0.iter().map(region).collect())
     }
 
-    /// Reads `/proc/self/maps`; `None` if there is no `/proc`, or no descriptor left to read it by. The engine's own
-    /// memory is among it.
+    /// Reads `/proc/self/maps`; `None` if there is no `/proc`, or no descriptor left to read it by. The engine's
+    /// own memory is among it.
     pub fn read() -> Option<Self> {
         let mut regions = Self::default();
         // SAFETY: the path is a text that ends with a zero; the buffer outlives the call.

@@ -33,8 +33,8 @@ impl Engine {
         thread.target.get()
     }
 
-    /// Continues a thread right behind the exit that it has left by, with the program at `pc`. The exit must be in what was
-    /// not flushed.
+    /// Continues a thread right behind the exit that it has left by, with the program at `pc`. The exit must be in
+    /// what was not flushed.
     pub fn continue_behind_exit(&self, thread: &Thread, pc: u64) {
         thread.pc.set(pc);
         thread.target.set(thread.exit.get() + 8);

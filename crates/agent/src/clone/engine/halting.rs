@@ -32,7 +32,7 @@ impl Engine {
 
     #[cold]
     fn change_halts(&mut self, version: u32) {
-        // A vforked child is not here for itself.
+        // A vforked child uses its parent's engine, and is not debugged.
         if Thread::current().is_vforked.get() != 0 {
             return;
         }
@@ -59,7 +59,7 @@ impl Engine {
         let [start, end] = debug.written.each_ref().map(|edge| edge.load(Relaxed));
         if is_debugged && start < end {
             self.cache.forget_at(core::slice::from_ref(&(start..end)));
-            // What the debugger has written is not news to it.
+            // What the debugger itself has written is not reported to it.
             self.halts.watches.changed();
         }
         self.halts.version = version;
@@ -75,7 +75,7 @@ impl Engine {
         self.cache.forget_at(&changed);
     }
 
-    /// Watches what is to be watched. Every store is another then, or none.
+    /// Updates what is watched. That changes the code of every store, so the cache is flushed.
     fn set_watches(&mut self, is_debugged: bool) {
         let debug = &self.control.debug;
         let count = if is_debugged { debug.watch_count.load(Relaxed) as usize } else { 0 };
@@ -88,8 +88,8 @@ impl Engine {
         self.cache.is_full = true;
     }
 
-    /// Removes all breakpoints: this process was forked, or the debugger is gone. If it has followed the fork, they are set
-    /// again.
+    /// Removes all breakpoints: this process was forked, or the debugger is gone. If it has followed the fork, they
+    /// are set again.
     pub fn forget_halts(&mut self) {
         observers::set_debugged(false);
         self.set_halts(Vec::new());
@@ -97,7 +97,7 @@ impl Engine {
         self.halts.version = UNKNOWN;
     }
 
-    /// A thread that goes on in another process has left behind what it did for the debugger, unless that has come along.
+    /// Ends what a thread did for the debugger, which has forked, unless the debugger has followed it.
     pub fn stop_stepping(&self, thread: &Thread) {
         if self.control.debug.pid.load(Relaxed) as usize != system::pid() {
             thread.halt.motion.set(motion::GO);
@@ -115,7 +115,7 @@ impl Engine {
         conditions::holds(text, &HaltedThread(thread))
     }
 
-    /// A thread has left the clone for the debugger, in the middle of what is recorded.
+    /// Notes in the recording that a thread has left the clone for the debugger.
     pub fn stop_at(&mut self, thread: &Thread, address: u64) {
         let place = thread.exit.get() - emit::LEAVE as u64;
         self.cut(place, address);
@@ -143,11 +143,11 @@ impl Engine {
         block_at(&self.cache, place).is_some_and(|block| block.start == block.end)
     }
 
-    /// Where a thread goes on that has stood still, or has not.
+    /// Continues a thread from a context: one instruction if it is stepped. Returns where in the clone.
     pub fn set_out(&mut self, thread: &Thread, context: &mut Context) -> u64 {
         let pc = context.rip;
         if thread.halt.motion.get() == motion::STEP && instruction_at(pc).is_some_and(is_repeated) {
-            // Natively it is stopped each time around.
+            // Natively a step ends after each iteration.
             context.trap();
         }
         thread.set_general(&context.general());

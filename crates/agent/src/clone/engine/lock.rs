@@ -142,7 +142,8 @@ pub fn set_engine(engine: Engine) {
     unsafe { *SHARED.engine.get() = Some(engine) };
 }
 
-/// Takes the engine away without dropping it: what it was made of goes as a whole. No thread may come here any more.
+/// Takes the engine away without dropping it: what it was made of goes as a whole. No thread may come here any
+/// more.
 pub fn forget_engine() {
     // SAFETY: the caller has seen to it.
     unsafe { core::ptr::write(SHARED.engine.get(), None) };

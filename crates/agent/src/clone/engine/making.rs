@@ -24,7 +24,8 @@ impl Engine {
     }
 
     fn make(&mut self, key: u64) -> Option<Place> {
-        // What is in a restartable sequence is translated with all of it, if it can be found so.
+        // An address in a restartable sequence is translated with all of the sequence, if it is at an instruction
+        // of that.
         if let Some(range) = self.cache.sequences.around(keys::real(key)) {
             self.make_block(range.start, Some(range.end));
             if let Some(place) = self.cache.map.get(key) {
@@ -68,7 +69,8 @@ impl Engine {
         let mut source = Source::at(address, end);
         let copy: Box<[u8]>;
         if is_checked {
-            // Read once: others may write to it now, and what is kept must be what was translated.
+            // Read once: other processes may write to it now, and what is kept for comparison must be what was
+            // translated.
             copy = source.bytes.into();
             source.bytes = &copy;
         }
@@ -81,7 +83,8 @@ impl Engine {
             }
             block => block?,
         };
-        // What has just been translated may be part of one.
+        // What has just been translated may be part of a restartable sequence that was found by it: it is
+        // translated again.
         if block.leads.iter().fold(false, |news, &lead| self.cache.learn(lead) | news) {
             return self.make(key).map(drop);
         }
@@ -142,15 +145,15 @@ impl Engine {
         made.unwrap_or_else(|| self.without_code(pc))
     }
 
-    /// Where a thread goes on for an address of which nothing can be translated: there, for the fault that the program
-    /// has natively; or, where there is none, out of the clone.
+    /// Where a thread continues for an address of which nothing can be translated: there, for the fault that the
+    /// program has natively; or, where there is none, out of the clone.
     pub fn without_code(&mut self, pc: u64) -> u64 {
         let is_call =
             vsyscall::is_at(pc) && self.cache.regions.at(pc).is_some_and(regions::Region::is_code);
         if !is_call && !self.is_execute_only(pc) {
             return pc;
         }
-        // It reaches nothing that would have to be near.
+        // Any arena will do: the exit reaches nothing of the program.
         let arena = if self.cache.arenas.is_empty() { self.cache.arena_for(pc) } else { Some(0) };
         let Some(arena) = arena else { return pc };
         self.check_room(arena);

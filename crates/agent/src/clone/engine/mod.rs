@@ -32,8 +32,8 @@ pub struct Engine {
     pub halts: Halts,
     /// Whether the engine's handlers of signals are installed.
     pub has_begun: bool,
-    /// Whether the program's system calls are filtered, and with them the engine's own. The host has a copy of it, for
-    /// all processes that share the control block: [`CloneControl::is_filtered`].
+    /// Whether the program's system calls are filtered, and with them the engine's own. The host has a copy of it,
+    /// for all processes that share the control block: [`CloneControl::is_filtered`].
     pub is_filtered: bool,
     /// Whether the one for traps is installed, because threads are led out of snippets.
     pub has_trap: bool,
@@ -115,7 +115,8 @@ impl Engine {
         self.options & option::IN_STEP != 0
     }
 
-    /// Whether the code at an address can be executed but not read: its first instruction, which cannot be translated.
+    /// Whether the code at an address can be executed but not read: its first instruction, which cannot be
+    /// translated.
     pub fn is_execute_only(&self, pc: u64) -> bool {
         // The kernel's page for old programs cannot be read either.
         if pc >= 1 << 47 {

@@ -11,7 +11,8 @@ use crate::clone::thread::record::at;
 use crate::entry_stub::entry_stub;
 use core::arch::naked_asm;
 
-/// Where the host sends a thread that is taken over: with the address of its record in `rdi`, and all signals blocked.
+/// Where the host sends a thread that is taken over: with the address of its record in `rdi`, and all signals
+/// blocked.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 extern "C" fn weft_clone_join() {

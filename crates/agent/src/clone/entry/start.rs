@@ -20,8 +20,8 @@ use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 use weft_abi::{COUNTER_FORBIDDEN, CloneControl, CloneVisit, addresses};
 
-/// Builds the engine for threads that will [`join`](crate::clone::kernel::processes::join) it. Until then nothing of the process has
-/// changed but that it has more memory.
+/// Builds the engine for threads that will [`join`](crate::clone::kernel::processes::join) it. Until then nothing
+/// of the process has changed but that it has more memory.
 pub extern "C" fn start(visit: &mut CloneVisit) {
     set_hook(give_up::fail_with);
     landmarks::set(switch::landmarks());

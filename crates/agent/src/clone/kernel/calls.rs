@@ -39,7 +39,8 @@ const HANDLES_FAULTS: &str = "the program is about to handle page faults itself 
 pub fn system_call(thread: &Thread) {
     let next = thread.pc.get();
     let number = thread.general[RAX].get() as usize;
-    // Natively, a debugger steps by this flag, and the instruction keeps it. One that was reported has been executed.
+    // Natively, a debugger steps by this flag, and the instruction keeps it. One that was reported has been
+    // executed.
     let is_stepped = thread.is_stepping() && !thread.is_caught.get();
     let stepped = if is_stepped { TRAP_FLAG } else { 0 };
     tracing::system_call(thread);
@@ -135,8 +136,8 @@ fn perform(thread: &Thread) -> Option<isize> {
     }
 }
 
-/// `mlockall`: weft reserves far more memory than it uses, and the kernel would fill all of it at once. So pages are
-/// locked when they are used; the program's own come a little later than it thinks.
+/// `mlockall`: weft reserves far more memory than it uses, and the kernel would fill all of it at once. So pages
+/// are locked when they are used; the program's own come a little later than it thinks.
 fn lock_all(thread: &Thread) -> Option<isize> {
     const MCL_ONFAULT: u64 = 4;
     let flags = thread.general[RDI].replace(thread.general[RDI].get() | MCL_ONFAULT);

@@ -1,9 +1,9 @@
-//! HaltedThread still for a debugger.
+//! Standing still for a debugger.
 //!
-//! A halt is a signal to the debugger. Whatever brings a thread to one, be it a breakpoint, a step that is over,
-//! a signal for the program or the debugger's own wish, takes the way that signals take: it waits until the
-//! thread is about to go back to the clone, and finds all that the program has in a context as the kernel lays
-//! it out. There the debugger reads it, through the kernel, and may change it.
+//! A halt is a signal to the debugger. Whatever brings a thread to one, be it a breakpoint, a step that is over, a
+//! signal for the program or the debugger's own wish, is handled as a signal is: it waits until the thread is about
+//! to go back to the clone, and the program's registers are in a context as the kernel lays it out. The debugger
+//! reads that, through the kernel, and may change it.
 
 use crate::clone::base::context::Context;
 use crate::clone::base::instructions::SYSTEM_CALL_LENGTH;
@@ -29,7 +29,7 @@ pub fn at_breakpoint(thread: &Thread, exit: &Exit) {
         engine.forget_halts();
         engine.continue_at(thread, pc);
     } else if thread.is_vforked.get() != 0 {
-        // The debugger has its parent.
+        // A vforked child: only its parent is debugged.
         thread.target.set(engine.single(thread, pc));
     } else if !thread.is_stepping() && !engine.is_met(thread) && exit.epoch == engine.cache.epoch {
         thread.target.set(thread.exit.get() + 8);
@@ -51,8 +51,8 @@ pub fn at_store(thread: &Thread) {
     engine.step(thread, pc);
 }
 
-/// Puts the address that a thread returns to below its stack, if a return that did not find its way has left one of the
-/// engine's there.
+/// Puts the address that a thread has returned to below its stack, where a return that missed the tables has left
+/// one of the engine's.
 pub fn clean_below(thread: &Thread) {
     let below = thread.general[RSP].get().wrapping_sub(8);
     let mut engine = locked();
@@ -60,7 +60,7 @@ pub fn clean_below(thread: &Thread) {
         |left: u64| left == engine.cache.tables.missing || engine.cache.half_of(left).is_some();
     if program::read::<u64>(below).is_some_and(is_own) {
         program::write(below, thread.next.get());
-        // From now on, it finds its way.
+        // The entry for that address puts the address there from now on.
         engine.halts.returns.insert(thread.next.get());
     }
 }
@@ -96,15 +96,16 @@ fn is_caught(debug: &CloneDebug, number: u64) -> bool {
     }
 }
 
-/// A thread has executed an instruction by itself, or made a system call, behind which the program goes on at `next`.
+/// A thread has executed an instruction by itself, or made a system call, behind which the program goes on at
+/// `next`.
 pub fn arrived(thread: &Thread, kind: u32, next: u64) {
     if thread.has_pending() && thread.task.get() == task::CALL {
         // It stands before the call.
         return;
     }
     let is_call = kind == left::SYSTEM_CALL;
-    // The kernel reports a step that a call has ended before the signals that the call has brought; but where one was
-    // reported in the call, the step is to the handler.
+    // The kernel reports a step that a call has ended before the signals that the call has brought; but where one
+    // was reported in the call, the step is to the handler.
     let has_called = is_call && thread.pc.get() == next;
     let is_news = || thread.halt.told.get() != u64::from(thread.pending_info.get()[0] as u32);
     let is_over = thread.is_stepping() && !thread.goes_on();
@@ -127,7 +128,7 @@ pub fn arrived(thread: &Thread, kind: u32, next: u64) {
     let is_amid = is_single && !is_call && thread.pc.get() != keys::real(next);
     let is_caught = thread.is_caught.take();
     let has_heard = thread.halt.heard.take() != 0;
-    // One that was given up for a signal is made again.
+    // A call that was abandoned for a signal is made again, and reported then.
     let is_told = has_called && is_caught && !thread.is_stepping() && !has_heard;
     if is_told && (!thread.has_pending() || is_news()) {
         return halt_soon(thread, reason::RETURN, thread.number.get() - 1);
@@ -169,14 +170,14 @@ pub fn halt_soon(thread: &Thread, reason: u64, about: u64) {
     thread.is_masked.store(true, Relaxed);
     let mask = signals::block();
     pending::keep_mask(thread, mask);
-    // What it leaves is not the clone any more.
+    // It leaves from an address of the program, not from the clone.
     thread.target.set(thread.pc.get());
     thread.pending_info.set(request(reason, about));
     thread.set_pending();
 }
 
-/// Reports a signal to the debugger, unless it is to be passed, or a halt. Returns whether the program gets a signal: that one,
-/// or another that it is now.
+/// Reports a signal to the debugger, unless it passes that signal, or a halt. Returns whether the program gets a
+/// signal: that one, or another by which the debugger has replaced it.
 pub fn report_signal(
     mut engine: Guard,
     thread: &Thread,
@@ -202,7 +203,7 @@ pub fn report_signal(
     let reason = match requested {
         Some(reason) => reason,
         None if thread.halt.told.take() == signal => return (engine, true),
-        // A debugger that steps has to know.
+        // Natively, a step reports every signal.
         None if passed >> (signal - 1) & 1 != 0 && !thread.is_stepping() => return (engine, true),
         None => reason::SIGNAL,
     };
@@ -215,7 +216,7 @@ pub fn report_signal(
     }
     stand_still(thread, (reason, about), info, context);
     let wanted = thread.halt.signal.get();
-    // The debugger may have said more of it.
+    // The debugger may have written a description of its own.
     if u64::from(info[0] as u32) != wanted {
         *info = [0; 16];
         info[0] = wanted;
@@ -223,7 +224,7 @@ pub fn report_signal(
     if !(1..=SIGNALS).contains(&wanted) {
         return (lock::engine(), false);
     }
-    // One that the debugger has thought of, and that is blocked, waits as any other.
+    // A signal that the debugger injects and that the program has blocked waits as any other.
     let is_given = requested.is_some() || wanted != signal;
     let is_blocked = (context.mask | thread.hidden_mask.get()) >> (wanted - 1) & 1 != 0;
     if is_given && is_blocked {
@@ -239,7 +240,7 @@ fn stand_still(
     info: &mut [u64; 16],
     context: &mut Context,
 ) {
-    // It does as was requested.
+    // A second request is met by this halt.
     kept_signals::drop_halt_request(thread);
     let halt = &thread.halt;
     halt.about.set(about);

@@ -14,7 +14,8 @@ const FORBIDS: &str =
 
 /// How many instructions the kernel takes.
 const LONGEST: usize = 4096;
-/// The system calls that the engine makes when a signal comes and when a thread ends: SIG_BLOCK, SIG_UNBLOCK, SIG_SETMASK.
+/// The system calls that the engine makes when a signal comes and when a thread ends: SIG_BLOCK, SIG_UNBLOCK,
+/// SIG_SETMASK.
 const ALWAYS: [(usize, u64); 3] =
     [(system::RT_SIGPROCMASK, 0), (system::RT_SIGPROCMASK, 1), (system::RT_SIGPROCMASK, 2)];
 /// Those that a thread or process makes when it begins in the clone, with their first argument.

@@ -35,7 +35,8 @@ pub fn before_limit(thread: &Thread, resource: u64, limits: u64) {
     }
 }
 
-/// The process's address space and its data, in bytes; `None` if there is no `/proc`, or no descriptor left to read it by.
+/// The process's address space and its data, in bytes; `None` if there is no `/proc`, or no descriptor left to read
+/// it by.
 fn usage() -> Option<[u64; 2]> {
     let mut text = [0u8; 256];
     // SAFETY: the path is a text that ends with a zero; the buffer outlives the call.

@@ -18,7 +18,7 @@ const MADV_DONTNEED: u64 = 4;
 const MADV_FREE: u64 = 8;
 const MADV_REMOVE: u64 = 9;
 
-/// What a call that changes mappings does so with, at addresses that the program chooses.
+/// The ranges that a call changes, as far as the program chooses their addresses.
 fn changed_by(thread: &Thread, number: usize) -> [Range<u64>; 2] {
     let [_, _, rdx, _, _, _, rsi, rdi, r8, _, r10, ..] = thread.general();
     let range = |start: u64, length: u64| start..start.saturating_add(length);
@@ -27,7 +27,7 @@ fn changed_by(thread: &Thread, number: usize) -> [Range<u64>; 2] {
         system::MREMAP if r10 as usize & system::MREMAP_FIXED != 0 => {
             [range(rdi, rsi), range(r8, rdx)]
         }
-        // How long a segment is, only the kernel knows.
+        // The length of a segment is not in the arguments.
         system::SHMAT if rdx & SHM_REMAP != 0 => [range(rsi, u64::MAX), 0..0],
         system::SHMAT | system::SHMDT => [0..0, 0..0],
         _ => [range(rdi, rsi), 0..0],
@@ -51,7 +51,8 @@ pub fn memory(thread: &Thread, number: usize) -> Option<isize> {
     Some(result)
 }
 
-/// The same, and whether a file was mapped whose name only the host can find.
+/// Makes the call under the lock. Returns its result, and whether a file was mapped whose name only the host can
+/// find.
 fn change_memory(thread: &Thread, number: usize) -> Option<(isize, bool)> {
     let [_, _, rdx, _, _, _, rsi, rdi, _, _, r10, ..] = thread.general();
     let mut engine = engine();
@@ -112,7 +113,7 @@ fn change_memory(thread: &Thread, number: usize) -> Option<(isize, bool)> {
             }
         }
         system::MADVISE if matches!(rdx, MADV_DONTNEED | MADV_FREE | MADV_REMOVE) => {
-            // What is there afterwards is something else, and guarded as it was.
+            // The pages have new contents, and are still guarded.
             let guarded = engine.cache.pages.all_guarded();
             let range = rdi / PAGE..(rdi + whole(rsi)) / PAGE;
             for page in guarded.into_iter().filter(|page| range.contains(page)) {

@@ -15,10 +15,11 @@ const GETDENTS64: usize = 217;
 const READLINKAT: usize = 267;
 const GETRANDOM: usize = 318;
 const PREADV2: usize = 327;
-/// As many as the kernel takes.
+/// How many buffers the kernel takes (`IOV_MAX`).
 const MOST_BUFFERS: u64 = 1024;
 
-/// How many pages a system call may write to, as far as the engine takes care of it beforehand.
+/// How many pages of a buffer are released before a call; what is beyond that makes the call fail, and it is
+/// repeated.
 const AHEAD: u64 = 256;
 
 /// Makes the call as it is; `None` if a signal came first.
@@ -38,7 +39,7 @@ pub fn pass(thread: &Thread) -> Option<isize> {
     make(thread)
 }
 
-/// What the kernel is to write to must not be guarded: it would fail half-way.
+/// Releases guarded pages that the kernel is to write to: the call would fail half-way.
 fn free_buffers(thread: &Thread) {
     let [number, _, rdx, _, _, _, rsi, rdi, r8, r9, r10, ..] = thread.general();
     let mut engine = engine();
@@ -51,7 +52,7 @@ fn free_buffers(thread: &Thread) {
             }
         }
     };
-    // Any of them may be where something short goes, or mean nothing.
+    // Any argument may point to something short that the call writes, or be no address at all.
     [rdi, rsi, rdx, r10, r8, r9].into_iter().for_each(|address| free(address, PAGE));
     // Some calls fill the buffer that they are given, and some take a list of buffers.
     let (list, count) = match number as usize {
@@ -79,7 +80,8 @@ fn free_buffers(thread: &Thread) {
 
 /// Makes the call as it is, whatever comes of it; `None` if a signal came first.
 pub fn make(thread: &Thread) -> Option<isize> {
-    // Once it is made, the program has no state that is known until its result is in its place.
+    // Once the call is made it must not be repeated: the program cannot continue natively until its result is in
+    // place.
     let native_pc = thread.native_pc.take();
     let result = assembly::call(thread);
     if result == assembly::ABANDONED {

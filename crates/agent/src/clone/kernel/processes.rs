@@ -29,7 +29,8 @@ const CLONE_VFORK: u64 = 0x4000;
 const CLONE_THREAD: u64 = 0x1_0000;
 const CLONE_CLEAR_SIGHAND: u64 = 1 << 32;
 const SIGCHLD: u64 = 17;
-/// Makes the thread that runs this one that the engine knows. Returns the alternate stack that it had.
+/// Sets up the current thread for the engine: `gs`, its id, the stack for frames. Returns the alternate stack that
+/// it had.
 fn settle(thread: &Thread) -> [u64; 3] {
     // SAFETY: `gs` is the engine's, and the thread's memory stays until the thread has ended.
     unsafe { system::call3(system::ARCH_PRCTL, system::ARCH_SET_GS, thread.this as usize, 0) };
@@ -40,7 +41,7 @@ fn settle(thread: &Thread) -> [u64; 3] {
 /// The first thing that a thread does that is taken over, with all its signals blocked.
 pub extern "C" fn join(thread: &Thread) {
     if host::control().is_none_or(|control| control.is_joined.load(Acquire) == 0) {
-        // Weft was killed when it had sent some of the threads, and others are where they were. So all stay there.
+        // Weft was killed after it had sent some of the threads, while others run natively. So all stay native.
         native::stay_native(thread);
     }
     thread.altstack.set(settle(thread));
@@ -130,7 +131,7 @@ pub fn clone(thread: &Thread, number: usize) -> Option<isize> {
     let call = if number == system::VFORK { system::CLONE } else { number };
     let mut kept = (!is_sharing).then(|| {
         give_way();
-        // As for `fork`; the child lets the lock go for itself.
+        // As for `fork`: the child has a copy of the lock, and unlocks that itself.
         let mut engine = engine();
         engine.cache.arenas.iter_mut().for_each(Arena::copy_for_child);
         engine
@@ -147,8 +148,8 @@ pub fn clone(thread: &Thread, number: usize) -> Option<isize> {
         answer(thread, next, result);
         fail("a child that had borrowed the memory was killed in the clone engine");
     }
-    // A child that borrowed everything has given it back, and one that never was needs nothing. Of any
-    // other the record may be another thread's by now.
+    // A vforked child has ended or become another program, and one that could not start needs nothing. The record
+    // of any other may be another thread's by now.
     let is_over = result < 0 || flags & CLONE_VFORK != 0;
     if has_own_actions && is_over {
         let _engine = engine();
@@ -172,11 +173,11 @@ fn give_way() {
         }
         clock::wait_for(&control.is_wanted, 1, SHORT);
     }
-    // It was killed meanwhile.
+    // The host was killed meanwhile.
     control.is_wanted.store(0, Relaxed);
 }
 
-/// A process of its own, which goes on from here as the parent does.
+/// `fork`: the child continues from here as the parent does.
 fn fork(thread: &Thread, flags: u64) -> Option<isize> {
     give_way();
     // No other thread may be in the middle of something that the child then finds half done.
@@ -264,7 +265,7 @@ extern "C" fn start_thread(child: &Thread, number: usize, args: &[usize; 6]) -> 
 extern "C" fn begin_thread(thread: &Thread) -> u64 {
     settle(thread);
     if thread.pid.get() == 0 {
-        // The first thread of a process has its number.
+        // The first thread of a process has the process's id.
         thread.pid.set(thread.tid.get());
     }
     if thread.is_forked.get() != 0 {
@@ -295,7 +296,7 @@ pub fn exit(thread: &Thread) -> ! {
     signals::block_all();
     tracing::end(thread);
     if thread.is_vforked.get() != 0 {
-        // Its parent gives the memory back.
+        // Its parent frees the record.
         // SAFETY: ends the thread.
         unsafe { system::call3(system::EXIT, status, 0, 0) };
     }
@@ -318,7 +319,7 @@ pub fn execute(thread: &Thread) -> Option<isize> {
         return result;
     };
     let result = become_other(thread);
-    // Still here: it has failed.
+    // The call has returned: it has failed.
     request.store(exec::FAILED, Release);
     ring(control);
     wait_while(request, exec::FAILED);

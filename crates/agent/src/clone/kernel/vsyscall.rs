@@ -10,8 +10,8 @@ use crate::clone::thread::record::{Thread, left};
 
 const EFAULT: isize = -14;
 
-/// Makes the call that a thread has come to, and continues it where that returns to. Returns whether it could: if not,
-/// the program gets the kernel's fault.
+/// Makes the call that a thread has come to, and continues it where that returns to. Returns whether it could: if
+/// not, the program gets the kernel's fault.
 pub fn call(thread: &Thread) -> bool {
     let sp = thread.general[RSP].get();
     let Some(number) = number_at(thread.pc.get()) else { return false };

@@ -1,5 +1,5 @@
-//! What a thread does with its own registers: the program's system calls, returns from handlers, going on natively, and
-//! the trap by which it stands still.
+//! What a thread does with its own registers: the program's system calls, returns from handlers, going on natively,
+//! and the trap by which it stands still.
 
 use crate::clone::base::system;
 use crate::clone::thread::record::{Thread, at};
@@ -24,8 +24,8 @@ unsafe extern "C" {
     static weft_halted: u8;
 }
 
-/// Where something can be abandoned: from its first instruction to its `syscall`, which both count, and where a thread
-/// goes on that does.
+/// Where something can be abandoned: from its first instruction to its `syscall`, which both count, and where a
+/// thread goes on that does.
 #[derive(Clone, Copy, Debug)]
 pub struct Abandonable {
     pub begin: u64,
@@ -151,14 +151,15 @@ pub extern "C" fn return_from_signal(frame: u64) {
     )
 }
 
-/// Continues with the registers of a frame, of which the second word is at `frame`; `gs` need not be the engine's any more.
+/// Continues with the registers of a frame, of which the second word is at `frame`; `gs` need not be the engine's
+/// any more.
 #[unsafe(naked)]
 pub extern "C" fn go_natively(frame: u64) -> ! {
     naked_asm!("mov rsp, rdi", "jmp {restorer}", restorer = sym restorer)
 }
 
-/// Continues with the program's registers in a thread's record, without `gs`. Not by a frame: the kernel would let an
-/// interrupted system call fail instead of restarting it.
+/// Continues with the program's registers in a thread's record, without `gs`. Not by a frame: the kernel would let
+/// an interrupted system call fail instead of restarting it.
 #[unsafe(naked)]
 pub extern "C" fn stay_native(thread: &Thread) -> ! {
     naked_asm!(

@@ -1,5 +1,5 @@
-//! Places in the assembly between the clone and the agent. It lies above all else, since it calls all else; a handler of
-//! signals has to know where in it a thread was interrupted.
+//! Places in the assembly between the clone and the agent. It lies above all else, since it calls all else; a
+//! handler of signals has to know where in it a thread was interrupted.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;

@@ -1,5 +1,5 @@
-//! What the engine keeps of a thread, and what a thread does that needs no clone: its registers, its signals, its way back
-//! to the program's own code.
+//! What the engine keeps of a thread, and what a thread does that needs no clone: its registers, its signals, its
+//! way back to the program's own code.
 
 pub mod actions;
 pub mod alternate_stack;

@@ -26,8 +26,8 @@ pub fn go_natively(thread: &Thread) -> ! {
     assembly::go_natively(&raw const frame as u64 + 8)
 }
 
-/// Goes on natively where a thread was that has not joined the engine. Its signals need not be blocked here: they are
-/// still the program's own.
+/// Goes on natively where a thread was that has not joined the engine. Its signals need not be blocked here: they
+/// are still the program's own.
 pub fn stay_native(thread: &Thread) -> ! {
     set_mask(thread.pending_mask.get() | thread.hidden_mask.get());
     assembly::stay_native(thread)

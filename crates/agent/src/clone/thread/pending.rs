@@ -24,7 +24,8 @@ pub fn send_waiting_again(thread: &Thread) {
     kept_signals::send(thread, info[0] as u32 as usize);
 }
 
-/// Makes the fault wait that the kernel would have sent for a frame that is not there. Returns the result of the call.
+/// Makes the fault wait that the kernel would have sent for a frame that is not there. Returns the result of the
+/// call.
 pub fn fault(thread: &Thread) -> isize {
     thread.is_masked.store(true, Relaxed);
     let mask = set_mask(ALL);

@@ -51,43 +51,44 @@ pub mod stripe {
     pub const PRIVATE: u32 = 2;
 }
 
-/// What is in [`Thread::kept`] while it is there.
+/// The value of [`Thread::kept_names`] while two registers are in [`Thread::kept`].
 pub const fn kept_names(first: u8, second: u8) -> u32 {
     1 << 8 | (second as u32) << 4 | first as u32
 }
 
 /// What the engine keeps of a thread. The clone and its gates reach the fields by their offsets from `gs`.
 ///
-/// A signal handler may interrupt the agent anywhere, on the same thread and with the same record. So no code has that to
-/// itself: there are only shared references to it, and a field is one of these.
+/// A signal handler may interrupt the agent anywhere, on the same thread and with the same record. So no code has
+/// that to itself: there are only shared references to it, and a field is one of these.
 ///
 /// - A plain one is written before other threads know of the record, and never again.
 /// - An atomic one is read at any time by other threads, or by a handler that has interrupted the agent.
-/// - A [`Cell`] is for the thread itself: the agent, its handlers, the clone. Others use it only while the thread has not
-///   begun, has ended, or is stopped by the host or a debugger.
+/// - A [`Cell`] is for the thread itself: the agent, its handlers, the clone. Others use it only while the thread
+///   has not begun, has ended, or is stopped by the host or a debugger.
 ///
-/// A handler that has interrupted the agent and goes back to it reads no cell that the agent may be changing, and writes
-/// only `pending_info` and `pending_mask`: before it sets `is_pending`, and never while that is set. The agent reads
-/// them after it has seen that (see [`Thread::has_pending`]), and writes them itself only with signals blocked or while
-/// `is_masked` says so. What comes meanwhile goes to `kept_infos` by the same rule, with a bit of `kept_signals` for each.
-/// Where a handler has interrupted the clone,
-/// or the assembly in `switch.rs`, no other code is in the middle of using a cell.
+/// A handler that has interrupted the agent and goes back to it reads no cell that the agent may be changing, and
+/// writes only `pending_info` and `pending_mask`: before it sets `is_pending`, and never while that is set. The
+/// agent reads them after it has seen that (see [`Thread::has_pending`]), and writes them itself only with signals
+/// blocked or while `is_masked` is set. What comes meanwhile goes to `kept_infos` by the same rule, with a bit of
+/// `kept_signals` for each. Where a handler has interrupted the clone, or the assembly in `switch.rs`, no other
+/// code is in the middle of using a cell.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Thread {
-    /// Where this is.
+    /// The address of this record: `gs:[0]`.
     pub this: u64,
     /// `rax` while the clone uses it.
     pub rax: Cell<u64>,
     /// `rcx` while the clone uses it.
     pub rcx: Cell<u64>,
-    /// Any register, while the clone uses it for an address that is far away.
+    /// The program's value of a register that the clone uses for an address that is out of reach.
     pub far: Cell<u64>,
     /// A second register, where an instruction needs two.
     pub second_far: Cell<u64>,
-    /// The area that names the restartable sequence that the thread is in (`rseq(2)`): the program's own, or `no_area`.
+    /// The area that names the restartable sequence that the thread is in (`rseq(2)`): the program's own, or
+    /// `no_area`.
     pub area: Cell<u64>,
-    /// Two registers, while a sequence uses them for something else.
+    /// The program's values of two registers that the clone of a restartable sequence uses.
     pub kept: [Cell<u64>; 2],
     /// Which they are: see [`kept_names`].
     pub kept_names: Cell<u32>,
@@ -95,7 +96,7 @@ pub struct Thread {
     pub missed: Cell<u32>,
     /// Where the second table for indirect branches is.
     pub second: u64,
-    /// Where in the clone to go on.
+    /// Where in the clone to continue.
     pub target: Cell<u64>,
     /// Where an indirect branch goes in the program.
     pub next: Cell<u64>,
@@ -103,7 +104,7 @@ pub struct Thread {
     pub exit: Cell<u64>,
     /// The end of the agent's stack.
     pub stack: u64,
-    /// How many bytes of memory are its own.
+    /// How many bytes are mapped for it, with the stacks and the counters.
     length: u64,
     /// One of [`stripe`].
     pub has_stripe: Cell<u32>,
@@ -121,71 +122,75 @@ pub struct Thread {
     pub flags: Cell<u64>,
     /// xmm0 to xmm15.
     pub vectors: Cell<[u128; 16]>,
-    /// What the kernel calls it.
+    /// Its thread id.
     pub tid: Cell<u32>,
-    /// What the kernel calls its process; 0 if the thread begins one, until it has begun.
+    /// Its process id; 0 if the thread begins a process, until it has begun.
     pub pid: Cell<u32>,
     /// Its name as far as it is known, with zeros behind it.
     pub name: Cell<[u64; 2]>,
-    /// Which clone it has last been seen in; [`u64::MAX`] while it is in the agent.
+    /// The epoch of the code cache that it executes; [`u64::MAX`] while it is in the agent. A flush waits for
+    /// threads that are an epoch behind.
     pub epoch: AtomicU64,
-    /// The next thread that is known.
+    /// The next record in the list of all; 0 at its end.
     pub next_thread: u64,
-    /// Whether a thread uses this.
+    /// Whether a thread uses this record.
     pub is_used: AtomicU32,
-    /// Signals that the program has blocked and the engine needs.
+    /// Signals that the program has blocked, but that the kernel's mask leaves open because the engine needs them.
     pub hidden_mask: Cell<u64>,
     /// The program's own alternate stack: address, flags, size.
     pub altstack: Cell<[u64; 3]>,
     /// The signal that waits, as the kernel described it.
     pub pending_info: Cell<[u64; 16]>,
-    /// The mask that it interrupted.
+    /// The mask of the program that it interrupted.
     pub pending_mask: Cell<u64>,
     /// The program's own `gs` base.
     pub gs_base: Cell<u64>,
     /// What the program wants done with signals: [`super::actions::Actions`], shared with the threads that
     /// share it natively.
     pub actions: AtomicU64,
-    /// Whether it runs in its parent's place until it becomes another program.
+    /// Whether it was vforked: it has borrowed its parent's memory until it calls `execve` or ends.
     pub is_vforked: Cell<u32>,
     /// Whether it begins a process of its own.
     pub is_forked: Cell<u32>,
-    /// Whether it begins with no handlers.
+    /// Whether it begins with default actions (`CLONE_CLEAR_SIGHAND`).
     pub is_cleared: Cell<u32>,
-    /// Where the program can continue natively with the registers that are kept here; 0 while those are not exact. What
-    /// cannot be repeated must clear it first.
+    /// Where the program can continue natively with the registers that are kept here; 0 while those are not exact.
+    /// What cannot be repeated must clear it first.
     pub native_pc: Cell<u64>,
-    /// Whether it waits to go on natively.
+    /// Whether it waits for the host to take it out.
     pub is_leaving: AtomicU32,
-    /// Whether it cannot go on.
+    /// Whether it is writing a report: a second failure is in that, and ends the process.
     pub is_failing: Cell<u32>,
     /// In place of an area for a thread that has registered none.
     no_area: Cell<[u64; 2]>,
-    /// See [`stepping`].
+    /// A set of [`stepping`].
     pub stepping: AtomicU32,
-    /// Whether the program steps through itself, and what leads it out of a snippet must not end that: the flag.
+    /// The program's own trap flag, while the engine uses that to lead it out of a snippet.
     pub pending_trap: Cell<u64>,
-    /// Where in the clone it has trapped last without delivering that to the program; 0 if it has gone elsewhere since.
+    /// Where in the clone it has trapped last without delivering that to the program; 0 if it has gone elsewhere
+    /// since.
     pub trapped: Cell<u64>,
-    /// A system call that is still to be made.
+    /// A system call whose snippets were executed, but that is still to be made.
     pub announced: Cell<Announced>,
-    /// How it stands still for a debugger, and goes on.
+    /// How it stands still for a debugger, and continues. The debugger reads and writes it.
     pub halt: HaltOf<Cell<u64>>,
     /// What it does for the debugger without the program's knowledge: one of [`task`].
     pub task: Cell<u32>,
     /// Watched memory that it is about to touch; 0 for none.
     pub touched: Cell<u64>,
-    /// A repeated instruction that it executes a piece of, and how often that is to go around afterwards.
+    /// The address of a repeated instruction that it executes a piece of, and the count that is left after the
+    /// piece.
     pub rest: Cell<[u64; 2]>,
     /// The number of the system call that it makes, plus one; and whether its end is reported to the debugger.
     pub number: Cell<u64>,
     pub is_caught: Cell<bool>,
-    /// Whether a handler is about to begin that has not executed anything, and whether the signal that waits came then.
+    /// Whether a handler is about to begin that has not executed anything, and whether the signal that waits came
+    /// then.
     pub is_beginning: AtomicBool,
     pub is_pending_early: AtomicBool,
     /// Whether the engine has blocked signals, until the program's mask is back.
     pub is_masked: AtomicBool,
-    /// What has come while something else waited, a bit for each, and what the kernel said of it: see
+    /// What has come while something else waited, a bit for each, and its description by the kernel: see
     /// [`super::kept_signals`].
     pub kept_signals: AtomicU32,
     pub kept_infos: [Cell<[u64; 16]>; KEPT_SIGNALS],
@@ -195,25 +200,25 @@ pub struct Thread {
     pub program_stack: Cell<u64>,
 }
 
-/// A system call that what comes before was done for, and that is still to be made.
+/// A system call whose snippets were executed, but that is still to be made.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Announced {
-    /// Behind the instruction; 0 if there is none.
+    /// The address behind the instruction; 0 if there is no such call.
     pub pc: u64,
-    /// The program's registers.
+    /// The registers that the program made it with.
     pub requested: [u64; 16],
-    /// What has become of them.
+    /// The registers that the snippets have changed those to.
     pub changed: [u64; 16],
 }
 
-/// What a thread does for the debugger, that the program knows nothing of.
+/// What a thread does for the debugger without the program's knowledge.
 pub mod task {
     pub const NONE: u32 = 0;
     /// It executes one instruction by itself, since that may change memory that is watched.
     pub const STORE: u32 = 1;
     /// It has reported the system call that it is about to make.
     pub const CALL: u32 = 2;
-    /// It is on its way to an instruction after which it traps, and traps when it gets there, too.
+    /// It has the trap flag on the way to an instruction: the trap when it gets there is not the program's.
     pub const WAY: u32 = 3;
 }
 
@@ -251,14 +256,14 @@ macro_rules! at {
 pub(crate) use at;
 
 impl Thread {
-    /// Makes room for a thread, and keeps some behind it for counters if there are to be any. `second` and `next_thread`
-    /// are for the fields of these names.
+    /// Makes room for a thread, and keeps some behind it for counters if there are to be any. `second` and
+    /// `next_thread` are for the fields of these names.
     pub fn map(is_counting: bool, second: u64, next_thread: u64) -> Option<&'static Self> {
         let length = SIZE + if is_counting { STRIPE_SIZE as usize } else { 0 };
         let at = system::map_private(length)?;
         let record = at as *mut Self;
-        // SAFETY: fresh memory, zeroed, which is fine for every field, large enough and aligned to a page. What does not
-        // change any more is written before there is a reference.
+        // SAFETY: fresh memory, zeroed, which is fine for every field, large enough and aligned to a page. What
+        // does not change any more is written before there is a reference.
         let thread = unsafe {
             (&raw mut (*record).this).write(at as u64);
             (&raw mut (*record).length).write(length as u64);

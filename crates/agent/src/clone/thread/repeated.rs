@@ -4,8 +4,8 @@ use crate::clone::base::instructions::{compares, instruction_at};
 use crate::clone::base::registers::RCX;
 use crate::clone::thread::record::Thread;
 
-/// Gives a thread back what is left of a repeated instruction of which it has executed a piece, if it has: `general` are
-/// its registers when it was at `pc`. Returns where it is then.
+/// Gives a thread back what is left of a repeated instruction of which it has executed a piece, if it has:
+/// `general` are its registers when it was at `pc`. Returns where it is then.
 pub fn rejoin(thread: &Thread, pc: u64, general: &mut [u64; 16], flags: u64) -> u64 {
     const ZERO: u64 = 0x40;
     let [start, rest] = thread.rest.take();

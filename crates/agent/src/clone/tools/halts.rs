@@ -9,7 +9,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use iced_x86::Instruction;
 
-/// What no version is.
+/// A version that the debugger never sets.
 pub const UNKNOWN: u32 = 0;
 
 /// Where the clone stops for a debugger.
@@ -20,7 +20,7 @@ pub struct Halts {
     pub conditions: BTreeMap<u64, u32>,
     pub watches: Watches,
     pub version: u32,
-    /// Where calls return to that were made by a step, or whose code is not there any more.
+    /// Return addresses of calls that were made by a step, or whose code was flushed.
     pub returns: BTreeSet<u64>,
 }
 
@@ -30,7 +30,7 @@ impl Halts {
         !self.addresses.is_empty() && self.addresses.binary_search(&address).is_ok()
     }
 
-    /// Writes a look at what an instruction stores, if memory is watched: see [`Watches::write_check`].
+    /// Writes a check of what an instruction stores, if memory is watched: see [`Watches::write_check`].
     #[inline(always)]
     pub fn watch_check(
         &self,
@@ -40,7 +40,7 @@ impl Halts {
         if self.watches.is_empty() { None } else { self.watches.write_check(out, instruction) }
     }
 
-    /// Whether an address is behind a call that was made elsewhere.
+    /// Whether an address is one of those return addresses.
     pub fn is_return(&self, address: u64) -> bool {
         self.returns.contains(&address)
     }

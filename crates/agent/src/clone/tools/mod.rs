@@ -1,5 +1,5 @@
-//! What the clone has that the program does not: snippets, counters, traces, breakpoints. Each has what is to be written
-//! where; the translator writes it.
+//! What the clone has that the program does not: snippets, counters, traces, breakpoints. Each has what is to be
+//! written where; the translator writes it.
 
 pub mod conditions;
 pub mod halts;

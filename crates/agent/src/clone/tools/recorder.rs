@@ -1,9 +1,10 @@
-//! What the program executes: the engine logs to memory that it shares with weft which blocks there are, and counts them.
+//! What the program executes: the engine logs to memory that it shares with weft which blocks there are, and counts
+//! them.
 //!
-//! A thread counts in a stripe of its own, right behind its record, so that code in the clone reaches a counter
-//! by `gs` and one number. What can be known from other counts is not counted: a block that is only reached
-//! from others is executed as often as its ways in are taken, and what follows a branch as often as the branch is
-//! not taken. Such ways have to lead forward: then no count depends on itself.
+//! A thread counts in a stripe of its own, right behind its record, so that code in the clone reaches a counter by
+//! `gs` and one number. What can be known from other counts is not counted: a block that is only reached from
+//! others is executed as often as the branches to it are taken, and what follows a branch as often as the branch is
+//! not taken. Such branches have to lead forward: then no count depends on itself.
 
 use crate::clone::base::fail::fail;
 use crate::clone::base::{files, observers, program, system};
@@ -53,8 +54,8 @@ pub struct Recorder {
     mode: u64,
     /// Where blocks have begun so far.
     known: BTreeSet<u64>,
-    /// Of branches that have one counter for two ways: by counter, whether that which is not counted is that to
-    /// what follows.
+    /// Of branches that have one counter for two exits: by counter, whether the exit that is not counted is the
+    /// fall-through.
     choices: BTreeMap<u32, bool>,
     pid: u64,
     /// Where in the clone blocks begin that are traced.
@@ -80,17 +81,17 @@ impl Recorder {
         unsafe { &*(self.base as *const RecordingHead) }
     }
 
-    /// Whether it is enough to know of each way that it was taken.
+    /// Whether only the first time that an exit is taken is recorded.
     pub fn is_for_hits(&self) -> bool {
         self.mode == mode::HITS
     }
 
-    /// Whether ways are counted.
+    /// Whether exits are counted.
     pub fn is_for_counts(&self) -> bool {
         self.mode == mode::COUNTS
     }
 
-    /// Whether all of it is written down, in order.
+    /// Whether all that is executed is traced, in order.
     pub fn is_for_trace(&self) -> bool {
         matches!(self.mode, mode::TRACE | mode::TRACE_VALUES)
     }
@@ -172,13 +173,13 @@ impl Recorder {
         }
     }
 
-    /// Takes it all out of memory; what was recorded stays with the host.
+    /// Unmaps the recording; the host keeps what was recorded.
     pub fn unmap(&self) {
         system::unmap(self.base as usize, RECORDING_SIZE as usize);
     }
 
     /// Writes an entry of the log. A process can be killed at any instruction of this: others, and the host, must
-    /// find how long every entry is. So room is taken by saying how long the entry is where it begins, and then
+    /// find how long every entry is. So room is taken by writing the length of the entry where it begins, and then
     /// moving the end of the log; a writer that finds the first without the second does the second.
     pub fn log(&self, kind: u8, words: &[u64], bytes: &[u8]) {
         let length = (1 + words.len() + bytes.len().div_ceil(8)) as u64;
@@ -244,7 +245,7 @@ impl Recorder {
     /// Logs what was mapped. Returns whether the host has to look for the name: there may be no `/proc`.
     pub fn log_module(&self, place: Range<u64>, descriptor: u64, offset: u64) -> bool {
         let mut room = [0u8; LONGEST_NAME];
-        // The kernel takes half of the register.
+        // A descriptor is 32 bits wide to the kernel.
         let name = files::name_of(u64::from(descriptor as u32), &mut room).unwrap_or_default();
         self.log(entry::MODULE, &[place.start, place.end, offset], name);
         name.is_empty()
@@ -261,7 +262,8 @@ impl Recorder {
     }
 }
 
-/// Whether code may count at a place by an instruction that changes flags: none is needed there, and no debugger looks.
+/// Whether code may count at a place by an instruction that changes flags: none is needed there, and no debugger
+/// looks.
 pub fn are_flags_free(bytes: &[u8], address: u64) -> bool {
     let live = || live_at_entry((bytes, address), address, Convention::Unknown, LOOK_AHEAD);
     !observers::is_debugged() && live().flags & !FlagSet::DF == FlagSet::NONE
@@ -269,7 +271,7 @@ pub fn are_flags_free(bytes: &[u8], address: u64) -> bool {
 
 /// The same where the program's code is elsewhere.
 pub fn are_flags_free_at(address: u64) -> bool {
-    // It may not be there, or end before that.
+    // Where it cannot be read, or ends before that, no flag counts as free.
     let words: Option<[u64; BYTES_AHEAD / 8]> = program::read(address);
     words.is_some_and(|words| are_flags_free(words.map(u64::to_le_bytes).as_flattened(), address))
 }

@@ -3,7 +3,8 @@
 //! Each thread writes to buffers in a stripe of its own, which weft takes when they are full and gives back. The
 //! clone writes a record for each run of instructions (`translate/traced.rs`), the agent writes events: what else a
 //! thread has done, and where a run was left in its middle. A page behind each buffer may not be touched, so that
-//! nothing has to be compared: a thread that faults there turns to the next one, and waits if weft has not taken it yet.
+//! nothing has to be compared: a thread that faults there turns to the next one, and waits if weft has not taken it
+//! yet.
 
 use crate::clone::base::context::Context;
 use crate::clone::base::{clock, host, program, system};
@@ -17,7 +18,8 @@ use weft_abi::recording::{
 };
 use weft_code::accesses::GONE;
 
-/// How long to wait for weft at a time, and how often, before it is taken for gone: less if it has said goodbye.
+/// How long to wait for weft at a time, and how often, before it is taken for gone: less if it has marked itself as
+/// gone.
 const PATIENCE: u64 = 100;
 const ROUNDS: u32 = 100;
 const LAST_ROUNDS: u32 = 10;
@@ -81,8 +83,8 @@ pub fn has_filled_buffer(thread: &Thread, address: u64) -> bool {
         && offset % TRACE_BUFFER_SIZE >= TRACE_BUFFER_SIZE - TRACE_GUARD
 }
 
-/// Hands a full buffer to weft. Returns the next one when that is free; if weft does not take any, what is in the buffer
-/// is lost, and it is used again.
+/// Hands a full buffer to weft. Returns the next one when that is free; if weft does not take any, what is in the
+/// buffer is lost, and it is used again.
 pub fn turn_buffer(thread: &Thread) -> u64 {
     let head = head_of(thread);
     if thread.has_stripe.get() != stripe::SHARED {
@@ -138,7 +140,7 @@ fn lose_buffer(thread: &Thread) -> u64 {
     }
     head.cursor.store(start, Relaxed);
     write_event(thread, event::LOST, &[lost]);
-    // They may be among what is lost.
+    // The record of the last change may be among what is lost.
     write_event(thread, event::BASES, &bases(thread));
     head.cursor.load(Relaxed)
 }
@@ -166,8 +168,8 @@ fn bases(thread: &Thread) -> [u64; 2] {
     [system::fs_base(), thread.gs_base.get()]
 }
 
-/// Goes on behind an instruction that looks up what the program's one before has read or written, if it is at one.
-/// Another thread has unmapped that memory in between.
+/// Skips a load that captures what the instruction before has read or written, where another thread has unmapped
+/// that memory in between. Returns whether the context is at such a load.
 pub fn skip_lookup(thread: &Thread, context: &mut Context) -> bool {
     // SAFETY: an instruction of the clone, which was just executed.
     let bytes = unsafe { core::slice::from_raw_parts(context.rip as *const u8, 15) };
@@ -185,7 +187,7 @@ pub fn skip_lookup(thread: &Thread, context: &mut Context) -> bool {
     true
 }
 
-/// The thread begins.
+/// Writes that a thread begins.
 pub fn begin(thread: &Thread) {
     if thread.is_traced.get() != 0 {
         let [fs, gs] = bases(thread);
@@ -202,14 +204,14 @@ fn write_name(thread: &Thread) {
     }
 }
 
-/// It ends.
+/// Writes that it ends.
 pub fn end(thread: &Thread) {
     if thread.is_traced.get() != 0 {
         write_event(thread, event::END, &[clock::now()]);
     }
 }
 
-/// It makes a system call.
+/// Writes that it makes a system call.
 pub fn system_call(thread: &Thread) {
     if thread.is_traced.get() == 0 {
         return;
@@ -219,7 +221,7 @@ pub fn system_call(thread: &Thread) {
     write_event(thread, event::SYSTEM_CALL, &words);
 }
 
-/// It is back from one.
+/// Writes the result of a system call, and what that has changed.
 pub fn result(thread: &Thread, number: usize, result: isize) {
     if thread.is_traced.get() == 0 {
         return;
@@ -235,7 +237,7 @@ pub fn result(thread: &Thread, number: usize, result: isize) {
     }
 }
 
-/// It is about to handle a signal, or to end by it.
+/// Writes that it is about to handle a signal, or to end by it.
 pub fn signal(thread: &Thread, signal: usize, is_fault: bool) {
     if thread.is_traced.get() != 0 {
         write_event(thread, event::SIGNAL, &[signal as u64, is_fault.into(), clock::now()]);

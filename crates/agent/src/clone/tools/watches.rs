@@ -1,9 +1,9 @@
 //! Memory that is watched: every store of the program looks whether it may be the one, and every load if that is of
 //! interest.
 //!
-//! The look is rough, and changes no flag: a range is taken for one whose length is a power of two. A thread that may
-//! have met it executes the instruction by itself, and compares what is watched with what it was. A repeated one is executed in
-//! pieces, each of which ends where the processor's own watchpoints would have it stop.
+//! The look is rough, and changes no flag: a range is taken for one whose length is a power of two. A thread that
+//! may have met it executes the instruction by itself, and compares what is watched with what it was. A repeated
+//! one is executed in pieces, each of which ends where the processor's own watchpoints would have it stop.
 
 use crate::clone::base::instructions::{instruction_at, is_repeated};
 use crate::clone::base::{program, system};
@@ -40,8 +40,8 @@ impl Watch {
         self.start + self.held.len() as u64
     }
 
-    /// How many times a repeated instruction, of which the first touches `first`, goes around until it has touched this;
-    /// all of this if it is large. Any number if it never does.
+    /// How many times a repeated instruction, of which the first touches `first`, goes around until it has touched
+    /// this; all of this if it is large. Any number if it never does.
     fn times_until(&self, first: Range<u64>, is_backwards: bool) -> u64 {
         let size = (first.end - first.start).max(1);
         let is_behind =
@@ -115,8 +115,8 @@ impl Watches {
         self.all.iter().any(|watch| watch.is_any)
     }
 
-    /// Which memory that is watched for that a thread is about to touch, by the instruction that it stands before; 0 if
-    /// none.
+    /// Which memory that is watched for that a thread is about to touch, by the instruction that it stands before;
+    /// 0 if none.
     pub fn touched(&self, thread: &Thread) -> u64 {
         if !self.has_any() {
             return 0;
@@ -135,8 +135,8 @@ impl Watches {
         0
     }
 
-    /// Limits a repeated instruction, which a thread stands before, to the piece that ends with what is watched, or to once
-    /// if the thread is stepped. The thread keeps how often is left.
+    /// Limits a repeated instruction, which a thread stands before, to the piece that ends with what is watched, or
+    /// to once if the thread is stepped. The thread keeps how often is left.
     pub fn divide(&self, thread: &Thread) {
         if self.is_empty() {
             return;
@@ -180,8 +180,9 @@ impl Watches {
         found
     }
 
-    /// Writes a look at what an instruction is about to write, if it writes anything: behind it comes what leaves the
-    /// clone, over which a thread jumps that has not met the memory. Returns where the distance of that jump is.
+    /// Writes a look at what an instruction is about to write, if it writes anything: behind it comes what leaves
+    /// the clone, over which a thread jumps that has not met the memory. Returns where the distance of that jump
+    /// is.
     pub fn write_check(&self, out: &mut Out, instruction: &Instruction) -> Option<WatchCheck> {
         let mut factory = InstructionInfoFactory::new();
         let info = factory.info(instruction);
@@ -268,7 +269,8 @@ fn touches(access: OpAccess) -> bool {
     !matches!(access, OpAccess::None | OpAccess::NoMemAccess)
 }
 
-/// The memory that a thread is about to touch, the first time around if it does that repeatedly: from where to where.
+/// The memory that a thread is about to touch, the first time around if it does that repeatedly: from where to
+/// where.
 fn element(instruction: &Instruction, memory: &UsedMemory, thread: &Thread) -> Option<(u64, u64)> {
     let value = |register: Register| match register {
         // Of one relative to `rip` the displacement is the address.

@@ -1,7 +1,7 @@
 //! Snippets in the clone: what the host wants woven where, and the code for it.
 //!
-//! A snippet is written right before the copy of the instruction that it belongs to, right behind it, or on the
-//! way of its jump. What it does to registers in between is its own business, so a thread that is
+//! A snippet is written right before the copy of the instruction that it belongs to, right behind it, or
+//! between its jump and the target. What it does to registers in between is known to it alone, so a thread that is
 //! interrupted in it is led out first: `kernel/signals/leading_out.rs`.
 
 use crate::clone::base::clock::is_counter_forbidden;
@@ -61,7 +61,7 @@ pub struct Strand {
 /// All that is woven.
 #[derive(Debug, Default)]
 pub struct Weaving {
-    /// What the process whose memory this is calls itself: a vforked child measures for its parent.
+    /// The process whose memory this is: a vforked child measures for its parent.
     pid: u32,
     memories: Vec<Memory>,
     probes: BTreeMap<u64, Probe>,
@@ -78,8 +78,8 @@ pub struct Weaving {
 }
 
 impl Weaving {
-    /// Whether a jump from one address to another has to pass something by: no function is entered by a jump from
-    /// within, and no jump is the return of a call.
+    /// Whether a jump from one address to another must not execute a snippet at its target: a jump from within a
+    /// function does not enter it, and a jump is not the return of a call.
     pub fn is_passed(&self, target: u64, source: u64) -> bool {
         let mut strands = self.strands.get(&(target, weaving::BEFORE)).into_iter().flatten();
         strands.any(|strand| match strand.kind {
@@ -88,7 +88,7 @@ impl Weaving {
         })
     }
 
-    /// Whether something belongs somewhere at an instruction.
+    /// Whether something is woven before an instruction, behind it, or at its jump.
     pub fn is_at(&self, address: u64, way: u8) -> bool {
         self.strands.contains_key(&(address, way))
     }
@@ -153,7 +153,7 @@ impl Weaving {
         self.routines.clear();
     }
 
-    /// The code of what belongs somewhere at an instruction. `bytes` are those that follow. If it is
+    /// The code of what is woven there at an instruction. `bytes` are those that follow. If it is
     /// reached from within a function that begins there, that is no entry.
     pub fn code(
         &mut self,
@@ -164,7 +164,7 @@ impl Weaving {
     ) -> Vec<Compiled> {
         let Self { memories, probes, strands, routines, named, seen, .. } = self;
         let strands = strands.get(&(address, way)).map(Vec::as_slice).unwrap_or_default();
-        // What another snippet reads has to be what the program has, whether the program needs it or not.
+        // A register that another snippet reads is not free, even where the program does not need its value.
         let read = strands.iter().filter_map(|strand| {
             let weave = &probes.get(&strand.probe)?.weave;
             let access = strand.access(bytes);
@@ -175,7 +175,7 @@ impl Weaving {
         let strands = strands.filter_map(|strand| Some((strand, probes.get(&strand.probe)?)));
         let strands: Vec<(&Strand, &Probe)> = strands.collect();
         let mut code = Vec::new();
-        // What is the same for several is done once.
+        // Snippets with the same site are compiled together, so that what they have in common is done once.
         for alike in strands.chunk_by(|one, other| is_alike(*one, *other)) {
             let (strand, Probe { memory, .. }) = alike[0];
             let env = routines
@@ -203,8 +203,8 @@ impl Weaving {
         self.pid = system::pid() as u32;
     }
 
-    /// Does what the host requests. Returns the places where it changes something; `None` if it cannot: under a filter,
-    /// snippets make no system calls.
+    /// Does what the host requests. Returns the places where it changes something; `None` if it cannot: under a
+    /// filter, snippets make no system calls.
     pub fn follow(
         &mut self,
         message: &mut Words<'_>,
@@ -265,7 +265,7 @@ impl Weaving {
         // SAFETY: as many bytes of words that were just taken.
         let text = unsafe { core::slice::from_raw_parts(text.as_ptr().cast(), length as usize) };
         let weave = Weave::parse(core::str::from_utf8(text).ok()?).ok()?;
-        // The host has looked, but the program may have forbidden it since.
+        // The host has checked, but the program may have forbidden it since.
         let makes_calls = !weave.system_calls(true).is_empty();
         if weave.reads_counter() && is_counter_forbidden() || makes_calls && is_filtered {
             return None;
@@ -300,7 +300,7 @@ impl Weaving {
             strands.insert(index, strand);
         }
         if !(weave.named_registers() & !self.named).is_empty() {
-            // Others may have taken them for free.
+            // Code that is there may use them as free registers.
             self.named = self.named | weave.named_registers();
             changed.extend(self.woven());
         }
@@ -321,7 +321,8 @@ impl Weaving {
         });
     }
 
-    /// Whether the memory that it measures into is about to go.
+    /// Whether a message requests that nothing be woven any more: the memory for measurements is about to be
+    /// unmapped.
     pub fn is_leaving(message: &[u64]) -> bool {
         message == [weaving::LEAVE]
     }
@@ -338,7 +339,7 @@ impl Strand {
         }
     }
 
-    /// What is read or written where it is, if it is about that. `bytes` begin with the instruction.
+    /// The memory access that it is about, if it is about one. `bytes` begin with the instruction.
     fn access(&self, (at, bytes): (u64, &[u8])) -> Option<Access> {
         let direction = match self.kind {
             PointKind::Load => Direction::Load,
@@ -356,10 +357,10 @@ impl Strand {
         Part { data: &probe.weave.data, body, places: &self.places }
     }
 
-    /// What it finds where it is, as far as the code that is seen shows; `read` are registers that others read.
+    /// Its site, as far as the code around shows that; `read` are registers that other snippets read.
     fn site(&self, (at, bytes): (u64, &[u8]), seen: (&[u8], u64), read: RegisterSet) -> Site {
         let is_entry = self.kind == PointKind::Entry;
-        // What is known at a function's entry by its convention is not so elsewhere.
+        // A calling convention says which registers are free at a function's entry, and only there.
         let convention = if is_entry { self.convention } else { Convention::Unknown };
         let live = match observers::is_debugged() {
             // A debugger shows dead registers, too.
@@ -393,7 +394,7 @@ fn is_for_some(kind: PointKind) -> bool {
     matches!(kind, PointKind::Entry | PointKind::CallAfter)
 }
 
-/// Whether two snippets find the same and measure into the same memory.
+/// Whether two snippets have the same site and measure into the same memory.
 fn is_alike((one, probe): (&Strand, &Probe), (other, others): (&Strand, &Probe)) -> bool {
     let found = |strand: &Strand| (strand.kind, strand.convention, strand.access, strand.address);
     probe.memory == others.memory && found(one) == found(other)

@@ -1,4 +1,4 @@
-//! Direct branches, and what is on their way.
+//! Direct branches, and what is executed between a branch and its target.
 
 use crate::clone::base::keys::{inner, real};
 use crate::clone::cache::arena::Arena;
@@ -34,7 +34,7 @@ impl Translator<'_> {
         self.out.distance(thunk.rx);
     }
 
-    /// A direct jump of the program's, through what is woven on its way.
+    /// A direct jump of the program's, through what is woven between it and its target.
     pub fn jump(&mut self, opcode: &[u8], target: u64) {
         self.out.align_distance(opcode.len() as u64);
         self.jump_unaligned(opcode, target);
@@ -66,8 +66,8 @@ impl Translator<'_> {
         core::mem::swap(&mut self.out, &mut on_the_way);
     }
 
-    /// What a jump of this instruction leads to: if a function begins there and this is within it, the
-    /// function is not entered by it, and if a call returns there, it is no return.
+    /// The key of what a jump of this instruction leads to. A jump to the start of the function that it is in does
+    /// not enter the function, and a jump to where a call returns to is no return: snippets there are not executed.
     pub fn target_from_here(&self, target: u64) -> u64 {
         let is_inner = self.extent != Extent::Single
             && self.weaving.is_passed(target, self.address)
@@ -133,7 +133,7 @@ impl Translator<'_> {
         unsafe { *self.arena.writable(stub + stub::FAR).cast::<u64>() = mark };
     }
 
-    /// Where an earlier instruction of this block went, which then becomes a way into it if it may.
+    /// Where an earlier instruction of this block went, which becomes an entry of the block if it may.
     pub fn inside(&mut self, target: u64) -> Option<u64> {
         let index = self.places.binary_search_by_key(&target, |place| place.0).ok()?;
         let body = self.places[index].1;

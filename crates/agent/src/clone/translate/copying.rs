@@ -1,4 +1,4 @@
-//! Instructions that stay what they are, as far as they can.
+//! Instructions that are copied, with another operand where the original is out of reach.
 
 use crate::clone::base::instructions::names_gs_base;
 use crate::clone::cache::emit::RCX;
@@ -12,7 +12,7 @@ use crate::clone::translate::translator::Translator;
 use iced_x86::{Instruction, Register};
 
 impl Translator<'_> {
-    /// An instruction that does not branch; nothing has been written if it cannot be translated.
+    /// Writes an instruction that does not branch; `None`, and nothing is written, if it cannot be translated.
     pub fn plain(
         &mut self,
         instruction: &Instruction,
@@ -44,7 +44,7 @@ impl Translator<'_> {
         self.far(instruction, address)
     }
 
-    /// An instruction whose memory is out of reach.
+    /// Writes an instruction whose memory is out of reach, through a register.
     pub fn far(&mut self, instruction: &Instruction, address: u64) -> Option<Kind> {
         let register = free_register(instruction, None);
         let mut changed = *instruction;

@@ -1,5 +1,5 @@
-//! The program's own `gs`. The processor's is the engine's; the program's is kept for it, and added to
-//! addresses where the program wants it.
+//! The program's own `gs`. The processor's `gs` base is the engine's; the program's is in the record of the thread,
+//! and is added to the addresses of instructions that use it.
 
 use crate::clone::cache::emit::{RAX, RCX};
 use crate::clone::cache::pieces::Kind;
@@ -85,7 +85,7 @@ impl Translator<'_> {
         self.out.load(RAX, at!(rax));
     }
 
-    /// Loads where an instruction's memory is within its segment, or only what its base is.
+    /// Loads the offset of an instruction's memory within its segment, or only the base register of that.
     fn address(&mut self, instruction: &Instruction, register: u8, is_base: bool) {
         if instruction.is_ip_rel_memory_operand() {
             return self.out.constant(register, instruction.ip_rel_memory_address());

@@ -1,6 +1,6 @@
 //! From the program's code to its clone, a block at a time: bytes in, bytes and their description out.
 //!
-//! A block is a run of instructions with one way in. Branches out of its middle leave it and calls
+//! A block is a run of instructions with one entry. Branches out of its middle leave it and calls
 //! come back to it; it ends where nothing falls through, where the next instruction has been
 //! translated already, or when it is long enough.
 
@@ -79,7 +79,7 @@ pub fn translate(
     Some(block)
 }
 
-/// A block that leads out of the clone at an address whose code cannot be read.
+/// A block that leaves the clone for good, at an address whose code cannot be read.
 pub fn refusal(address: u64, arena: &mut Arena) -> Block {
     let mut out = arena.hot();
     let code = out.here();
@@ -106,9 +106,9 @@ impl Translator<'_> {
         };
         let mut number = 0;
         loop {
-            // What is known as code of its own must not be a jump to itself.
+            // An address that is to be found here must have code here: else its block would be a jump to itself.
             let is_start = self.is_start();
-            // What is traced is written down as a whole.
+            // The record of a traced run was written for all of it, so it is not cut.
             let may_end = self.traced.is_none() || single;
             if number >= most && (single || !is_start) && may_end {
                 break;
@@ -142,7 +142,7 @@ impl Translator<'_> {
                 // It faults as it does natively, at this address.
                 let before = self.out.here();
                 if instruction.len() == LONGEST_INSTRUCTION {
-                    // What is too long is not undefined but forbidden.
+                    // An instruction that is too long is a general protection fault, not an undefined opcode.
                     self.out.bytes(&source.bytes[offset..offset + LONGEST_INSTRUCTION]);
                 } else {
                     self.out.bytes(&[0x0f, 0x0b]);
@@ -164,8 +164,8 @@ impl Translator<'_> {
             self.address = address;
             let body = self.out.here();
             self.begin_run(source, address);
-            // What is entered otherwise than from within is not to be found here, and what is recorded is
-            // entered only where that is known.
+            // A block for the start of a function as reached from within is not for that address as such; and a run
+            // that is recorded is entered only at its front.
             if (number > 0 || !is_inner) && self.is_entered_at(address) {
                 self.places.push((address, body));
             }
@@ -210,7 +210,8 @@ impl Translator<'_> {
         Some(())
     }
 
-    /// Writes what leaves the clone for a debugger before an instruction, if that is wanted.
+    /// Writes the exits for a debugger before an instruction: at a breakpoint, and for a store while memory is
+    /// watched.
     fn halt(&mut self, instruction: &Instruction) {
         if !is_recorded(self.extent) {
             return;
@@ -318,7 +319,7 @@ impl Translator<'_> {
                 if self.extent.is_single() {
                     emit::step_out(&mut self.out, popped);
                     self.record(Kind::Return, length, before);
-                    // It is on its way.
+                    // Behind the return, as far as the state of the program goes.
                     let before = self.out.here();
                     self.out.jump(self.arena.gates().unknown);
                     self.record(Kind::Entry, 0, before);
@@ -370,8 +371,8 @@ impl Translator<'_> {
         false
     }
 
-    /// Where a called function returns to: right behind the call in the clone, so that the processor
-    /// foresees it.
+    /// The entry where a called function returns to: right behind the call in the clone, so that the processor's
+    /// return predictor is right.
     fn come_back(&mut self, address: u64) -> bool {
         let entry = self.out.here();
         emit::entry(&mut self.out, address, self.arena.gates().wrong);

@@ -65,7 +65,7 @@ pub fn loads_gs(instruction: &Instruction) -> bool {
     }
 }
 
-/// A register without which the instruction can do, other than one that is taken: one that needs no prefix.
+/// A register that an instruction does not use, other than one that is taken: one that needs no prefix.
 pub fn free_register(instruction: &Instruction, taken: Option<u8>) -> u8 {
     let mut factory = InstructionInfoFactory::new();
     let used = factory.info(instruction).used_registers();
@@ -107,12 +107,12 @@ pub fn is_near_return(code: Code) -> bool {
     matches!(code, Code::Retnq | Code::Retnq_imm16)
 }
 
-/// Whether where an indirect branch goes can be loaded: not by the program's own `gs`.
+/// Whether an instruction is an indirect branch within the segment, whose target can be loaded.
 pub fn is_near_indirect(instruction: &Instruction) -> bool {
     matches!(instruction.code(), Code::Jmp_rm64 | Code::Call_rm64)
 }
 
-/// Whether what follows an instruction may be something else after it.
+/// Whether an instruction may change the code that follows it.
 pub fn may_change_code(instruction: &Instruction) -> bool {
     use iced_x86::OpAccess::{CondWrite, ReadCondWrite, ReadWrite, Write};
     let mut factory = InstructionInfoFactory::new();

@@ -71,7 +71,7 @@ impl Translator<'_> {
         self.log_run(source, next);
     }
 
-    /// Ends the run, which goes on elsewhere at an address.
+    /// Ends the run, which continues in another block at an address.
     pub fn end_run(&mut self, source: &Source<'_>, end: u64) {
         if self.is_marking()
             && let Some(run) = self.run
@@ -102,15 +102,15 @@ impl Translator<'_> {
         self.recorder.as_ref().map_or(0, |recorder| recorder.counter())
     }
 
-    /// Counts right here.
+    /// Writes the increment of a counter.
     fn count_here(&mut self, counter: u32, are_flags_free: bool) {
         let before = self.out.here();
         emit::count(&mut self.out, at_counter(counter), are_flags_free);
         self.record(Kind::Snippet, 0, before);
     }
 
-    /// A branch that may be taken or not: it is marked, or counted. One that leads forward is counted on the way
-    /// that is not taken first: most often that is the rarer one.
+    /// A branch that may be taken or not: it is marked, or counted. One that leads forward is counted at the
+    /// exit that is not taken first: most often that is the rarer one.
     pub fn branch_out(&mut self, instruction: &Instruction) {
         let target = instruction.near_branch_target();
         let counter = match self.is_counting() || self.is_marking() {
@@ -135,8 +135,8 @@ impl Translator<'_> {
         }
     }
 
-    /// A jump or a call: its way is taken as often as its run is executed. It is counted if it does not lead
-    /// forward. If so, gives where its own code begins.
+    /// A jump or a call: it is taken as often as its run is executed. It is counted if it does not lead forward, so
+    /// that no count depends on itself. Returns where its own code begins then.
     pub fn count_exit(&mut self, instruction: &Instruction, ending: u8) -> Option<u64> {
         let target = instruction.near_branch_target();
         let run = self.run?;
@@ -164,7 +164,7 @@ impl Translator<'_> {
             && instruction.near_branch_target() <= instruction.ip()
     }
 
-    /// A branch that is counted in its place: past that if it is not taken.
+    /// Writes a branch that is counted in its place: the inverted branch jumps over the counter.
     pub fn count_taken(&mut self, condition: u8, instruction: &Instruction, before: u64) {
         let target = instruction.near_branch_target();
         let counter = self.run.map_or(0, |run| run.taken);
@@ -180,7 +180,7 @@ impl Translator<'_> {
         unsafe { *self.arena.writable(taken - 1) = over };
     }
 
-    /// Where a called function returns to: counted between the way in and what follows.
+    /// Counts returns of a called function, between the entry and what follows. Returns the counter.
     pub fn count_return(&mut self, address: u64) -> u32 {
         let is_counted = |it: &&&mut Recorder| it.is_for_counts() && self.has_ways();
         let Some(recorder) = self.recorder.as_ref().filter(is_counted) else { return 0 };
@@ -189,7 +189,8 @@ impl Translator<'_> {
         counter
     }
 
-    /// Behind a branch that was not taken: a jump to the agent, which makes it do nothing, or count.
+    /// Writes an exit behind a branch, for the first time that the branch is not taken: the agent overwrites it
+    /// with nothing, or with a counter.
     fn pass_once(&mut self, next: u64, mark: u64) {
         let before = self.out.here();
         // All of it is written at once: see `remove_jump`.

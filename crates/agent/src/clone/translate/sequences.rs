@@ -35,7 +35,7 @@ impl Translator<'_> {
         let gates = self.arena.gates();
         let mut abort = self.arena.cold(emit::LEAVE + 8, Cold::Abort);
         emit::leave_with(&mut abort, gates.abort, sequence.abort);
-        // Right before it.
+        // Right before the abort handler, where the kernel compares it (`rseq(2)`).
         let mut signature = self.arena.cold(16, Cold::Data);
         signature.bytes(&[0xcc; 12]);
         signature.u32(sequence.signature);
@@ -75,7 +75,7 @@ impl Translator<'_> {
         true
     }
 
-    /// They are the program's again.
+    /// Notes that the registers are the program's again.
     pub fn forget_registers(&mut self) {
         let before = self.out.here();
         self.out.set_half(at!(kept_names), 0);
@@ -102,7 +102,8 @@ impl Translator<'_> {
         is_far.then(|| free_register(instruction, None)).map(|register| (register, register))
     }
 
-    /// What can only be written when all of a block is there.
+    /// Writes what depends on all of the block: forward branches within the sequences, and the lengths of
+    /// descriptors.
     pub fn finish(&mut self) {
         if !matches!(self.extent, Extent::Sequences { .. }) {
             return;
@@ -113,7 +114,7 @@ impl Translator<'_> {
                     self.block.loops.push(link);
                     body
                 }
-                // Between two instructions, as they are seen from the front.
+                // The target is in the middle of an instruction, as the block was decoded.
                 None => stub_for(self.arena, link.target, link.site),
             };
             let distance = body.wrapping_sub(link.site + 4) as u32;
@@ -153,6 +154,6 @@ pub fn descriptor_lead(instruction: &Instruction) -> Option<Lead> {
         }
         _ => return None,
     };
-    // Most are of something else.
+    // Most constants are no descriptors.
     address.is_multiple_of(ALIGNMENT).then_some(Lead::Address(address))
 }

@@ -1,6 +1,6 @@
 //! What the clone has where all that is executed is written down: each run of instructions begins by appending a
-//! record, its number and the registers that its addresses depend on; where values are wanted, instructions are followed
-//! by what captures those. See [`crate::clone::tools::tracing`].
+//! record, its number and the registers that its addresses depend on; where values are wanted, instructions are
+//! followed by what captures those. See [`crate::clone::tools::tracing`].
 
 use crate::clone::base::observers;
 use crate::clone::thread::record::{at, at_counter};
@@ -49,7 +49,7 @@ impl Translator<'_> {
             self.out.save(base, at!(far));
         }
         self.out.load(base, at_counter(0) as usize);
-        // From the end: if it does not fit, nothing of it is there.
+        // The last word first: where the record does not fit, the first store faults, and nothing of it is written.
         if last > 0 && captures.last().is_none_or(|&(place, _)| place != last) {
             self.store_number(base, last, 0);
         }
@@ -126,7 +126,8 @@ impl Translator<'_> {
         }
     }
 
-    /// Loads the first bytes of an instruction's operand in memory. They may be gone by now: see [`skip_lookup`](crate::clone::tools::tracing::skip_lookup).
+    /// Loads the first bytes of an instruction's operand in memory. That may be unmapped by now: see
+    /// [`skip_lookup`](crate::clone::tools::tracing::skip_lookup).
     fn look_up(&mut self, register: u8, instruction: &Instruction, length: u8) {
         let name = NAMES[register as usize];
         let (code, name) = match length {
@@ -147,9 +148,9 @@ impl Translator<'_> {
         }
     }
 
-    /// A register to work with that is none of those, and whether it has to be put aside.
+    /// A scratch register other than those, and whether its value has to be saved.
     fn scratch(&self, rest: &[u8], address: u64, taken: RegisterSet) -> (u8, bool) {
-        // As a base, these are written otherwise than the others.
+        // As a base, these need another encoding than the others.
         let usable = !(RegisterSet::of(&[General::RSP, General::R12]) | taken);
         let live = match observers::is_debugged() {
             // A debugger shows dead registers, too.

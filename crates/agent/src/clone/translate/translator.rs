@@ -14,14 +14,14 @@ use crate::clone::tools::weaving::Weaving;
 use crate::clone::translate::trace_plan::Traced;
 use alloc::vec::Vec;
 
-/// Where the program's bytes are, and what they are.
+/// Code of the program: its address and its bytes.
 pub struct Source<'a> {
     pub address: u64,
     pub bytes: &'a [u8],
 }
 
 impl Source<'_> {
-    /// What can be executed from an address on, to where that ends or enough of it.
+    /// The code from an address to where it can be executed, or as much as a block can need.
     pub fn at(address: u64, end: u64) -> Self {
         let length = (end - address).min(2048) as usize;
         // SAFETY: the program's own code, which is mapped and may be read.
@@ -46,7 +46,7 @@ pub struct Translator<'a> {
     pub mark: u64,
     pub out: Out,
     pub block: Block,
-    /// Where each instruction so far went.
+    /// The address of each instruction so far, and where its code is.
     pub places: Vec<(u64, u64)>,
     pub extent: Extent,
     /// Whether branches are linked to blocks.
@@ -66,11 +66,11 @@ pub struct Translator<'a> {
 /// How much to translate at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// As far as it goes.
+    /// A whole block.
     Block,
     /// One instruction, which nothing is linked to and nothing is inserted at.
     Single,
-    /// The same with all that belongs to it.
+    /// One instruction, with what is woven at it and recorded of it.
     Step,
     /// Up to a branch, or to something that may change what follows; the block checks each time whether its
     /// original is what it was.
@@ -90,8 +90,8 @@ impl Extent {
     }
 }
 
-/// Whether what is translated is recorded, and stops for a debugger: not what is not kept, and nothing is inserted where
-/// the kernel may send the thread away.
+/// Whether what is translated is recorded, and stops for a debugger: not what is not kept, and not restartable
+/// sequences, which the kernel may abort in the middle of anything that is inserted.
 pub fn is_recorded(extent: Extent) -> bool {
     matches!(extent, Extent::Block | Extent::Checked)
 }
@@ -116,7 +116,7 @@ impl Translator<'_> {
     pub fn leave_for(&mut self, gate: u64) {
         let before = self.out.here();
         emit::leave_with(&mut self.out, gate, self.address);
-        // As far as the program's state goes, it is a system call that was not made yet.
+        // For finding the program's state it is a system call that was not made yet: the same registers are in use.
         self.record(Kind::SystemCall, 0, before);
     }
 
@@ -137,7 +137,7 @@ impl Translator<'_> {
         }
     }
 
-    /// Whether what comes next is known as code of its own.
+    /// Whether the next byte is the beginning of code for an address.
     pub fn is_start(&self) -> bool {
         self.block.starts.iter().any(|start| start.body == self.out.here())
     }
@@ -153,7 +153,7 @@ impl Translator<'_> {
         matches!(self.extent, Extent::Sequences { end, .. } if (self.block.start..end).contains(&address))
     }
 
-    /// Whether what is at an address is not to be part of the block, which has some instructions already.
+    /// Whether the block ends before an address, because sequences end or begin there.
     pub fn is_beyond(&self, address: u64, instructions: usize) -> bool {
         match self.extent {
             Extent::Sequences { end, .. } => address >= end,
@@ -161,7 +161,7 @@ impl Translator<'_> {
         }
     }
 
-    /// Whether ways are counted each time.
+    /// Whether exits are counted each time that they are taken.
     pub fn is_counting(&self) -> bool {
         self.has_ways() && self.recorder.as_ref().is_some_and(|recorder| recorder.is_for_counts())
     }
@@ -171,7 +171,7 @@ impl Translator<'_> {
         self.extent != Extent::Step
     }
 
-    /// Whether it is noted of ways that they are taken.
+    /// Whether only the first time that an exit is taken is recorded.
     pub fn is_marking(&self) -> bool {
         self.has_ways() && self.recorder.as_ref().is_some_and(|recorder| recorder.is_for_hits())
     }

@@ -117,8 +117,8 @@ pub fn alternate_stack(thread: &Thread) -> isize {
     0
 }
 
-/// Installs what the program wants done with the signals that the engine needs, for another program to inherit. No other
-/// thread of this one may run meanwhile.
+/// Installs what the program wants done with the signals that the engine needs, for another program to inherit. No
+/// other thread of this one may run meanwhile.
 pub fn show_needed(thread: &Thread) {
     let _engine = engine();
     for signal in [SIGSEGV, SIGBUS] {

@@ -17,8 +17,8 @@ use crate::clone::thread::record::Thread;
 use crate::clone::thread::vectors::{start_afresh, vector_size};
 use core::mem::offset_of;
 
-/// Begins the program's handler: writes its frame, and makes the context that of the handler. If there is no room for a
-/// frame, nothing has happened. Returns whether there was.
+/// Begins the program's handler: writes its frame, and makes the context that of the handler. If there is no room
+/// for a frame, nothing has happened. Returns whether there was.
 ///
 /// # Safety
 /// The context's vector state must be there.

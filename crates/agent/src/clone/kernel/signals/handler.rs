@@ -31,10 +31,10 @@ use weft_abi::halt::reason;
 /// The most bytes of an instruction.
 const LONGEST: u64 = 15;
 
-/// Flags of which none is set, as far as the processor lets that be.
+/// The flags with all clear but the one that is always set.
 const NO_FLAGS: u64 = 2;
 
-/// What the kernel calls, on the engine's own stack, with everything but the needed blocked.
+/// The engine's handler of all signals. It runs on the stack for frames, with everything blocked but [`NEEDED`].
 pub extern "C" fn handler(signal: usize, info: &mut [u64; 16], context: &mut Context) {
     let thread = Thread::current();
     let pc = context.rip;
@@ -46,7 +46,8 @@ pub extern "C" fn handler(signal: usize, info: &mut [u64; 16], context: &mut Con
         return;
     }
     if signal == SIGTRAP && pc == halted() {
-        // The debugger is gone, and the thread finds out.
+        // The trap by which the thread stands still, which no debugger has caught: it is gone, which the thread
+        // detects.
         return;
     }
     let is_step = signal == SIGTRAP && info[1] as i32 == TRAP_TRACE;
@@ -80,9 +81,9 @@ pub extern "C" fn handler(signal: usize, info: &mut [u64; 16], context: &mut Con
         thread.task.set(task::NONE);
         return;
     }
-    // A program that steps through itself takes one step where the clone takes several: all but the last are
-    // not its own. A thread that is at the same place again has gone round a repeated instruction, and a snippet before that
-    // is long over.
+    // Where a program single-steps itself, one step of its own is several of the clone, of which only the last is
+    // delivered. A thread that is at the same place again is in a repeated instruction, behind any snippet before
+    // that.
     let was_here = thread.trapped.replace(if is_step { pc } else { 0 }) == pc;
     if is_step && context.rflags & TRAP_FLAG != 0 {
         if !was_here && !program_state::is_between(&engine.cache, pc) {
@@ -101,15 +102,15 @@ pub extern "C" fn handler(signal: usize, info: &mut [u64; 16], context: &mut Con
             written(engine, thread, context, state, page);
             return;
         }
-        // Others may have written to the same page, and been here first.
+        // Another thread has written to the same page first, and released it: the write is repeated.
         let is_denied = info[1] as i32 == SEGV_ACCERR && context.error & fault::WRITE != 0;
         if is_denied && engine.cache.is_writable(info[2]) {
             return;
         }
     }
     let is_at_instruction = is_fault && info[2] == pc;
-    // An instruction may begin in a page that this processor could execute a moment longer. And a thread may
-    // be where the kernel has sent it from a restartable sequence.
+    // Whether the thread faulted because its code was flushed. The fault may be in the middle of an instruction,
+    // where the processor still had the first page in its TLB; or at the abort handler of a restartable sequence.
     let is_fetch = context.error & fault::FETCH != 0
         && (info[2].wrapping_sub(pc) < LONGEST || engine.cache.half_of(info[2]).is_some());
     let is_retired = engine.cache.half_of(pc).is_some() && !engine.cache.is_current(pc);
@@ -135,7 +136,7 @@ pub extern "C" fn handler(signal: usize, info: &mut [u64; 16], context: &mut Con
     context.set_general(&state.general);
     context.rip = state.pc;
     if is_retired && signal == SIGSEGV && is_fault && is_fetch {
-        // Out of what was flushed, and on where it would have gone.
+        // Its code was flushed: it continues in new code for the same address.
         let key = if is_inner { inner(state.pc) } else { state.pc };
         context.rip = engine.continue_as(thread, key);
         engine.entered(thread, key);
@@ -152,13 +153,13 @@ pub extern "C" fn handler(signal: usize, info: &mut [u64; 16], context: &mut Con
     pass_on_in_clone(engine, thread, info, context);
 }
 
-/// Passes a signal on to a thread that has left the clone by it, and has the program's registers.
+/// Delivers a signal to a thread that it has interrupted in the clone. The context has the program's registers.
 fn pass_on_in_clone(mut engine: Guard, thread: &Thread, info: &[u64; 16], context: &mut Context) {
     thread.is_masked.store(true, Relaxed);
     // SAFETY: the kernel has written the vector state there.
     match unsafe { deliver(engine, thread, info, context) } {
         Ok((kept, _)) => engine = kept,
-        // A child that has borrowed its parent's memory leaves that to it.
+        // The lock is free again: the parent of a vforked child that ends here goes on with the engine.
         Err(Deadly(signal)) => {
             tracing::signal(thread, signal, is_fault(info));
             end_by(signal)
@@ -169,8 +170,8 @@ fn pass_on_in_clone(mut engine: Guard, thread: &Thread, info: &[u64; 16], contex
     thread.is_masked.store(false, Relaxed);
 }
 
-/// Reports a signal to the debugger, if there is one, and then delivers it to the program. Returns whether the program's
-/// handler has begun.
+/// Reports a signal to the debugger, if there is one, and then delivers it to the program. Returns whether the
+/// program's handler has begun.
 ///
 /// # Safety
 /// The context's vector state must be there.
@@ -217,11 +218,12 @@ unsafe fn pass_on(
     let is_watched = (WATCHED | DEBUGGED) & bit(signal) != 0;
     match Actions::get(thread, signal).handler {
         SIG_DFL if is_watched => return Err(Deadly(signal)),
-        // Since it came, it has ceased to be the engine's.
+        // The action has changed since it came, and is the kernel's own: the kernel does it when the signal comes
+        // again.
         SIG_DFL | SIG_IGN if !is_needed => send_again(info),
         SIG_IGN if !is_fault => {}
         SIG_IGN => return Err(Deadly(signal)),
-        // What cannot wait ends a program that wants it to.
+        // A fault that the program has blocked ends it, as natively.
         _ if is_fault && thread.hidden_mask.get() & bit(signal) != 0 => return Err(Deadly(signal)),
         _ => {
             // SAFETY: the caller vouches for it.
@@ -247,8 +249,8 @@ fn written(mut engine: Guard, thread: &Thread, context: &mut Context, mut state:
     let is_in_clone = program_state::restore(&mut engine.cache, thread, &mut state);
     let ends = engine.cache.release(page);
     engine.cache.pages.count_write(page);
-    // A thread that writes to the page that it executes must not continue in code that is out of date: it executes one
-    // instruction, the writer, and what follows is translated anew.
+    // A thread that writes to the page that it executes must not continue in code that is out of date: it executes
+    // one instruction, the writer, and what follows is translated anew.
     if is_in_clone && ends.contains(&state.pc) {
         engine.cut(context.rip, state.pc);
         engine.trace_cut(thread, context.rip, (state.pc, &state.general));
@@ -258,7 +260,8 @@ fn written(mut engine: Guard, thread: &Thread, context: &mut Context, mut state:
     }
 }
 
-/// A signal while the thread is in the agent: it has to wait.
+/// A signal while the thread is in the agent: it waits until the thread goes back to the clone, and code that could
+/// wait itself (a system call of the program's) is abandoned.
 fn interrupted_agent(thread: &Thread, signal: usize, info: &[u64; 16], context: &mut Context) {
     if (info[1] as i32) > 0 && WATCHED & bit(signal) != 0 {
         if let Some(next) = program::after_fault(context.rip) {
@@ -266,7 +269,8 @@ fn interrupted_agent(thread: &Thread, signal: usize, info: &[u64; 16], context: 
             return;
         }
         if context.rip == Landmark::ResumeJump.address() {
-            // To an address that is none. All registers are the program's by now.
+            // The jump to the clone has faulted: the program goes to an address without code. All registers are the
+            // program's by now.
             thread.epoch.store(u64::MAX, Release);
             context.rip = thread.target.get();
             pass_on_in_clone(engine(), thread, info, context);
@@ -289,19 +293,20 @@ fn interrupted_agent(thread: &Thread, signal: usize, info: &[u64; 16], context: 
     let (call, returning) = (abandonable_call(), abandonable_return());
     if (resume..Landmark::ResumeEnd.address()).contains(&pc) {
         context.rip = resume;
-        // They may be the program's already, with which the agent cannot work.
+        // They may be the program's already, with traps or alignment checks, which the agent must not run with.
         context.rflags = NO_FLAGS;
     } else if call.contains(pc) {
         context.rip = call.abandoned;
     } else if returning.contains(pc) {
         context.rip = returning.abandoned;
     } else if (Landmark::Missing.address()..Landmark::MissingOut.address()).contains(&pc) {
-        // It must not find its way back to the clone without the agent.
+        // What it finds in the second table would lead it back to the clone: it leaves instead, and the signal is
+        // delivered.
         thread.target.set(Landmark::MissingOut.address());
     }
 }
 
-/// Passes on the signal that waits. The thread is on its way back to the clone.
+/// Delivers the signal that waits. The thread is on its way back to the clone.
 pub extern "C" fn deliver_pending(thread: &Thread) {
     if leading_out::defer(thread) {
         return;
