@@ -5,12 +5,7 @@ use crate::ir::{
     Binary, Buckets, Call, Datum, DatumId, DatumKind, Expr, LetId, PointKind, Scope, Section,
     Statement, TimerClock, Unary, Weave,
 };
-use crate::lex::Diagnostic;
-use crate::lex::Placed;
-use crate::lex::Token;
-use crate::lex::describe;
-use crate::lex::error;
-use crate::lex::lex;
+use crate::lex::{Diagnostic, Placed, Token, describe, error, lex};
 use crate::print::{BINARY, LOADS, Spelling, UNARY_FUNCTIONS, WORDS};
 use crate::verify::{self, At, Problem};
 use alloc::boxed::Box;

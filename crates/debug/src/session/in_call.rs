@@ -1,7 +1,6 @@
 //! Threads that stand still in a system call, and signals that come with its end.
 
-use super::context::Context;
-use super::context::set_xmm;
+use super::context::{Context, set_xmm};
 use super::kernel::{CALL_LENGTH, R11, RAX, RCX, from_native, let_go};
 use super::signal::{ask, is_asking, number, send};
 use super::state::Session;

@@ -9,9 +9,8 @@
 //! [`Members`](super::members::Members), and each place for a request is served by one thread at a time.
 
 use super::family::{Family, take_out};
-use super::futex;
-use super::inject;
 use super::presence::Presence;
+use super::{futex, inject};
 use crate::Result;
 use crate::process::launch::leave_exec;
 use crate::process::proc::Tid;

@@ -6,12 +6,7 @@
 //! its block is executed. Ways that are not counted lead forward, so that one pass in the order of addresses
 //! finds everything.
 
-use super::log::FlowModule;
-use super::log::Log;
-use super::log::Mapped;
-use super::log::Process;
-use super::log::Run;
-use super::log::What;
+use super::log::{FlowModule, Log, Mapped, Process, Run, What};
 use super::losses::Losses;
 use super::options::Records;
 use super::recording::Recording;

@@ -5,11 +5,7 @@
 
 use super::members::Members;
 use super::options::{CloneOptions, Records};
-use super::presence::Presence;
-use super::presence::control_of;
-use super::presence::failed;
-use super::presence::image;
-use super::presence::lengths;
+use super::presence::{Presence, control_of, failed, image, lengths};
 use super::recording::Recording;
 use super::tables::{TablePlace, find_place};
 use super::visit::{Desk, Errand, describe};
@@ -21,9 +17,7 @@ use crate::process::{memory, ptrace, seccomp};
 use crate::trip::image::engine_hash;
 use crate::trip::place;
 use crate::trip::room::Room;
-use crate::trip::sharing;
-use crate::trip::sharing::map_private;
-use crate::trip::sharing::{Sharing, away_trip, check_outcomes, permitted_traveller, removing};
+use crate::trip::sharing::{self, Sharing, map_private, removing, run_checked};
 use crate::visited::owner::sign;
 use crate::{Error, ErrorKind, Result, TargetAddr};
 use memmap2::MmapMut;
@@ -168,9 +162,7 @@ fn note(
     };
     let noting = [call(every, 0), call(0, (control + field as u64).0)];
     let steps: Vec<Step> = steps.iter().cloned().chain(noting).collect();
-    let traveller = permitted_traveller(stopped, &steps)?;
-    let outcomes = away_trip(stopped, &traveller, room, &steps, |_, _| Ok(()))?;
-    check_outcomes(stopped.pid(), &outcomes)
+    run_checked(stopped, room, &steps)
 }
 
 /// What a program takes that runs from a clone: known beforehand, since there is no way back for a program
@@ -335,7 +327,7 @@ fn described(mapping: &proc::Mapping) -> [u64; 3] {
 fn send(stopped: &mut Stopped, tid: Tid, join: TargetAddr, record: u64) -> Result<()> {
     let Some(home) = stopped.threads().get(&tid) else { return Ok(()) };
     let mut there = home.at(join);
-    there.0.rdi = record;
+    there.set_first_argument(record);
     stopped.redirect(tid, there)?;
     ptrace::set_signal_mask(tid, ALL_SIGNALS).map_err(|e| ptrace::failed("move", tid, &e))
 }

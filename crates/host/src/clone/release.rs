@@ -9,10 +9,7 @@ use crate::process::stopped::{Caution, Stopped};
 use crate::trip::journey::Traveller;
 use crate::trip::place;
 use crate::trip::room::Room;
-use crate::trip::sharing;
-use crate::trip::sharing::{
-    MemoryRange, away_trip, check_outcomes, map_private, permitted_traveller, removing,
-};
+use crate::trip::sharing::{self, MemoryRange, map_private, removing, run_by, run_checked};
 use crate::visited::leftovers::someone_is_away;
 use crate::{Error, ErrorKind, Result};
 use std::time::{Duration, Instant};
@@ -118,9 +115,7 @@ pub fn set_up(stopped: &Stopped, room: &Room, message: usize) -> Result<Desk> {
     let length = Desk::length(stopped.threads().len() + SPARE, message);
     let desk = Desk { at: place::find(pid, &proc::maps(pid)?, length)?, length };
     let steps = [map_private(desk.at, desk.length)];
-    let traveller = permitted_traveller(stopped, &steps)?;
-    let outcomes = away_trip(stopped, &traveller, room, &steps, |_, _| Ok(()))?;
-    check_outcomes(pid, &outcomes)?;
+    run_checked(stopped, room, &steps)?;
     Ok(desk)
 }
 
@@ -187,8 +182,7 @@ fn forget(
         let args = [(desk.place_of(index) + altstack).0, 0].map(Value::Const).to_vec();
         let traveller = Traveller::new(stopped, *tid)?;
         let steps = [Step::Call(libc::SYS_sigaltstack, args)];
-        let outcomes = away_trip(stopped, &traveller, room, &steps, |_, _| Ok(()))?;
-        check_outcomes(stopped.pid(), &outcomes)?;
+        run_by(stopped, &traveller, room, &steps)?;
     }
     let after = removing(presence.base, presence.length).to_vec();
     let errand = Errand { after, ..Errand::to(presence.forget) };
@@ -202,11 +196,8 @@ fn forget(
 fn put(stopped: &mut Stopped, tid: Tid, thread: &CloneThread) -> Result<()> {
     let failed = |e: std::io::Error| ptrace::failed("move", tid, &e);
     let Some(mut registers) = stopped.threads().get(&tid).copied() else { return Ok(()) };
+    registers.set_general(thread.registers.general);
     let g = &mut registers.0;
-    [
-        g.rax, g.rcx, g.rdx, g.rbx, g.rsp, g.rbp, g.rsi, g.rdi, g.r8, g.r9, g.r10, g.r11, g.r12,
-        g.r13, g.r14, g.r15,
-    ] = thread.registers.general;
     g.rip = thread.registers.rip;
     g.eflags = thread.registers.rflags;
     g.orig_rax = u64::MAX;

@@ -6,7 +6,7 @@ use crate::process::proc::Tid;
 use crate::process::stopped::Stopped;
 use crate::process::{memory, ptrace};
 use crate::trip::room::Room;
-use crate::trip::sharing::{away_trip, check_outcomes, permitted_traveller};
+use crate::trip::sharing::{check_outcomes, run};
 use crate::{Result, TargetAddr};
 use weft_abi::{CloneRegisters, CloneStart, CloneThread, CloneVisit};
 
@@ -75,8 +75,7 @@ impl Desk {
         // What the engine calls itself is its own business.
         let (first, last) = (before.len(), after.len());
         let steps: Vec<Step> = before.into_iter().chain([visiting]).chain(after).collect();
-        let traveller = permitted_traveller(stopped, &steps)?;
-        let outcomes = away_trip(stopped, &traveller, room, &steps, |_, _| Ok(()))?;
+        let outcomes = run(stopped, room, &steps)?;
         check_outcomes(pid, &outcomes[..first.min(outcomes.len())])?;
         check_outcomes(pid, &outcomes[outcomes.len().saturating_sub(last)..])?;
         let bytes = memory::read(pid, self.at, bytes.len())?;
@@ -96,18 +95,12 @@ pub fn describe(stopped: &Stopped) -> Result<Vec<(Tid, CloneThread)>> {
 
 fn describe_one(tid: Tid, registers: Registers) -> Result<CloneThread> {
     let failed = |e: std::io::Error| ptrace::failed("read", tid, &e);
-    let g = registers.settled().0;
+    let settled = registers.settled();
+    let g = &settled.0;
     let raw = ptrace::vector_state(tid).map_err(failed)?;
     let area = ptrace::rseq_area(tid);
     Ok(CloneThread {
-        registers: CloneRegisters {
-            general: [
-                g.rax, g.rcx, g.rdx, g.rbx, g.rsp, g.rbp, g.rsi, g.rdi, g.r8, g.r9, g.r10, g.r11,
-                g.r12, g.r13, g.r14, g.r15,
-            ],
-            rip: g.rip,
-            rflags: g.eflags,
-        },
+        registers: CloneRegisters { general: settled.general(), rip: g.rip, rflags: g.eflags },
         gs_base: g.gs_base,
         mask: ptrace::signal_mask(tid).map_err(failed)?,
         area: area.map_or(0, |(area, _)| area.0),

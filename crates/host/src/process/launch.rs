@@ -1,12 +1,12 @@
 //! Starting a program and holding it before its first instruction.
 
-use super::edit::{BREAKPOINT, CodeWriter};
-use super::memory;
+use super::edit::CodeWriter;
 use super::proc::{self, Tid};
 use super::ptrace::{self, Event};
-use super::status;
 use super::stopped::{Caution, Stopped, before_breakpoint, settle_stop};
+use super::{memory, status};
 use crate::arch::Registers;
+use crate::arch::instructions::{BREAKPOINT, JUMP_TO_ITSELF};
 use crate::{Error, ErrorKind, Result, TargetAddr};
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -284,7 +284,6 @@ pub fn run_to(stopped: &mut Stopped, at: TargetAddr) -> Result<bool> {
 /// Does what [`run_to`] does, and sends no signal: the program comes to a jump to itself, and is looked after until it
 /// is there.
 fn run_into_loop(stopped: &mut Stopped, at: TargetAddr, code: &CodeWriter) -> Result<bool> {
-    const JUMP_TO_ITSELF: [u8; 2] = [0xeb, 0xfe];
     const MEANWHILE: Duration = Duration::from_millis(1);
     let pid = stopped.pid();
     let failed = |e: std::io::Error| ptrace::failed("run", pid, &e);

@@ -2,9 +2,8 @@
 
 use super::proc::{self, Tid};
 use super::ptrace::{self, CallSide, Event};
-use super::status;
 use super::turn::Turn;
-use super::{memory, seccomp};
+use super::{memory, seccomp, status};
 use crate::arch::{Disturbance, Registers, copies_memory, disturbance, syscall_name};
 use crate::{Error, ErrorKind, Result, TargetAddr};
 use std::collections::BTreeMap;
@@ -546,8 +545,7 @@ pub(crate) fn before_breakpoint(
     tid: Tid,
     is_ours: impl Fn(TargetAddr) -> bool,
 ) -> Option<Registers> {
-    let mut registers = ptrace::registers(tid).ok()?;
-    registers.0.rip -= 1;
+    let registers = ptrace::registers(tid).ok()?.before_breakpoint();
     is_ours(registers.instruction()).then_some(registers)
 }
 
@@ -693,7 +691,7 @@ fn leave_rseq(tid: Tid, registers: &mut Registers) -> bool {
         (registers.instruction().0.wrapping_sub(start) < length).then_some(abort)
     });
     if let Some(abort) = abort {
-        registers.0.rip = abort;
+        registers.set_instruction(abort);
     }
     abort.is_some()
 }

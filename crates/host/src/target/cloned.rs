@@ -1,9 +1,7 @@
 //! Probes in a program that runs from a clone.
 
 use super::{Target, calls_of_snippets, counter_forbidden, poisoned};
-use crate::clone::CloneOptions;
-use crate::clone::Cloned;
-use crate::clone::Family;
+use crate::clone::{CloneOptions, Cloned, Family};
 use crate::process::proc::{self, Tid, unless_ended};
 use crate::process::seccomp;
 use crate::process::stopped::Pause;

@@ -26,7 +26,7 @@ pub(crate) fn addresses_in(
         let length = mapping.map_or(0, |mapping| (mapping.end - stack).min(LARGEST_STACK));
         memory::words(&memory::read(pid, stack, length as usize).unwrap_or_default())
     };
-    let running = stopped.threads().values().map(|r| (r.instruction(), TargetAddr(r.0.rsp)));
+    let running = stopped.threads().values().map(|r| (r.instruction(), r.stack()));
     let mut sleeping = Vec::new();
     for tid in stopped.sleepers() {
         match proc::sleeping_at(tid) {

@@ -3,10 +3,10 @@
 //! It does no harm there, but it is in the way of "nothing is left". So whoever attaches next takes it
 //! out; only memory whose owner is known to be dead, and only when no thread is in it.
 
-use super::owner::Named;
-use super::owner::named;
+use super::owner::{Named, named};
+use crate::arch::instructions::BREAKPOINT;
 use crate::base::page::PAGE;
-use crate::process::edit::{BREAKPOINT, Edit};
+use crate::process::edit::Edit;
 use crate::process::memory;
 use crate::process::proc::{Mapping, Tid};
 use crate::process::stopped::Stopped;

@@ -1,17 +1,13 @@
 //! Putting prepared changes into the held target, and freeing what nobody runs any more.
 
-use super::changes::Changes;
-use super::changes::Done;
-use super::changes::Next;
-use super::changes::differences;
+use super::changes::{Changes, Done, Next, differences};
 use super::weaver::Weaver;
 use super::window::{JUMP, Window};
 use super::woven::{Active, Piece, ProbeId};
 use crate::arch::Registers;
 use crate::process::edit::{self, Edit, Found};
 use crate::process::memory;
-use crate::process::proc::unless_ended;
-use crate::process::proc::{self, Tid};
+use crate::process::proc::{self, Tid, unless_ended};
 use crate::process::stacks::{Stack, near_stacks};
 use crate::process::stopped::Stopped;
 use crate::visited::inside::addresses_in;
@@ -192,8 +188,8 @@ impl Weaver {
     /// weft's jumps, or behind it.
     fn move_out(&self, held: &mut Stopped, changes: &Changes) -> Result<()> {
         for (tid, mut registers) in held.threads().clone() {
-            if let Some(&target) = changes.stones.get(&registers.0.rip) {
-                registers.0.rip = target;
+            if let Some(&target) = changes.stones.get(&registers.instruction().0) {
+                registers.set_instruction(target);
                 held.redirect(tid, registers)?;
             }
         }
@@ -293,7 +289,7 @@ impl Weaver {
             }
             let original = self.pieces_of(next.function).find_map(|p| p.original_of(at.0));
             let Some(original) = original else { continue };
-            registers.0.rip = copy_of(original);
+            registers.set_instruction(copy_of(original));
             held.redirect(tid, registers)?;
         }
         Ok(())
@@ -543,7 +539,7 @@ fn move_threads(stopped: &mut Stopped, changes: &Changes) -> Result<()> {
         }
         let successor = changes.piece_at(at).and_then(|(_, piece)| piece.successor(at));
         let Some(moved) = successor else { continue };
-        registers.0.rip = moved.before;
+        registers.set_instruction(moved.before);
         stopped.redirect(tid, registers)?;
     }
     Ok(())

@@ -7,8 +7,7 @@
 
 use super::apply::leave_stones;
 use super::arena::Arena;
-use super::changes::differences;
-use super::changes::{Changes, Next};
+use super::changes::{Changes, Next, differences};
 use super::plan::Plan;
 use super::values::Values;
 use super::weaver::Weaver;

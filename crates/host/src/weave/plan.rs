@@ -12,12 +12,7 @@
 //!
 //! A place where none of them fits is refused, with the reason.
 
-use super::window::JUMP;
-use super::window::Jump;
-use super::window::Spot;
-use super::window::Terrain;
-use super::window::Window;
-use super::window::overlap;
+use super::window::{JUMP, Jump, Spot, Terrain, Window, overlap};
 use std::collections::BTreeMap;
 use std::ops::Range;
 

@@ -10,9 +10,7 @@
 //! predict them, and a thread that sleeps or calls is in the original, not in memory of weft's. Only a call
 //! whose bytes a re-entry needs is copied; it pushes the original return address.
 
-use super::window::Body;
-use super::window::Reentry;
-use super::window::{HOP, JUMP, Step, Terrain, Window};
+use super::window::{Body, HOP, JUMP, Reentry, Step, Terrain, Window};
 use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
 

@@ -214,7 +214,7 @@ impl Piece {
             return Some(registers.called_from(call));
         }
         let mut home = *registers;
-        home.0.rip = self.original_of(registers.0.rip)?;
+        home.set_instruction(self.original_of(registers.instruction().0)?);
         Some(home)
     }
 }

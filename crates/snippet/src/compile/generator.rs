@@ -1,7 +1,6 @@
 //! The state of the code generator: registers, the stack, and what is emitted around bodies.
 
-use super::plan;
-use super::plan::{FlagsHome, Home, Plan};
+use super::plan::{self, FlagsHome, Home, Plan};
 use super::value::{self, Value};
 use crate::asm::{Alu, Asm, Cond, Label, Mem, Piece, Shift};
 use crate::facts;
