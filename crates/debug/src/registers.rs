@@ -317,7 +317,7 @@ fn is_in_use(area: &[u8], component: u32) -> bool {
     area.len() < xsave::END_OF_HEADER || word(area, xsave::IN_USE) >> component & 1 == 1
 }
 
-/// Has a component be in use, with what it is initially.
+/// Marks a component as in use, with its initial value.
 fn begin(area: &mut [u8], component: u32) {
     if is_in_use(area, component) {
         return;

@@ -36,12 +36,12 @@ impl Target {
     }
 
     pub(crate) fn lock(&self) -> PyResult<MutexGuard<'_, weft_host::Target>> {
-        // First: in a forked child the lock may be another thread's of the parent, for ever.
+        // First: in a forked child the lock may be held by a thread of the parent, which is not there to release it.
         self.check_here()?;
         self.inner.lock().map_err(|_| PyRuntimeError::new_err("an earlier call has panicked"))
     }
 
-    pub(crate) fn be_given_back(&self) {
+    pub(crate) fn mark_returned(&self) {
         if let Some(holding) = &self.holding {
             holding.end();
         }
@@ -178,7 +178,7 @@ impl Target {
 
     fn detach(&self, py: Python<'_>) -> PyResult<()> {
         let outcome = self.with(py, weft_host::Target::detach);
-        self.be_given_back();
+        self.mark_returned();
         outcome
     }
 

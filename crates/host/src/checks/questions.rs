@@ -13,7 +13,7 @@ use crate::{Error, ErrorKind, Result};
 /// A question: what is well, in words, or the error that attaching would end in.
 type Question = fn(&Target, &Own) -> Result<String>;
 
-/// What no waiting and no command could mend comes first, what passes by itself last.
+/// What no waiting and no command could fix comes first, what passes by itself last.
 pub(super) const QUESTIONS: [(&str, Question); 8] = [
     ("process id", is_another_process),
     ("alive", is_alive),

@@ -66,7 +66,7 @@ pub fn launch(launch: Launch) -> Result<(Child, Stopped)> {
 
     let (is_fixed, is_apart) = (launch.is_fixed, launch.is_apart);
     let scheduling = Scheduling::of_weft();
-    let ignores_children = heed_children();
+    let ignores_children = stop_ignoring_children();
     let failed = |e: io::Error| launch_failed(&name, &e);
     let (mut announcements, announce) = pipe().map_err(failed)?;
     let (permission, mut permit) = pipe().map_err(failed)?;
@@ -87,7 +87,7 @@ pub fn launch(launch: Launch) -> Result<(Child, Stopped)> {
             if is_fixed {
                 libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong);
             }
-            // With an end of its own to write to, it would wait for ever for a weft that gives no permission.
+            // With an end of its own to write to, it would wait until its exit for a weft that gives no permission.
             libc::close(permit_fd);
             let pid = libc::getpid().to_ne_bytes();
             let mut byte = 0u8;
@@ -158,7 +158,7 @@ impl Scheduling {
         Self { policy, parameter, niceness, slack: slack.and_then(|text| text.trim().parse().ok()) }
     }
 
-    /// Has this thread be scheduled so, between fork and exec.
+    /// Applies it to this thread, between fork and exec.
     fn take(&self) {
         // One that is not to be inherited is the usual one in a child.
         if self.policy & libc::SCHED_RESET_ON_FORK == 0 {
@@ -175,9 +175,9 @@ impl Scheduling {
     }
 }
 
-/// Has the kernel keep how children end, even if whoever started weft has it forget that. Says whether that is
+/// Makes the kernel keep how children end, even if the parent of weft had it ignore them. Returns whether it had: that is
 /// so: a program that weft starts inherits it.
-fn heed_children() -> bool {
+fn stop_ignoring_children() -> bool {
     static WERE_IGNORED: AtomicBool = AtomicBool::new(false);
     // SAFETY: the kernel writes to the structure; a handler that somebody has set is left alone.
     unsafe {
@@ -216,7 +216,7 @@ pub fn ended(child: &mut Child, before: impl FnOnce(Tid)) -> io::Result<Option<E
     if result != 0 || has_ended { child.try_wait() } else { Ok(None) }
 }
 
-/// Waits until the seized child has become the program; nothing when it ends instead.
+/// Waits until the seized child has become the program; `None` when it ends instead.
 fn hold_at_start(pid: Tid) -> Result<Option<Stopped>> {
     let failed = |e: io::Error| ptrace::failed("start", pid, &e);
     loop {

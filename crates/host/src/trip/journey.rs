@@ -76,8 +76,8 @@ impl Traveller {
 
     /// Sends the thread on a trip.
     pub fn depart(&self, trip: &Trip) -> Result<()> {
-        // Registers first: with the mask first, a thread that is let go in between would stay deaf to
-        // signals for ever.
+        // Registers first: with the mask first, a thread that is let go in between would block all
+        // signals until its exit.
         self.step("send", ptrace::set_registers(self.tid, &self.home.at(trip.start)))?;
         self.step("send", ptrace::set_signal_mask(self.tid, ALL_SIGNALS))?;
         self.step("send", ptrace::resume_to_call(self.tid, 0))

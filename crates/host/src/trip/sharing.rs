@@ -40,7 +40,7 @@ impl Sharing {
         Self { steps, length }
     }
 
-    /// Has one of the stopped threads make it, from room that the target has; returns a descriptor of it, too.
+    /// Makes it by one of the stopped threads, from room that the target has; returns a descriptor of it, too.
     /// When it fails, nothing of it is left in the target.
     pub fn make(&self, stopped: &Stopped, room: &Room) -> Result<(MmapMut, File)> {
         self.make_signed(stopped, room, |_| Ok(()))

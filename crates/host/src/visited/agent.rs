@@ -52,7 +52,7 @@ pub struct CpuFacts {
 pub struct Pong {
     /// The thread.
     pub tid: Tid,
-    /// Why it was not asked; nothing when it was asked and answered.
+    /// Why it was not asked; `None` when it was asked and answered.
     pub unasked: Option<String>,
 }
 
@@ -213,7 +213,7 @@ impl Agent {
             && (!knows_thread || fs_base == traveller.home().thread_pointer())
     }
 
-    /// Has one of the stopped threads make a system call, and returns what the kernel did: negative
+    /// Makes a system call by one of the stopped threads, and returns what the kernel did: negative
     /// for an error.
     pub fn call(&mut self, stopped: &Stopped, number: i64, args: &[u64]) -> Result<i64> {
         let steps = [Step::Call(number, args.iter().copied().map(Value::Const).collect())];
@@ -240,7 +240,7 @@ impl Agent {
         Ok(self.slot(0).answer.load(Relaxed) == COUNTER_FORBIDDEN.into())
     }
 
-    /// Has one of the stopped threads get memory that it shares with weft.
+    /// Maps memory that one of the stopped threads shares with weft.
     pub fn share(&mut self, stopped: &Stopped, sharing: &Sharing) -> Result<MmapMut> {
         let made = sharing.make_by(
             stopped,

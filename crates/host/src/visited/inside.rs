@@ -8,7 +8,7 @@ use crate::{Result, TargetAddr};
 use std::ops::Range;
 use weft_snippet::CALL_OF_PROGRAM;
 
-/// The addresses within ranges of weft's code that threads are at, or will come back to; nothing if that is
+/// The addresses within ranges of weft's code that threads are at, or will come back to; `None` if that is
 /// not known, because one has just woken.
 ///
 /// Stacks are full of addresses that mean nothing any more. So those on a thread's stack count only when

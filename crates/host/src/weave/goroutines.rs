@@ -36,7 +36,7 @@ pub struct Goroutines {
 }
 
 impl Goroutines {
-    /// Learns it of a module; nothing where not everything has a name, as in a stripped program.
+    /// Learns it of a module; `None` where not everything has a name, as in a stripped program.
     pub fn of(pid: Tid, symbols: &ModuleSymbols, bias: u64) -> Option<Self> {
         let ranges = |names: [&str; 2]| -> Vec<Range<u64>> {
             let found = names.iter().flat_map(|name| symbols.find(name));

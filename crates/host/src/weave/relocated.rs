@@ -106,7 +106,7 @@ impl Room<'_> {
         is_free
     }
 
-    /// Has the calls in a range be copied, so that nothing runs their bytes any more either.
+    /// Moves the calls in a range to the copy, so that nothing runs their bytes any more either.
     fn free_calls(&mut self, steps: &mut [Step], calls: &BTreeSet<u64>, range: Range<u64>) {
         let first = steps.partition_point(|step| step.end() <= range.start);
         let near = steps[first..].iter_mut().take_while(|step| step.at < range.end);

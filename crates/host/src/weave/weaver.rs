@@ -17,7 +17,7 @@ use crate::process::edit::Edit;
 use crate::process::proc::{self, Tid};
 use crate::process::stopped::Stopped;
 use crate::process::{memory, modules};
-use crate::visited::others::{Foreign, changes_of_others};
+use crate::visited::others::{OtherChange, changes_of_others};
 use crate::{Error, ErrorKind, Result, TargetAddr};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
@@ -134,7 +134,7 @@ impl Weaver {
     }
 
     /// What other wefts have changed in the code. In a clone there is none: its code is the engine's.
-    fn others(&self) -> Result<Vec<Foreign>> {
+    fn others(&self) -> Result<Vec<OtherChange>> {
         if self.is_clone {
             return Ok(Vec::new());
         }
@@ -259,7 +259,7 @@ impl Weaver {
         }
     }
 
-    /// Has probes be without some of their places in a function.
+    /// Refuses some places of a function to the probes that have them.
     pub(super) fn refuse(&mut self, function: u64, refusals: Vec<(Spot, String)>) {
         let Some(woven) = self.woven.get_mut(&function) else { return };
         for (spot, why) in refusals {
@@ -453,7 +453,7 @@ impl Weaver {
     }
 
     /// Forgets what disabled probes among these keep of calls that are running: timers that run, marks,
-    /// and variables of threads. Their ends would not be seen, so they would run for ever. No thread
+    /// and variables of threads. Their ends would not be seen, so they would run until exit. No thread
     /// may be in the code of the probes.
     pub(crate) fn forget_running(&self, ids: &BTreeSet<ProbeId>) {
         let off = ids.iter().filter_map(|id| self.probes.get(id)).filter(|probe| !probe.enabled);

@@ -90,7 +90,7 @@ impl From<&Branch> for Jump {
 
 /// What the planner has to know of the code around.
 pub trait Terrain {
-    /// The instruction at an address; nothing where there is none.
+    /// The instruction at an address; `None` where there is none.
     fn step(&self, at: u64) -> Option<Step>;
     /// The start of the instruction that control falls through from to this address.
     fn before(&self, at: u64) -> Option<u64>;

@@ -354,7 +354,7 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// Has a register of the program be something else when the snippet is over.
+    /// Changes a register of the program as of the end of the snippet.
     pub(super) fn set_origin(&mut self, register: Register, value: Value) {
         match self.plan.home_of(register) {
             None => self.move_to(register, value),

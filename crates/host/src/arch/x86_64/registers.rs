@@ -64,7 +64,7 @@ impl Registers {
         self.0.fs_base
     }
 
-    /// Has the thread go on elsewhere; a system call that it is in goes on as it would have.
+    /// Moves the thread elsewhere; a system call that it is in goes on as it would have.
     pub fn set_instruction(&mut self, at: u64) {
         self.0.rip = at;
     }
@@ -132,7 +132,7 @@ impl Registers {
         self.0.orig_rax as i64 >= 0 && self.0.rax as i64 == ERESTART_RESTARTBLOCK
     }
 
-    /// Has a call begin again, with the same arguments, that would have been gone on with.
+    /// Restarts a call from its beginning, with the same arguments, instead of by `restart_syscall`.
     pub fn begin_call_again(&mut self) {
         self.0.rax = ERESTARTNOHAND as u64;
     }
