@@ -40,15 +40,15 @@ pub struct CloneThread {
     /// What it has: in the program when it is taken over, in the clone when it is to leave; then the engine
     /// puts the program's here.
     pub registers: CloneRegisters,
-    /// Where its `gs` begins, likewise.
+    /// Where its `gs` begins: the program's or the clone's, as with the registers.
     pub gs_base: u64,
-    /// The signals that it blocks, likewise.
+    /// The signals that it blocks: the program's or the clone's, as with the registers.
     pub mask: u64,
     /// Where it has its area for restartable sequences; 0 if there is none.
     pub area: u64,
     /// With what signature it has registered that.
     pub signature: u64,
-    /// xmm0 to xmm15, likewise.
+    /// xmm0 to xmm15: the program's or the clone's, as with the registers.
     pub vectors: [[u64; 2]; 16],
     /// Its name when it is taken over, with zeros behind it, if what it executes is recorded.
     pub name: [u64; 2],
@@ -121,9 +121,9 @@ pub mod weaving {
     /// Where it jumps, when it does.
     pub const TAKEN: u8 = 2;
 
-    /// Conventions; any other number is none that is known.
+    /// The System V convention. A number that is not here is a convention that is not known.
     pub const SYSTEM_V: u8 = 1;
-    /// Likewise.
+    /// That of Go since 1.17.
     pub const GO: u8 = 2;
 }
 
@@ -237,7 +237,7 @@ pub struct CloneStats {
     pub misses: AtomicU64,
     /// Writes to a page with translated code.
     pub protection_faults: AtomicU64,
-    /// How often the whole clone was thrown away.
+    /// How often the whole clone was flushed.
     pub flushes: AtomicU64,
     /// How often a thread left the clone for the agent.
     pub agent_entries: AtomicU64,
@@ -254,7 +254,7 @@ pub struct CloneStats {
 }
 
 /// The memory that the host shares with the processes that run from a clone. The first three fields stay where
-/// they are for ever: by them any weft can tell whose it is, and whether it knows the engine.
+/// they are in every version: by them any weft can tell whose it is, and whether it knows the engine.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct CloneControl {
@@ -288,7 +288,7 @@ pub struct CloneControl {
     /// that comes and does not find it knows that the host was killed, and goes on natively.
     pub is_joined: AtomicU64,
     /// How much memory there is right behind this in which threads are described to begin with.
-    pub desk_length: AtomicU64,
+    pub visit_area_length: AtomicU64,
     /// A signal mask that blocks all.
     pub every_signal: AtomicU64,
     /// Not zero once the engine's image and the desk are mapped. The thread that maps them writes it by a system call

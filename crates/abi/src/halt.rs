@@ -37,7 +37,7 @@ pub mod reason {
     pub const WATCHED: u64 = 5;
     /// It is about to make a system call, before whose instruction it stands: the number is what it is about.
     pub const CALL: u64 = 6;
-    /// It has made a system call, likewise.
+    /// It has made a system call: the number is what it is about.
     pub const RETURN: u64 = 7;
 }
 

@@ -6,7 +6,7 @@
 //!
 //! **When to bump [`VERSION`]**: whenever a field moves, changes its meaning or its size, or when a
 //! request is added. Never reuse a number. [`MAGIC`] and the first 16 bytes of [`ControlBlock`]
-//! stay where they are for ever, so that any two versions can tell that they differ.
+//! stay where they are in every version, so that any two versions can tell that they differ.
 //!
 //! Everything here is read and written by two processes at once, hence the atomics; all of it is
 //! plain memory to the other side, so no field may hold a pointer that the reader would follow.

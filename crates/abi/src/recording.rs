@@ -9,9 +9,9 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// The name that the memory carries in the target's `/proc/PID/maps`.
 pub const RECORDING_NAME: &str = "weft-recording";
 
-/// Where the log begins, and how long it is.
+/// Where the log begins.
 pub const LOG_OFFSET: u64 = 4096;
-/// See there.
+/// How long the log is.
 pub const LOG_SIZE: u64 = (1 << 30) - LOG_OFFSET;
 /// Where the first stripe begins.
 pub const STRIPES_OFFSET: u64 = LOG_OFFSET + LOG_SIZE;
@@ -76,9 +76,9 @@ pub struct TraceHead {
     pub cursor: AtomicU64,
     /// Where in the program's memory the stripe is.
     pub base: AtomicU64,
-    /// How many buffers were filled, and how many of them weft has taken, both so far.
+    /// How many buffers were filled so far.
     pub filled: AtomicU32,
-    /// See there.
+    /// How many of them weft has taken so far.
     pub drained: AtomicU32,
     /// How many bytes were written to each buffer when it was last filled.
     pub lengths: [AtomicU64; TRACE_BUFFERS],
@@ -122,9 +122,9 @@ pub mod entry {
     pub const ENTERED: u8 = 2;
     /// A thread was sent elsewhere in the middle of a block. Where it was; where the code of that block is, or 0
     /// if it was on its way to that address. With [`AT_END`] it had executed a block that ends there, and was not
-    /// on its way out of it yet.
+    /// at its exit yet.
     pub const CUT: u8 = 3;
-    /// See there.
+    /// The bit of that address which means that a block ends there.
     pub const AT_END: u64 = 1;
     /// A file was mapped to be executed. Where that begins and ends; where in the file it begins; its name, which is
     /// empty if only the host can tell it.

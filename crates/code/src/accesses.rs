@@ -73,7 +73,7 @@ pub struct Access {
     pub kind: AccessKind,
     /// How many bytes, of each element if it is repeated; 0 if the bytes alone do not say, as for `xsave`.
     pub size: u16,
-    /// Where; nothing if that takes more than general registers, as for gathers.
+    /// Where; `None` if that takes more than general registers, as for gathers.
     pub address: Option<Address>,
     /// By how much a repeated string instruction has moved its pointers, over captures: then `address` is where it has
     /// begun, and this many bytes are touched, or none.
@@ -143,7 +143,7 @@ pub struct Base {
 }
 
 impl Access {
-    /// The bytes that are touched: where they begin and how many they are, if that can be said; nothing if no byte is.
+    /// The bytes that are touched: where they begin and how many they are, if that can be said; `None` if no byte is.
     /// `sources` are the values that forms speak of, `bases` those of `fs` and `gs`.
     pub fn place(&self, sources: &[u64], bases: [u64; 2]) -> Option<(Option<u64>, u64)> {
         let size = u64::from(self.size);

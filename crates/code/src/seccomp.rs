@@ -8,6 +8,14 @@ pub const ALLOW: u32 = 0x7fff_0000;
 pub const LOG: u32 = 0x7ffc_0000;
 /// Kills the process.
 pub const KILL_PROCESS: u32 = 0x8000_0000;
+/// Other answers.
+const KILL_THREAD: u32 = 0;
+const TRAP: u32 = 0x0003_0000;
+const ERRNO: u32 = 0x0005_0000;
+const USER_NOTIF: u32 = 0x7fc0_0000;
+const TRACE: u32 = 0x7ff0_0000;
+/// The part of an answer that qualifies what is done: an error number.
+const DATA: u32 = 0x0000_ffff;
 /// What of an answer says what is done.
 pub const ACTION: u32 = 0xffff_0000;
 /// The `AUDIT_ARCH_*` of the machine.
@@ -116,6 +124,48 @@ impl SeccompData {
     }
 }
 
+/// What a filter does to a system call, from the mildest to the most severe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Action {
+    /// Lets it pass.
+    Allow,
+    /// Lets it pass and logs it.
+    Log,
+    /// Hands it to a tracer.
+    Trace,
+    /// Hands it to a supervising process.
+    UserNotify,
+    /// Makes it fail with this error number.
+    Errno(u16),
+    /// Sends SIGSYS.
+    Trap,
+    /// Kills the thread.
+    KillThread,
+    /// Kills the process.
+    KillProcess,
+}
+
+impl Action {
+    /// Decodes what a filter returned; what the kernel does not know, it kills for.
+    pub fn decode(returned: u32) -> Self {
+        match returned & ACTION {
+            ALLOW => Self::Allow,
+            LOG => Self::Log,
+            TRACE => Self::Trace,
+            USER_NOTIF => Self::UserNotify,
+            ERRNO => Self::Errno((returned & DATA) as u16),
+            TRAP => Self::Trap,
+            KILL_THREAD => Self::KillThread,
+            _ => Self::KillProcess,
+        }
+    }
+
+    /// Whether the call is made as if there were no filter.
+    pub fn permits(self) -> bool {
+        matches!(self, Self::Allow | Self::Log)
+    }
+}
+
 /// A filter program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {
@@ -139,7 +189,7 @@ impl Filter {
         let args = [first, 0, 0, 0, 0, 0];
         let call =
             SeccompData { number: number as i32, arch: AUDIT_ARCH, instruction_pointer: 0, args };
-        matches!(self.run(&call) & ACTION, ALLOW | LOG)
+        Action::decode(self.run(&call)).permits()
     }
 }
 

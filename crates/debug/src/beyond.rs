@@ -36,7 +36,7 @@ impl Part {
 
 /// What is answered here.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub enum Request {
     /// Why does the program stand still?
     Why,
     /// Answers are not to be acknowledged any more.
@@ -80,9 +80,9 @@ pub enum Aside {
 
 /// How a packet was understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum Received {
     /// It is answered here.
-    Ours(Wish),
+    Ours(Request),
     /// It is for `gdbstub`, perhaps without a part that it does not understand.
     Theirs(Vec<u8>, Aside),
     /// It is not as it should be.
@@ -136,74 +136,76 @@ pub fn hears_of_forks(features: &[u8]) -> bool {
 }
 
 /// Understands a packet. Answers may be as long as `room`.
-pub fn hear(packet: Vec<u8>, room: usize) -> Heard {
+pub fn hear(packet: Vec<u8>, room: usize) -> Received {
     let theirs = |aside: Option<Aside>, packet: Vec<u8>| match aside {
-        Some(aside) => Heard::Theirs(packet, aside),
-        None => Heard::Nonsense,
+        Some(aside) => Received::Theirs(packet, aside),
+        None => Received::Nonsense,
     };
     if let Some(ours) = ours(&packet) {
-        return ours.map_or(Heard::Nonsense, Heard::Ours);
+        return ours.map_or(Received::Nonsense, Received::Ours);
     }
     match packet.first() {
         Some(b'Z') => match conditions(&packet) {
-            Some((packet, aside)) => Heard::Theirs(packet, aside),
-            None => Heard::Nonsense,
+            Some((packet, aside)) => Received::Theirs(packet, aside),
+            None => Received::Nonsense,
         },
         Some(b'H') if packet.starts_with(b"Hg") => {
             let thread = thread(&packet[2..]).map(Aside::Thread);
             theirs(thread, packet)
         }
-        // `gdbstub` would answer for ever what is longer than all memory.
+        // `gdbstub` would not come to the end of an answer that is longer than all memory.
         Some(b'm') => {
             let length = packet.split(|&byte| byte == b',').nth(1).and_then(number);
             let is_small = length.is_some_and(|length| length <= room as u64 / 2);
             theirs(is_small.then_some(Aside::Nothing), packet)
         }
-        Some(b'q') if packet.starts_with(b"qSupported") => Heard::Theirs(packet, Aside::Features),
-        Some(b'q') if packet.starts_with(b"qXfer:libraries-svr4:") => {
-            Heard::Theirs(packet, Aside::Libraries)
+        Some(b'q') if packet.starts_with(b"qSupported") => {
+            Received::Theirs(packet, Aside::Features)
         }
-        _ => Heard::Theirs(packet, Aside::Nothing),
+        Some(b'q') if packet.starts_with(b"qXfer:libraries-svr4:") => {
+            Received::Theirs(packet, Aside::Libraries)
+        }
+        _ => Received::Theirs(packet, Aside::Nothing),
     }
 }
 
 /// What is answered here: nothing if it is not, and then nothing if it makes no sense.
-fn ours(packet: &[u8]) -> Option<Option<Wish>> {
+fn ours(packet: &[u8]) -> Option<Option<Request>> {
     let after = |prefix: &str| packet.strip_prefix(prefix.as_bytes());
     if packet == b"?" {
-        return Some(Some(Wish::Why));
+        return Some(Some(Request::Why));
     }
     if packet == b"QStartNoAckMode" {
-        return Some(Some(Wish::NoAcknowledgements));
+        return Some(Some(Request::NoAcknowledgements));
     }
     if let Some(list) = after("QPassSignals:") {
-        return Some(signals(list).map(Wish::PassSignals));
+        return Some(signals(list).map(Request::PassSignals));
     }
     if let Some(list) = after("QProgramSignals:") {
-        return Some(signals(list).map(Wish::ProgramSignals));
+        return Some(signals(list).map(Request::ProgramSignals));
     }
     if after("Z3,").is_some() {
-        return Some(Some(Wish::WatchReads));
+        return Some(Some(Request::WatchReads));
     }
     if let Some(rest) = after("qXfer:threads:read::") {
-        return Some(part(rest).map(Wish::Threads));
+        return Some(part(rest).map(Request::Threads));
     }
     if let Some(rest) = after("qXfer:siginfo:read::") {
-        return Some(part(rest).map(Wish::SignalInfo));
+        return Some(part(rest).map(Request::SignalInfo));
     }
     if let Some(rest) = after("qXfer:siginfo:write::") {
         return Some(set_signal_info(rest));
     }
     if packet == b"qProcessInfo" {
-        return Some(Some(Wish::Process));
+        return Some(Some(Request::Process));
     }
     if packet == b"qSymbol::" {
-        return Some(Some(Wish::Symbols));
+        return Some(Some(Request::Symbols));
     }
     if let Some(rest) = after("qSymbol:") {
         let address = rest.split(|&byte| byte == b':').next().unwrap_or_default();
         let found = if address.is_empty() { Some(None) } else { number(address).map(Some) };
-        return Some(found.map(Wish::Symbol));
+        return Some(found.map(Request::Symbol));
     }
     if let Some(rest) = after("qGetTLSAddr:") {
         return Some(thread_local(rest));
@@ -217,17 +219,17 @@ fn signals(list: &[u8]) -> Option<Vec<u8>> {
     numbers.map(|part| number(part).and_then(|number| number.try_into().ok())).collect()
 }
 
-fn set_signal_info(rest: &[u8]) -> Option<Wish> {
+fn set_signal_info(rest: &[u8]) -> Option<Request> {
     let colon = rest.iter().position(|&byte| byte == b':')?;
     let offset = number(&rest[..colon])?.try_into().ok()?;
-    Some(Wish::SetSignalInfo(offset, unescape(&rest[colon + 1..])))
+    Some(Request::SetSignalInfo(offset, unescape(&rest[colon + 1..])))
 }
 
-fn thread_local(rest: &[u8]) -> Option<Wish> {
+fn thread_local(rest: &[u8]) -> Option<Request> {
     let mut fields = rest.split(|&byte| byte == b',');
     let tid = thread(fields.next()?)?;
     let (offset, map) = (number(fields.next()?)?, number(fields.next()?)?);
-    Some(Wish::ThreadLocal { tid, offset, map })
+    Some(Request::ThreadLocal { tid, offset, map })
 }
 
 /// Takes the conditions off `Z0,ADDRESS,KIND;X4,22220000X...`, and commands, which GDB does not send unasked.
@@ -299,36 +301,39 @@ fn unescape(bytes: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    fn of(packet: &str) -> Heard {
+    fn of(packet: &str) -> Received {
         hear(packet.as_bytes().to_vec(), 4096)
     }
 
-    fn theirs(packet: &str, aside: Aside) -> Heard {
-        Heard::Theirs(packet.as_bytes().to_vec(), aside)
+    fn theirs(packet: &str, aside: Aside) -> Received {
+        Received::Theirs(packet.as_bytes().to_vec(), aside)
     }
 
     #[test]
     fn what_is_ours() {
-        assert_eq!(of("?"), Heard::Ours(Wish::Why));
-        assert_eq!(of("QPassSignals:e;10;97;"), Heard::Ours(Wish::PassSignals(vec![14, 16, 0x97])));
-        assert_eq!(of("QPassSignals:"), Heard::Ours(Wish::PassSignals(vec![])));
-        assert_eq!(of("QPassSignals:100"), Heard::Nonsense);
-        assert_eq!(of("QProgramSignals:1;e"), Heard::Ours(Wish::ProgramSignals(vec![1, 14])));
+        assert_eq!(of("?"), Received::Ours(Request::Why));
+        assert_eq!(
+            of("QPassSignals:e;10;97;"),
+            Received::Ours(Request::PassSignals(vec![14, 16, 0x97]))
+        );
+        assert_eq!(of("QPassSignals:"), Received::Ours(Request::PassSignals(vec![])));
+        assert_eq!(of("QPassSignals:100"), Received::Nonsense);
+        assert_eq!(of("QProgramSignals:1;e"), Received::Ours(Request::ProgramSignals(vec![1, 14])));
         let part = Part { offset: 0, length: 0x1000 };
-        assert_eq!(of("qXfer:threads:read::0,1000"), Heard::Ours(Wish::Threads(part)));
-        assert_eq!(of("qXfer:threads:read::0"), Heard::Nonsense);
+        assert_eq!(of("qXfer:threads:read::0,1000"), Received::Ours(Request::Threads(part)));
+        assert_eq!(of("qXfer:threads:read::0"), Received::Nonsense);
         assert_eq!(
             of("qXfer:siginfo:write::8:a}\x03"),
-            Heard::Ours(Wish::SetSignalInfo(8, b"a#".to_vec()))
+            Received::Ours(Request::SetSignalInfo(8, b"a#".to_vec()))
         );
-        assert_eq!(of("qSymbol::"), Heard::Ours(Wish::Symbols));
-        assert_eq!(of("qSymbol::5f"), Heard::Ours(Wish::Symbol(None)));
-        assert_eq!(of("qSymbol:7f00:5f"), Heard::Ours(Wish::Symbol(Some(0x7f00))));
+        assert_eq!(of("qSymbol::"), Received::Ours(Request::Symbols));
+        assert_eq!(of("qSymbol::5f"), Received::Ours(Request::Symbol(None)));
+        assert_eq!(of("qSymbol:7f00:5f"), Received::Ours(Request::Symbol(Some(0x7f00))));
         assert_eq!(
             of("qGetTLSAddr:p10.11,c,7f0"),
-            Heard::Ours(Wish::ThreadLocal { tid: 0x11, offset: 12, map: 0x7f0 })
+            Received::Ours(Request::ThreadLocal { tid: 0x11, offset: 12, map: 0x7f0 })
         );
-        assert_eq!(of("qGetTLSAddr:p10"), Heard::Nonsense);
+        assert_eq!(of("qGetTLSAddr:p10"), Received::Nonsense);
     }
 
     #[test]
@@ -337,10 +342,10 @@ mod tests {
         assert_eq!(of(""), theirs("", Aside::Nothing));
         assert_eq!(of("Hgp1.2f"), theirs("Hgp1.2f", Aside::Thread(0x2f)));
         assert_eq!(of("Hg0"), theirs("Hg0", Aside::Thread(0)));
-        assert_eq!(of("Hgp1"), Heard::Nonsense);
+        assert_eq!(of("Hgp1"), Received::Nonsense);
         assert_eq!(of("m7f00,40"), theirs("m7f00,40", Aside::Nothing));
-        assert_eq!(of("m7f00,ffffffffffffffff"), Heard::Nonsense);
-        assert_eq!(of("m7f00"), Heard::Nonsense);
+        assert_eq!(of("m7f00,ffffffffffffffff"), Received::Nonsense);
+        assert_eq!(of("m7f00"), Received::Nonsense);
     }
 
     #[test]
@@ -373,7 +378,7 @@ mod tests {
         assert_eq!(of("Z0,401f,1;X2,22ffX1,27"), theirs("Z0,401f,1", condition));
         assert_eq!(of("Z1,401f,1"), theirs("Z1,401f,1", Aside::Conditions(0x401f, vec![])));
         for nonsense in ["Z0", "Z0,x,1", "Z0,401f,1;X3,22ff", "Z0,401f,1;X2", "Z0,401f,1;X1,2"] {
-            assert_eq!(of(nonsense), Heard::Nonsense, "{nonsense}");
+            assert_eq!(of(nonsense), Received::Nonsense, "{nonsense}");
         }
     }
 

@@ -101,7 +101,7 @@ pub enum Stop {
     },
     /// The process that a thread has made does not have its memory any more.
     VforkDone(Tid),
-    /// Somebody asked by [`Interrupter::interrupt`].
+    /// [`Interrupter::interrupt`] was called.
     Interrupted(Tid),
     /// The program has ended.
     Exited(i32),
@@ -207,7 +207,7 @@ pub trait Debuggee {
     /// The signals that nobody wants to be told of.
     fn pass_signals(&mut self, numbers: &[u8]);
 
-    /// Has threads go on. Those that are not named stay where they are.
+    /// Resumes threads. Those that are not named stay where they are.
     fn resume(&mut self, threads: &[Resumption]) -> Result<()>;
 
     /// Blocks until all of the program stands still.
@@ -220,7 +220,7 @@ pub trait Debuggee {
     fn held(&mut self) -> Result<Stopped>;
 
     /// Whether to stop where the program makes another process.
-    fn tell_forks(&mut self, is_wanted: bool);
+    fn report_forks(&mut self, is_wanted: bool);
 
     /// The processes that it has made, and that stand still until something is decided. If nothing is, they go on by
     /// themselves when the program does.
@@ -232,7 +232,7 @@ pub trait Debuggee {
     /// From now on, one of them is the program; what was it goes on by itself.
     fn go_with(&mut self, child: Tid) -> Result<()>;
 
-    /// Has the program go on without a debugger, with the signals that its threads have stopped for if they are
+    /// Detaches from the program, with the signals that its threads have stopped for if they are
     /// among these.
     fn detach(&mut self, signals: &[u8]) -> Result<()>;
 

@@ -32,7 +32,7 @@ pub struct Files {
 }
 
 impl Files {
-    /// Has files be looked for as a process sees them, or as weft does.
+    /// Looks for files as a process sees them, or as weft does.
     pub fn look_as(&mut self, pid: Option<Tid>) {
         let is_elsewhere = |pid: &Tid| {
             let own = std::process::id() as Tid;

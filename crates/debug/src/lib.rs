@@ -17,4 +17,5 @@ mod watch;
 mod wire;
 
 pub use program::{Monitored, Owner, Program, Start};
+pub use registers::ORDER as GENERAL_ORDER;
 pub use server::{Ending, serve};

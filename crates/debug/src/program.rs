@@ -4,12 +4,11 @@ mod extended;
 mod host_io;
 mod target;
 
-use crate::beyond::{self, Aside, Concern, Wish};
+use crate::beyond::{self, Aside, Concern, Request};
 use crate::debuggee::{Breakpoint, Debuggee, Motion, Registers, Watchpoint};
 use crate::files::Files;
-use crate::libraries;
 use crate::registers::{AT_EVERY_STOP, Layout};
-use crate::signals;
+use crate::{libraries, signals};
 use gdbstub::target::{TargetError, TargetResult};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -20,7 +19,7 @@ use weft_host::proc::Tid;
 use weft_host::{Error, ErrorKind, Result};
 use weft_symbols::hex;
 
-/// Whoever has started the server.
+/// The caller that has started the server.
 pub trait Owner {
     /// Starts the program once more.
     fn start_again(&mut self, start: &Start) -> Result<Box<dyn Debuggee>>;
@@ -153,7 +152,7 @@ impl<'a> Program<'a> {
         (&mut self.files, self.debuggee.as_deref().map(|debuggee| debuggee as &dyn Debuggee))
     }
 
-    /// Has the program go on without a debugger, if it is there.
+    /// Detaches from the program, if it is there.
     pub fn detach(&mut self) -> Result<()> {
         match self.debuggee.take() {
             Some(mut debuggee) => {
@@ -185,7 +184,7 @@ impl<'a> Program<'a> {
         if let Some(debuggee) = self.debuggee() {
             debuggee.catch_system_calls(None, false);
             debuggee.pass_signals(&[]);
-            debuggee.tell_forks(false);
+            debuggee.report_forks(false);
         }
     }
 
@@ -235,13 +234,13 @@ impl<'a> Program<'a> {
     }
 
     /// Whether the debugger wants to hear of processes that the program makes.
-    pub(crate) fn tell_forks(&mut self, is_wanted: bool) {
+    pub(crate) fn report_forks(&mut self, is_wanted: bool) {
         if let Some(debuggee) = self.debuggee() {
-            debuggee.tell_forks(is_wanted);
+            debuggee.report_forks(is_wanted);
         }
     }
 
-    /// The answer to what concerns processes that the program has made; nothing if it concerns the program.
+    /// The answer to what concerns processes that the program has made; `None` if it concerns the program.
     pub(crate) fn answer_for_children(&mut self, packet: &[u8]) -> Option<Vec<u8>> {
         let (pid, thread) = (self.pid()?, self.thread);
         let children = self.debuggee()?.children();
@@ -255,7 +254,7 @@ impl<'a> Program<'a> {
                 self.debuggee()?.part_from_child(child, true);
                 Some(ok)
             }
-            // Who leaves the parent goes with the child.
+            // A debugger that leaves the parent follows the child.
             Some(Concern::Detach(_)) => {
                 let &child = children.first()?;
                 Some(self.go_with(child).map_or_else(|error| said(&error), |()| ok))
@@ -290,30 +289,30 @@ impl<'a> Program<'a> {
         format!("{}{}", beyond::FEATURES, if evaluates { beyond::CONDITIONS } else { "" })
     }
 
-    /// The answer to what `gdbstub` does not know; nothing if it cannot be given.
-    pub(crate) fn answer(&mut self, wish: Wish) -> Option<Vec<u8>> {
+    /// The answer to what `gdbstub` does not know; `None` if it cannot be given.
+    pub(crate) fn answer(&mut self, request: Request) -> Option<Vec<u8>> {
         let ok = || Some(b"OK".to_vec());
         let pid = self.pid();
         let thread = self.thread;
-        match wish {
-            Wish::Why => Some(self.why()),
-            Wish::NoAcknowledgements => ok(),
-            Wish::WatchReads => Some(Vec::new()),
-            Wish::PassSignals(numbers) => {
+        match request {
+            Request::Why => Some(self.why()),
+            Request::NoAcknowledgements => ok(),
+            Request::WatchReads => Some(Vec::new()),
+            Request::PassSignals(numbers) => {
                 self.debuggee()?.pass_signals(&signals::all_from_gdb(&numbers));
                 ok()
             }
-            Wish::ProgramSignals(numbers) => {
+            Request::ProgramSignals(numbers) => {
                 self.program_signals = signals::all_from_gdb(&numbers);
                 ok()
             }
-            Wish::Process => {
+            Request::Process => {
                 let triple = hex(TRIPLE.as_bytes());
                 Some(
                     format!("pid:{:x};triple:{triple};endian:little;ptrsize:8;", pid?).into_bytes(),
                 )
             }
-            Wish::Threads(part) => {
+            Request::Threads(part) => {
                 let mut xml = String::from("<threads>");
                 for tid in self.debuggee()?.threads() {
                     let name = libraries::escape(self.debuggee()?.thread_name(tid).as_bytes());
@@ -321,18 +320,18 @@ impl<'a> Program<'a> {
                 }
                 Some(part.of((xml + "</threads>").as_bytes()))
             }
-            Wish::SignalInfo(part) => {
+            Request::SignalInfo(part) => {
                 let info = self.debuggee()?.signal_info(thread).ok()?;
                 Some(part.of(&info))
             }
-            Wish::SetSignalInfo(offset, bytes) => {
+            Request::SetSignalInfo(offset, bytes) => {
                 let mut info = self.debuggee()?.signal_info(thread).ok()?;
                 let end = offset.checked_add(bytes.len())?;
                 info.get_mut(offset..end)?.copy_from_slice(&bytes);
                 self.debuggee()?.set_signal_info(thread, &info).ok()?;
                 Some(format!("{:x}", bytes.len()).into_bytes())
             }
-            Wish::Symbol(Some(address)) => {
+            Request::Symbol(Some(address)) => {
                 let mut field = [0; 12];
                 if self.debuggee()?.read(address, &mut field) == field.len() {
                     // Its size, how many there are, and where it is.
@@ -341,11 +340,11 @@ impl<'a> Program<'a> {
                 }
                 ok()
             }
-            Wish::Symbols if self.module_number_offset.is_none() => {
+            Request::Symbols if self.module_number_offset.is_none() => {
                 Some(format!("qSymbol:{}", hex(MODULE_NUMBER.as_bytes())).into_bytes())
             }
-            Wish::Symbols | Wish::Symbol(None) => ok(),
-            Wish::ThreadLocal { tid, offset, map } => {
+            Request::Symbols | Request::Symbol(None) => ok(),
+            Request::ThreadLocal { tid, offset, map } => {
                 let address = self.thread_local(tid, offset, map)?;
                 Some(format!("{address:x}").into_bytes())
             }

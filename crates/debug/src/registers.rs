@@ -6,25 +6,12 @@
 use crate::debuggee::Registers;
 use std::fmt::Write;
 use std::ops::Range;
+use weft_host::GENERAL;
 
-/// How the instructions' numbers of the general registers stand in GDB's order.
-const GENERAL: [(&str, usize); 16] = [
-    ("rax", 0),
-    ("rbx", 3),
-    ("rcx", 1),
-    ("rdx", 2),
-    ("rsi", 6),
-    ("rdi", 7),
-    ("rbp", 5),
-    ("rsp", 4),
-    ("r8", 8),
-    ("r9", 9),
-    ("r10", 10),
-    ("r11", 11),
-    ("r12", 12),
-    ("r13", 13),
-    ("r14", 14),
-    ("r15", 15),
+/// The general registers in GDB's order.
+pub const ORDER: [&str; 16] = [
+    "rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13",
+    "r14", "r15",
 ];
 
 /// GDB's numbers of what it wants to know at every stop: rbp, rsp, rip.
@@ -132,7 +119,9 @@ impl Layout {
         };
 
         let core = "core";
-        for (name, number) in GENERAL {
+        for name in ORDER {
+            // As instructions number them.
+            let number = GENERAL.iter().position(|general| *general == name).unwrap_or_default();
             let type_ = if matches!(name, "rbp" | "rsp") { "data_ptr" } else { "int64" };
             add(core, name.into(), 8, type_, None, Place::General(number));
         }
@@ -328,7 +317,7 @@ fn is_in_use(area: &[u8], component: u32) -> bool {
     area.len() < xsave::END_OF_HEADER || word(area, xsave::IN_USE) >> component & 1 == 1
 }
 
-/// Has a component be in use, with what it is initially.
+/// Marks a component as in use, with its initial value.
 fn begin(area: &mut [u8], component: u32) {
     if is_in_use(area, component) {
         return;

@@ -1,6 +1,6 @@
 //! Serves a debugger, in the thread that traces the program.
 
-use crate::beyond::{self, Aside, Heard, Wish};
+use crate::beyond::{self, Aside, Received, Request};
 use crate::debuggee::{Stop, WatchKind};
 use crate::program::{Number, Program, number_of};
 use crate::signals;
@@ -107,20 +107,20 @@ impl<'a> Service<'_, 'a> {
             }
             let packet = beyond::in_full(packet, self.program.thread);
             match beyond::hear(packet, PACKET_SIZE) {
-                Heard::Nonsense => self.send(FAILED)?,
-                Heard::Ours(wish) => {
-                    let is_last_acknowledged = wish == Wish::NoAcknowledgements;
-                    let answer = self.program.answer(wish);
+                Received::Nonsense => self.send(FAILED)?,
+                Received::Ours(request) => {
+                    let is_last_acknowledged = request == Request::NoAcknowledgements;
+                    let answer = self.program.answer(request);
                     self.send(answer.as_deref().unwrap_or(FAILED))?;
                     if is_last_acknowledged {
                         self.wire.stop_acknowledging();
                     }
                 }
-                Heard::Theirs(packet, aside) => {
+                Received::Theirs(packet, aside) => {
                     let is_first = aside == Aside::Features;
                     if is_first {
                         self.features.clone_from(&packet);
-                        self.program.tell_forks(beyond::hears_of_forks(&packet));
+                        self.program.report_forks(beyond::hears_of_forks(&packet));
                     }
                     self.program.note(aside);
                     let end;
@@ -224,7 +224,7 @@ impl<'a> Service<'_, 'a> {
         let Some(debuggee) = self.program.debuggee() else {
             return Err(failed_inside("nothing runs"));
         };
-        // A wish to stop that was received with the wish to go on is nowhere to be seen any more.
+        // A request to stop that was received with the request to go on is nowhere to be seen any more.
         if self.wire.has_more() {
             debuggee.interrupter().interrupt();
         }
@@ -318,7 +318,7 @@ fn failed_inside(why: &str) -> Error {
     Error::new(ErrorKind::Internal, "the GDB server failed").why(why)
 }
 
-/// Has a machine take a packet in; nothing if it does not understand it, and is gone.
+/// Feeds a packet to a machine; `None` if it does not understand it, and is gone.
 fn feed<'a>(
     mut machine: Machine<'a>,
     program: &mut Program<'a>,

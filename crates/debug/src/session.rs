@@ -2,7 +2,7 @@
 //!
 //! The kernel stops threads, and the engine in the program makes of every stop one at an instruction of the program's
 //! own (`crates/agent/src/clone/halt.rs`). What is left to do here is to know where each thread stands, to ask for
-//! stops, and to decide who hears of a signal first.
+//! stops, and to decide whether program or debugger gets a signal first.
 
 mod context;
 mod debuggee;

@@ -46,7 +46,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Has a thread look after a socket, which must be shut down before this is dropped.
+    /// Starts a thread that watches a socket, which must be shut down before this is dropped.
     pub fn new(socket: OwnedFd) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let its = shared.clone();

@@ -45,12 +45,12 @@ impl Wire {
         }
     }
 
-    /// The socket, for who watches it.
+    /// The socket, for its watcher.
     pub fn socket(&self) -> io::Result<OwnedFd> {
         self.stream.as_fd().try_clone_to_owned()
     }
 
-    /// Ends the connection, also for who watches it.
+    /// Ends the connection, also for its watcher.
     pub fn close(&self) {
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
     }
@@ -60,7 +60,7 @@ impl Wire {
         self.acknowledges = false;
     }
 
-    /// Waits for what comes next; nothing when the other side has gone.
+    /// Waits for what comes next; `None` when the other side has gone.
     pub fn receive(&mut self) -> io::Result<Option<Input>> {
         loop {
             if let Some(input) = take(&mut self.received) {
@@ -153,7 +153,7 @@ fn take(received: &mut Vec<u8>) -> Option<Input> {
         _ => {}
     }
     let Some(end) = received.iter().position(|&byte| byte == b'#') else {
-        // It would be kept for ever.
+        // It would be kept until the connection ends.
         if received.len() > PACKET_SIZE {
             received.clear();
             return Some(Input::Damaged);

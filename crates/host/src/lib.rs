@@ -13,7 +13,7 @@ mod trip;
 mod visited;
 pub mod weave;
 
-pub use arch::{Registers, VectorState};
+pub use arch::{GENERAL, Registers, VectorState};
 pub use base::addr::TargetAddr;
 pub use base::error::{Error, ErrorKind, Result};
 pub use base::maker::Maker;

@@ -7,8 +7,7 @@ use crate::base::worker::{Worker, urgently};
 use crate::clone::{Family, reclaim};
 use crate::process::launch::{self, Launch};
 use crate::process::proc::{self, Mapping, Tid};
-use crate::process::stopped::Reach;
-use crate::process::stopped::{Caution, Pause, Stopped};
+use crate::process::stopped::{Caution, Pause, Reach, Stopped};
 use crate::process::turn::Turn;
 use crate::process::{ptrace, seccomp};
 use crate::visited::agent::{Agent, CpuFacts, Pong};
@@ -33,7 +32,7 @@ pub struct Target {
     maker: Maker,
     /// Shared with the thread that holds the target, for as long as it does.
     agent: Option<Arc<Mutex<Agent>>>,
-    /// Likewise.
+    /// Shared with the thread that holds the target, too.
     weaver: Arc<Mutex<Weaver>>,
     /// Whether its slabs are looked after.
     is_kept: bool,
@@ -54,7 +53,7 @@ impl Target {
     /// Attaches to a running process, which runs on.
     pub fn attach(pid: Tid) -> Result<Self> {
         reclaim(pid)?;
-        // Before the checks: one of them is whether somebody traces it. Of a process that cannot be attached
+        // Before the checks: one of them is whether it is traced. Of a process that cannot be attached
         // to, they can say more.
         let turn = Turn::take(pid);
         checks::preflight(pid)?;
@@ -134,7 +133,7 @@ impl Target {
         })
     }
 
-    /// Has a thread of the target make a system call, which must not block: all threads stand still
+    /// Makes a system call by a thread of the target. It must not block: all threads stand still
     /// meanwhile. Returns what the kernel did, negative for an error.
     pub fn syscall(&mut self, number: i64, args: Vec<u64>) -> Result<i64> {
         let agent = self.agent.clone().ok_or_else(|| detached(self.pid))?;
@@ -246,7 +245,7 @@ impl Target {
         })
     }
 
-    /// Has the slabs of children that end given back.
+    /// Starts the thread that frees the slabs of children which have ended.
     fn keep(&mut self) {
         if !std::mem::replace(&mut self.is_kept, true) {
             keep(&self.weaver);
@@ -277,7 +276,7 @@ impl Target {
         })
     }
 
-    /// Has disabled probes in the code for a moment, and gives how long the threads of the target ran on
+    /// Enables disabled probes for a moment, and returns how long the threads of the target ran on
     /// processors meanwhile.
     pub fn enable_for(&mut self, probes: &[ProbeId], moment: Duration) -> Result<Duration> {
         urgently(|| {
@@ -310,7 +309,7 @@ impl Target {
         let Some(family) = self.family.clone() else { return self.weaver()?.see_reloaded() };
         let message = self.weaver()?.unloaded_message()?;
         if !message.is_empty() {
-            self.tell(&family, &message)?;
+            self.send(&family, &message)?;
         }
         Ok(Vec::new())
     }
@@ -399,7 +398,7 @@ impl Target {
         let changes = self.weaver()?.remove_all()?;
         self.apply(changes, &[])?;
         for _ in 0..STRAGGLER_TRIES {
-            if !self.weaver()?.is_anyone_inside() {
+            if !self.weaver()?.has_busy_code() {
                 break;
             }
             std::thread::sleep(STRAGGLER_REST);
@@ -408,7 +407,7 @@ impl Target {
                 weaver.lock().map_err(poisoned)?.clear_limbo(stopped)
             })?;
         }
-        if self.weaver()?.is_anyone_inside() {
+        if self.weaver()?.has_busy_code() {
             let weaver = self.weaver.clone();
             self.held(Reach::Every, move |stopped| {
                 weaver.lock().map_err(poisoned)?.evict_sleepers(stopped)
@@ -419,7 +418,7 @@ impl Target {
         self.held(Reach::Some, move |stopped| {
             let mut weaver = weaver.lock().map_err(poisoned)?;
             let mut agent = agent.lock().map_err(poisoned)?;
-            weaver.leave_kin()?;
+            weaver.take_memory_out_of_children()?;
             for (start, length) in weaver.memory() {
                 agent.call(stopped, libc::SYS_munmap, &[start.0, length])?;
             }
@@ -587,7 +586,7 @@ impl Drop for Target {
         if !self.maker.is_here() {
             return;
         }
-        // For those who forget to detach. There is nobody left to tell of a failure.
+        // For callers that do not detach. A failure cannot be reported from here.
         let _ = self.detach();
     }
 }
@@ -613,7 +612,7 @@ fn call_of_snippet(number: i64) -> seccomp::Call {
     }
 }
 
-/// What is said where times cannot be measured.
+/// The error where times cannot be measured.
 fn counter_forbidden(pid: Tid) -> Error {
     let what = format!("process {pid} may not read the time stamp counter");
     Error::new(ErrorKind::UnsupportedTarget, what)

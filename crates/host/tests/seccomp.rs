@@ -3,9 +3,6 @@
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
-use nix::sys::ptrace;
-use nix::sys::wait::{WaitStatus, waitpid};
-use nix::unistd::Pid;
 use weft_host::ErrorKind;
 use weft_host::checks::seccomp::{Call, Instruction, dump_filters, examine};
 
@@ -40,17 +37,23 @@ fn stopped_under(actions: &[u32]) -> Child {
     let mut command = Command::new("true");
     let prepare = move || {
         filters.iter().try_for_each(|filter| install(filter))?;
-        Ok(ptrace::traceme()?)
+        // SAFETY: it takes no addresses.
+        match unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) } {
+            -1 => Err(std::io::Error::last_os_error()),
+            _ => Ok(()),
+        }
     };
     // SAFETY: between fork and exec only system calls are made.
     let child = unsafe { command.pre_exec(prepare) }.spawn().unwrap();
-    let stop = waitpid(pid(&child), None).unwrap();
-    assert!(matches!(stop, WaitStatus::Stopped(..)), "{stop:?}");
+    let mut status = 0;
+    // SAFETY: the kernel writes the status.
+    let waited = unsafe { libc::waitpid(child.id() as i32, &raw mut status, 0) };
+    assert!(waited == child.id() as i32 && libc::WIFSTOPPED(status), "{status:#x}");
     child
 }
 
-fn pid(child: &Child) -> Pid {
-    Pid::from_raw(child.id() as i32)
+fn detach(child: &Child) {
+    weft_host::ptrace::detach(child.id() as i32, 0).unwrap();
 }
 
 fn call(name: &'static str, number: i64) -> Call {
@@ -75,7 +78,7 @@ fn filters_of_a_stopped_process_are_read_and_obeyed() {
         // Without CAP_SYS_ADMIN, weft refuses what it cannot know.
         Err(unreadable) => assert_eq!(examine(tid, &[]), Err(unreadable)),
     }
-    ptrace::detach(pid(&child), None).unwrap();
+    detach(&child);
     assert!(child.wait().unwrap().success());
 }
 
@@ -87,7 +90,7 @@ fn examine_under_own_filter(action: u32, one_more: bool) -> weft_host::Result<()
         let more: &[u32] = if one_more { &[libc::SECCOMP_RET_ALLOW] } else { &[] };
         let mut child = stopped_under(more);
         let answer = examine(child.id() as i32, &[]);
-        ptrace::detach(pid(&child), None).unwrap();
+        detach(&child);
         assert!(child.wait().unwrap().success());
         answer
     };

@@ -23,7 +23,7 @@ const COUNTS: [&str; 4] = ["io", "limits", "stat", "status"];
 
 impl Drop for Waited {
     fn drop(&mut self) {
-        // Its end may have been left for a tracer to hear, who has gone by now.
+        // Its end may have been left to a tracer, which has gone by now.
         if let Ok(child) = self.child.get_mut() {
             let _ = child.try_wait();
         }

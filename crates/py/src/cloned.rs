@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
-use weft_host::clone::{CloneOptions, Cloned as Host, EdgeKind, Grip, Records};
+use weft_host::clone::{CloneOptions, Cloned as Host, DebugHold, EdgeKind, Records};
 use weft_host::{Error, ErrorKind};
 use weft_symbols::hex;
 
@@ -42,15 +42,15 @@ impl Cloned {
         Self { host, child: None, holding: None }
     }
 
-    fn be_given_back(&self) {
+    fn mark_returned(&self) {
         if let Some(holding) = &self.holding {
             holding.end();
         }
     }
 
-    pub(crate) fn grip(&self) -> weft_host::Result<Grip> {
+    pub(crate) fn grip(&self) -> weft_host::Result<DebugHold> {
         self.host.maker().check()?;
-        Grip::of(&self.host)
+        DebugHold::of(&self.host)
     }
 
     fn host(&self) -> PyResult<&Host> {
@@ -103,7 +103,7 @@ impl Cloned {
 
     fn release(&self, py: Python<'_>) -> PyResult<()> {
         let outcome = py.detach(|| self.host.release()).map_err(to_python);
-        self.be_given_back();
+        self.mark_returned();
         outcome
     }
 
@@ -178,7 +178,7 @@ impl Cloned {
 
     fn leave(&self) {
         self.host.leave();
-        self.be_given_back();
+        self.mark_returned();
     }
 
     fn losses(&self) -> PyResult<Vec<LossRow>> {
@@ -201,7 +201,7 @@ impl Cloned {
 
 impl Drop for Cloned {
     fn drop(&mut self) {
-        // For those who forget to give a process back that they have taken over, or are interrupted before they
+        // For callers that do not give a process back which they have taken over, or are interrupted before they
         // can. There is nobody left to tell of a failure.
         let is_held = self.holding.as_ref().is_some_and(Holding::is_held);
         if is_held && self.child.is_none() && self.host.maker().is_here() {
@@ -248,7 +248,7 @@ impl Target {
         let options = options(cache_size, sees_changes, follows, records)?;
         let holding = Holding::begin();
         let cloned = self.with(py, move |target| target.move_to_clone(options))?;
-        self.be_given_back();
+        self.mark_returned();
         Ok(Cloned::new(cloned, self.child.clone(), holding))
     }
 }

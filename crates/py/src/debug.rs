@@ -373,13 +373,13 @@ impl Terminal {
     }
 }
 
-/// Has a program be debugged, and its engine be known.
+/// Begins to debug a program.
 fn begin(session: Session, engine: &Engine) -> Box<dyn Debuggee> {
     engine.replace(Some(session.cloned()));
     Box::new(session)
 }
 
-/// Has the program go on without a debugger, and takes the engine out of it.
+/// Detaches from the program, and takes the engine out of it.
 fn let_go(program: &mut Program<'_>, engine: &Engine) -> weft_host::Result<()> {
     program.detach()?;
     match engine.take() {

@@ -11,6 +11,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::Child;
 use std::sync::{Arc, Mutex, MutexGuard};
+use weft_debug::GENERAL_ORDER;
 use weft_host::{Error, ErrorKind, Maker, TargetAddr, memory};
 
 #[pyclass(frozen, module = "weft._native")]
@@ -35,12 +36,12 @@ impl Target {
     }
 
     pub(crate) fn lock(&self) -> PyResult<MutexGuard<'_, weft_host::Target>> {
-        // First: in a forked child the lock may be another thread's of the parent, for ever.
+        // First: in a forked child the lock may be held by a thread of the parent, which is not there to release it.
         self.check_here()?;
         self.inner.lock().map_err(|_| PyRuntimeError::new_err("an earlier call has panicked"))
     }
 
-    pub(crate) fn be_given_back(&self) {
+    pub(crate) fn mark_returned(&self) {
         if let Some(holding) = &self.holding {
             holding.end();
         }
@@ -112,23 +113,10 @@ impl Target {
         let (general, vector) = self.with(py, move |target| target.registers(tid))?;
         let registers = PyDict::new(py);
         let g = general.0;
+        for name in GENERAL_ORDER {
+            registers.set_item(name, general.named(name))?;
+        }
         for (name, value) in [
-            ("rax", g.rax),
-            ("rbx", g.rbx),
-            ("rcx", g.rcx),
-            ("rdx", g.rdx),
-            ("rsi", g.rsi),
-            ("rdi", g.rdi),
-            ("rbp", g.rbp),
-            ("rsp", g.rsp),
-            ("r8", g.r8),
-            ("r9", g.r9),
-            ("r10", g.r10),
-            ("r11", g.r11),
-            ("r12", g.r12),
-            ("r13", g.r13),
-            ("r14", g.r14),
-            ("r15", g.r15),
             ("rip", g.rip),
             ("eflags", g.eflags),
             ("cs", g.cs),
@@ -190,7 +178,7 @@ impl Target {
 
     fn detach(&self, py: Python<'_>) -> PyResult<()> {
         let outcome = self.with(py, weft_host::Target::detach);
-        self.be_given_back();
+        self.mark_returned();
         outcome
     }
 

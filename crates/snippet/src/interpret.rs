@@ -19,9 +19,9 @@ use weft_code::{Access, Register, Segment};
 pub trait World {
     /// A register's value at the site.
     fn register(&self, register: Register) -> u64;
-    /// Changes a register; nothing where none can be changed.
+    /// Changes a register; does nothing where none can be changed.
     fn set_register(&mut self, _: Register, _: u64) {}
-    /// Changes 8 bytes of the stack, likewise.
+    /// Changes 8 bytes of the stack; does nothing where none can be changed.
     fn write(&mut self, _: u64, _: u64) {}
     /// The number of the system call, at points of the kernel.
     fn call_number(&self) -> u64 {

@@ -10,11 +10,7 @@ use crate::layout::{
     SALT_HOME_SHIFT, SALT_SHIFT, header,
 };
 use crate::site::{Env, Routines, Source};
-use crate::system_calls::CLOCK_GETTIME;
-use crate::system_calls::GETPID;
-use crate::system_calls::GETTID;
-use crate::system_calls::NANOSLEEP;
-use crate::system_calls::PROCESS_VM_READV;
+use crate::system_calls::{CLOCK_GETTIME, GETPID, GETTID, NANOSLEEP, PROCESS_VM_READV};
 use alloc::vec::Vec;
 use weft_code::Register;
 

@@ -41,7 +41,7 @@ pub struct Frame {
 pub(crate) struct Lines(Context<EndianArcSlice<LittleEndian>>);
 
 impl DebugInfo {
-    /// Loads the debug information of a module or its debug file; nothing when it has none.
+    /// Loads the debug information of a module or its debug file; `None` when it has none.
     pub(crate) fn load(elf: &Elf, path: &Path, root: &Path) -> Result<Option<Self>> {
         if elf.section(".debug_info").or_else(|| elf.section(".debug_line")).is_none() {
             return Ok(None);

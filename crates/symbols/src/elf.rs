@@ -227,7 +227,7 @@ impl Elf {
         self.sections.iter().find(|section| section.name == name)
     }
 
-    /// What a section holds, decompressed; nothing when it has no bytes in this file.
+    /// What a section holds, decompressed; `None` when it has no bytes in this file.
     pub(crate) fn contents(&self, section: &Section) -> Option<Cow<'_, [u8]>> {
         if section.kind == elf::SHT_NOBITS {
             return None;

@@ -50,7 +50,7 @@ impl Glob {
         }
     }
 
-    /// Where the pattern goes on after it has matched one character; nothing when it does not.
+    /// Where the pattern goes on after it has matched one character; `None` when it does not.
     fn step(&self, at: usize, char: char) -> Option<usize> {
         match *self.pattern.get(at)? {
             '?' => Some(at + 1),

@@ -81,7 +81,7 @@ impl Collected {
                 last.size = u32::try_from(address.saturating_sub(last.offset)).unwrap_or(0);
             }
             if row.end_sequence() {
-                // Functions that the linker has thrown away are left at 0.
+                // Functions that the linker has discarded are left at 0.
                 if self.rows.get(begin).is_some_and(|first| first.offset == 0) {
                     self.rows.truncate(begin);
                 }

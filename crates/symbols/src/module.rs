@@ -331,7 +331,7 @@ impl ModuleSymbols {
     }
 
     /// Of functions, given by their offsets, what they give to their callers, where that is not what is in `rax`
-    /// when they return; nothing where it is, or where no debug information tells.
+    /// when they return; `None` where it is, or where no debug information tells.
     pub fn other_results(&self, offsets: &[u64]) -> Result<Vec<Option<&'static str>>> {
         let debug_info = self.debug_info()?;
         let found = debug_info.as_ref().map(|info| results::others(info, offsets));

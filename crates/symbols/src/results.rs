@@ -70,7 +70,7 @@ impl<'data> Reader<'_, 'data> {
         Ok(())
     }
 
-    /// The type of what a function returns, and the unit that refers to it; nothing if it returns nothing.
+    /// The type of what a function returns, and the unit that refers to it; `None` if it returns nothing.
     fn result(
         &mut self,
         place: UnitPlace,
@@ -255,7 +255,7 @@ fn is_floating(entry: &Entry<'_>) -> bool {
     )
 }
 
-/// Where the code of a function begins; nothing if it has none.
+/// Where the code of a function begins; `None` if it has none.
 fn address(
     dwarf: &gimli::Dwarf<Slice<'_>>,
     unit: &Unit<Slice<'_>>,

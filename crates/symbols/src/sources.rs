@@ -41,7 +41,7 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// A block from the cache; nothing when it is not what was written there under this stamp.
+    /// A block from the cache; `None` when it is not what was written there under this stamp.
     pub(crate) fn from_bytes(block: Block, stamp: u64) -> Option<Self> {
         if !FORMAT.accepts(&block, stamp) {
             return None;
@@ -247,7 +247,7 @@ impl<'data> UnitReader<'_, 'data> {
             {
                 address = ranges.next()?.map(|range| range.begin);
             }
-            // Functions that the linker has thrown away are left at 0.
+            // Functions that the linker has discarded are left at 0.
             let Some(address) = address.filter(|&address| address != 0) else { continue };
             if let Some((place, file, line)) = self.resolve(&unit, declaration) {
                 let key = (place, file);
@@ -292,7 +292,7 @@ impl<'data> UnitReader<'_, 'data> {
         None
     }
 
-    /// Adds the path of a file of a unit; nothing when it has none that can be told.
+    /// Adds the path of a file of a unit; `None` when it has none that can be told.
     fn add_file(&mut self, unit: &Unit<Slice<'data>>, place: UnitPlace, file: u64) -> Option<u32> {
         let path = if UnitPlace::of(&unit.header, false)? == place {
             file_path(self.dwarf, unit, file)?

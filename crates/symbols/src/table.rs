@@ -84,7 +84,7 @@ pub struct Function<'table> {
 }
 
 impl FunctionTable {
-    /// A block that was read from the cache; nothing when it is not what was written there under
+    /// A block that was read from the cache; `None` when it is not what was written there under
     /// this stamp.
     pub(crate) fn from_bytes(block: Block, stamp: u64) -> Option<Self> {
         if !FORMAT.accepts(&block, stamp) {

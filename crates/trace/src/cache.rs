@@ -20,7 +20,7 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// An empty cache; nothing if such a one cannot be.
+    /// An empty cache; `None` if such a one cannot be.
     pub fn new(shape: Shape) -> Option<Self> {
         let is_sound = shape.sets > 0 && shape.ways > 0 && shape.line.is_power_of_two();
         let count = shape.sets.checked_mul(shape.ways).filter(|&count| count <= 1 << 32)?;

@@ -43,9 +43,9 @@ pub(crate) struct Streams {
     pub masks: Vec<u8>,
     /// Blocks that were not expected, four bytes each; [`EVENT_COMES`] for an event.
     pub numbers: Vec<u8>,
-    /// How long differences are, and the differences: see [`crate::differences`].
+    /// How long differences are: see [`crate::differences`].
     pub lengths: Vec<u8>,
-    /// See there.
+    /// The differences.
     pub values: Vec<u8>,
     /// Events.
     pub events: Vec<u8>,

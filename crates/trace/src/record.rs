@@ -27,7 +27,7 @@ pub enum Item<'a> {
     },
 }
 
-/// Takes the first item off; nothing if what is there is not one. `captures` says how many a block has, if there is such
+/// Takes the first item off; `None` if what is there is not one. `captures` says how many a block has, if there is such
 /// a block.
 pub fn take<'a>(
     words: &'a [u64],

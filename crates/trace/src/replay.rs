@@ -64,7 +64,7 @@ pub enum What<'a> {
         sources: &'a [u64],
         /// The bases of `fs` and `gs`.
         bases: [u64; 2],
-        /// Where it went on; nothing if that is not known.
+        /// Where it went on; `None` if that is not known.
         next: Option<u64>,
         /// The instruction before which it was left, if nothing was captured there.
         missed: Option<u16>,

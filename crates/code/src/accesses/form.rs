@@ -83,7 +83,7 @@ impl Form {
         product
     }
 
-    /// The sum; nothing if it has too many terms.
+    /// The sum; `None` if it has too many terms.
     pub(super) fn plus(&self, other: &Self) -> Option<Self> {
         let mut sum = *self;
         sum.constant = sum.constant.wrapping_add(other.constant);
@@ -94,7 +94,7 @@ impl Form {
         self.plus(&other.times(u64::MAX))
     }
 
-    /// The same with something in the place of a source; nothing if it has too many terms then.
+    /// The same with something in the place of a source; `None` if it has too many terms then.
     pub(super) fn with(&self, source: u16, value: &Self) -> Option<Self> {
         let Some((_, factor)) = self.terms().find(|&(term, _)| term == source) else {
             return Some(*self);

@@ -92,8 +92,8 @@ impl<'a> Relocator<'a> {
         Ok(length)
     }
 
-    /// Has the instruction at `address` run where it is: its copy is a jump there. What brings control back is the caller's
-    /// business. A call that stays pushes its own return address, and the processor can tell where it will return to.
+    /// Leaves the instruction at `address` where it is: its copy is a jump there. What brings control back is up to the
+    /// caller. A call that stays pushes its own return address, and the processor can tell where it will return to.
     pub fn stay(&mut self, address: u64) {
         self.items.push(Item::Stay(address));
     }

@@ -2,8 +2,7 @@
 
 use super::{BAD_ADDRESS, BAD_VALUE, Kind, Monitored, NO_SUCH_THING, Program, TRIPLE};
 use crate::debuggee::{Debuggee, Motion, Resumption, WatchKind, Watchpoint};
-use crate::libraries;
-use crate::signals;
+use crate::{libraries, signals};
 use gdbstub::arch::{Arch, RegId};
 use gdbstub::common::{Endianness, Pid, Signal};
 use gdbstub::target::ext::base::BaseOps;

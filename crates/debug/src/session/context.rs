@@ -82,7 +82,7 @@ impl Context {
         self.set_word(RFLAGS, rflags);
     }
 
-    /// Has the thread make a system call again that it has come out of, as the kernel would.
+    /// Restarts a system call that the thread has come out of, as the kernel would.
     pub fn restart(mut self, number: u64, length: u64) -> Result<()> {
         let mut general = self.general();
         general[0] = number;

@@ -19,17 +19,17 @@ const SI_KERNEL: i32 = 0x80;
 
 impl Debuggee for Session {
     fn pid(&self) -> Tid {
-        self.grip.pid()
+        self.hold.pid()
     }
 
     fn threads(&self) -> Vec<Tid> {
-        let pid = self.grip.pid();
+        let pid = self.hold.pid();
         let first = self.threads.contains_key(&pid).then_some(pid);
         first.into_iter().chain(self.threads.keys().copied().filter(|&tid| tid != pid)).collect()
     }
 
     fn thread_name(&self, tid: Tid) -> String {
-        let path = format!("/proc/{}/task/{tid}/comm", self.grip.pid());
+        let path = format!("/proc/{}/task/{tid}/comm", self.hold.pid());
         std::fs::read_to_string(path).map(|name| name.trim_end().into()).unwrap_or_default()
     }
 
@@ -71,7 +71,7 @@ impl Debuggee for Session {
             }
             self.leave_call(tid, &native)?;
         }
-        let halt_offset = self.grip.debug().halt.load(Relaxed);
+        let halt_offset = self.hold.debug().halt.load(Relaxed);
         let thread = self.threads.get_mut(&tid).ok_or_else(|| no_thread(tid))?;
         let Place::Halted(halt) = &mut thread.place else { return Err(runs(tid)) };
         thread.call = registers.orig_rax;
@@ -132,21 +132,21 @@ impl Debuggee for Session {
 
     fn read(&self, address: u64, bytes: &mut [u8]) -> usize {
         let read =
-            memory::read_while_there(self.grip.pid(), TargetAddr(address), bytes.len() as u64);
+            memory::read_while_there(self.hold.pid(), TargetAddr(address), bytes.len() as u64);
         bytes[..read.len()].copy_from_slice(&read);
         read.len()
     }
 
     fn write(&mut self, address: u64, bytes: &[u8]) -> Result<()> {
-        let pid = self.grip.pid();
+        let pid = self.hold.pid();
         memory::force_write(pid, pid, TargetAddr(address), bytes)?;
         self.points.has_written(address, address + bytes.len() as u64);
         Ok(())
     }
 
     fn hidden(&self) -> Vec<u64> {
-        let maps = proc::maps(self.grip.pid()).unwrap_or_default();
-        let own = maps.iter().filter(|mapping| self.grip.is_own(&maps, mapping));
+        let maps = proc::maps(self.hold.pid()).unwrap_or_default();
+        let own = maps.iter().filter(|mapping| self.hold.is_own(&maps, mapping));
         own.map(|mapping| mapping.start.0).collect()
     }
 
@@ -159,7 +159,7 @@ impl Debuggee for Session {
     }
 
     fn catch_system_calls(&mut self, which: Option<Vec<u64>>, on: bool) {
-        let debug = self.grip.debug();
+        let debug = self.hold.debug();
         let mut set = [0u64; 8];
         for number in which.iter().flatten().filter(|&&number| number < 512) {
             set[*number as usize / 64] |= 1 << (number % 64);
@@ -182,21 +182,21 @@ impl Debuggee for Session {
             |&&number: &&u8| (1..=64).contains(&number) && !breakpoints.contains(&number);
         let set = numbers.iter().filter(may_pass);
         let set = set.fold(0, |set, number| set | 1 << (number - 1));
-        self.grip.debug().passed.store(set, Relaxed);
+        self.hold.debug().passed.store(set, Relaxed);
     }
 
     fn resume(&mut self, threads: &[Resumption]) -> Result<()> {
         for thread in threads {
-            self.tell_unheard(thread);
+            self.report_unreported(thread);
         }
         self.let_children_go(self.known_children());
-        if self.end.is_some() || !self.news.is_empty() {
+        if self.end.is_some() || !self.pending.is_empty() {
             return Ok(());
         }
-        // Who steps over a breakpoint has taken it out for that; a step does not come to any.
+        // A debugger that steps over a breakpoint has taken it out for that; a step does not come to any.
         let is_more = threads.iter().any(|thread| !matches!(thread.motion, Motion::Step));
         if is_more || self.points.is_step_concerned() {
-            self.points.settle(self.grip.debug());
+            self.points.settle(self.hold.debug());
         }
         for thread in threads {
             self.let_run(thread)?;
@@ -206,7 +206,7 @@ impl Debuggee for Session {
 
     fn wait(&mut self) -> Result<Stop> {
         let stop = loop {
-            if let Some(stop) = self.news.pop_front().or(self.end) {
+            if let Some(stop) = self.pending.pop_front().or(self.end) {
                 break stop;
             }
             if let Some((tid, status)) = self.wait_for_any(0)?
@@ -221,7 +221,7 @@ impl Debuggee for Session {
     }
 
     fn interrupter(&self) -> Interrupter {
-        let (pid, first) = (self.grip.pid(), self.first.clone());
+        let (pid, first) = (self.hold.pid(), self.first.clone());
         let is_interrupted = self.is_interrupted.clone();
         Interrupter::new(move || {
             if !is_interrupted.swap(true, Acquire) {
@@ -231,7 +231,7 @@ impl Debuggee for Session {
     }
 
     fn detach(&mut self, signals: &[u8]) -> Result<()> {
-        let debug = self.grip.debug();
+        let debug = self.hold.debug();
         debug.pid.store(0, Relaxed);
         debug.count.store(0, Relaxed);
         debug.version.fetch_add(1, Release);
@@ -253,12 +253,12 @@ impl Debuggee for Session {
             let failed = |e: std::io::Error| ptrace::failed("read", tid, &e);
             Ok((tid, ptrace::registers(tid).map_err(failed)?))
         });
-        Ok(Stopped::adopt_all(self.grip.pid(), registers.collect::<Result<_>>()?))
+        Ok(Stopped::adopt_all(self.hold.pid(), registers.collect::<Result<_>>()?))
     }
 
-    fn tell_forks(&mut self, is_wanted: bool) {
+    fn report_forks(&mut self, is_wanted: bool) {
         match is_wanted {
-            true => self.forks.are_told = true,
+            true => self.forks.are_reported = true,
             false => self.forget_forks(),
         }
     }
@@ -278,7 +278,7 @@ impl Debuggee for Session {
     fn kill(&mut self) {
         self.forget_forks();
         // SAFETY: plain numbers.
-        unsafe { libc::kill(self.grip.pid(), libc::SIGKILL) };
+        unsafe { libc::kill(self.hold.pid(), libc::SIGKILL) };
         while self.end.is_none() {
             match self.wait_for_any(0) {
                 Ok(Some((tid, status))) => drop(self.look(tid, status)),

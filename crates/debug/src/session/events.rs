@@ -43,7 +43,7 @@ impl Session {
             libc::PTRACE_EVENT_EXEC => return self.executed(),
             libc::PTRACE_EVENT_STOP if !self.threads.contains_key(&tid) => {
                 // It is here before it was heard of.
-                if proc::threads(self.grip.pid())?.contains(&tid) {
+                if proc::threads(self.hold.pid())?.contains(&tid) {
                     self.threads.insert(tid, Thread::new());
                 } else {
                     self.forks.part_from(tid);
@@ -63,9 +63,9 @@ impl Session {
     pub(super) fn gone(&mut self, tid: Tid, status: i32) -> Option<Stop> {
         self.threads.remove(&tid);
         self.forks.forget(tid);
-        if tid != self.grip.pid() {
+        if tid != self.hold.pid() {
             if self.first.load(Relaxed) == tid {
-                let other = self.threads.keys().next().copied().unwrap_or(self.grip.pid());
+                let other = self.threads.keys().next().copied().unwrap_or(self.hold.pid());
                 self.first.store(other, Relaxed);
             }
             return None;
@@ -82,12 +82,12 @@ impl Session {
     /// The process has become another program: of its threads there is one.
     pub(super) fn executed(&mut self) -> Result<Option<Stop>> {
         self.threads.clear();
-        self.news.clear();
+        self.pending.clear();
         self.points = Points::default();
-        let Some(threads) = self.grip.follow()? else { return Ok(None) };
+        let Some(threads) = self.hold.follow()? else { return Ok(None) };
         self.meet(threads)?;
         self.has_executed();
-        Ok(Some(Stop::Exec(self.grip.pid())))
+        Ok(Some(Stop::Exec(self.hold.pid())))
     }
 
     /// A thread is on its way to handle a signal.
@@ -98,7 +98,7 @@ impl Session {
             self.came_to_call(tid, &registers);
             return Ok(None);
         }
-        let debug = self.grip.debug();
+        let debug = self.hold.debug();
         let is_debugged = registers.0.rip == debug.trap.load(Relaxed);
         if signal == libc::SIGTRAP && is_debugged {
             return self.halted(tid, &registers);
@@ -112,11 +112,11 @@ impl Session {
         };
         if is_asking(&info) {
             if !is_in_call {
-                in_call::heed(tid, thread, signal, self.is_interrupted.load(Acquire));
+                in_call::continue_to_call(tid, thread, signal, self.is_interrupted.load(Acquire));
                 return Ok(None);
             }
             // It stands still without the signal.
-            thread.stop_or_ask(self.grip.pid(), tid);
+            thread.stop_or_ask(self.hold.pid(), tid);
             let_go(tid, 0);
             return Ok(None);
         }
@@ -139,12 +139,12 @@ impl Session {
             let first = if thread.has_stepped(pc) {
                 Some(Stop::Stepped(tid))
             } else if std::mem::take(&mut thread.is_call_caught) {
-                thread.is_end_heard = true;
+                thread.is_end_reported = true;
                 Some(Stop::SystemCall { tid, number, is_return: true })
             } else {
                 None
             };
-            thread.is_unheard = first.is_some();
+            thread.is_unreported = first.is_some();
             return Ok(first.or(Some(Stop::Signal(tid, signal as u8))));
         } else if proc::is_caught(tid, signal) {
             // The engine tells of it when the program could hear of it.
@@ -162,7 +162,7 @@ impl Session {
         tid: Tid,
         registers: &weft_host::Registers,
     ) -> Result<Option<Stop>> {
-        let place = TargetAddr(registers.0.gs_base + self.grip.debug().halt.load(Relaxed));
+        let place = TargetAddr(registers.0.gs_base + self.hold.debug().halt.load(Relaxed));
         let halt = read_halt(tid, place)?;
         let Some(thread) = self.threads.get_mut(&tid) else { return Ok(None) };
         thread.place = Place::Halted(halt);
@@ -195,7 +195,7 @@ impl Session {
         }))
     }
 
-    /// A thread stands still because it was asked to: for all to stand still, because somebody wants to stop the
+    /// A thread stands still because it was asked to: for all to stand still, because the debugger interrupts the
     /// program, or long ago. Then it goes on.
     pub(super) fn answered(&mut self, tid: Tid) -> Result<Option<Stop>> {
         if self.is_interrupted.swap(false, AcqRel) {

@@ -1,7 +1,7 @@
-//! Processes that the program forks. The debugger stays with the parent, unless it wants to go with a child; whoever
-//! it is not with goes on by itself, from its clone.
+//! Processes that the program forks. The debugger stays with the parent, unless it follows a child; the process that
+//! it leaves goes on by itself, from its clone.
 
-use super::in_call::{drop_asking, send_unheard};
+use super::in_call::{drop_asking, resend_unreported};
 use super::kernel::{let_go, options};
 use super::points::Points;
 use super::state::Session;
@@ -29,12 +29,12 @@ impl Session {
         Ok(self.stands_in_fork(tid)?.then_some(Stop::VforkDone(tid)))
     }
 
-    /// Has a thread stand still where the kernel makes a process for it, or go on if the debugger is not to hear of that.
-    /// Says which.
+    /// Stops a thread where the kernel makes a process for it, or resumes it if forks are not reported.
+    /// Returns whether it stands still.
     fn stands_in_fork(&mut self, tid: Tid) -> Result<bool> {
         let failed = |e: std::io::Error| ptrace::failed("look at", tid, &e);
         let registers = ptrace::registers(tid).map_err(failed)?;
-        let Some(thread) = self.threads.get_mut(&tid).filter(|_| self.forks.are_told) else {
+        let Some(thread) = self.threads.get_mut(&tid).filter(|_| self.forks.are_reported) else {
             let_go(tid, 0);
             return Ok(false);
         };
@@ -46,7 +46,7 @@ impl Session {
     pub(super) fn known_children(&self) -> Vec<Tid> {
         let is_news = |child: Tid| {
             let is_it = |stop: &Stop| matches!(stop, Stop::Fork { child: it, .. } if *it == child);
-            self.news.iter().any(is_it)
+            self.pending.iter().any(is_it)
         };
         self.forks.held.keys().copied().filter(|&child| !is_news(child)).collect()
     }
@@ -58,8 +58,8 @@ impl Session {
 
     /// The debugger hears of no more children, nor of those that it has not heard of yet.
     pub(super) fn forget_forks(&mut self) {
-        self.forks.are_told = false;
-        self.news.retain(|stop| !matches!(stop, Stop::Fork { .. } | Stop::VforkDone(_)));
+        self.forks.are_reported = false;
+        self.pending.retain(|stop| !matches!(stop, Stop::Fork { .. } | Stop::VforkDone(_)));
         self.let_children_go(self.forks.held.keys().copied().collect());
     }
 
@@ -84,9 +84,9 @@ impl Session {
         ptrace::set_options(child, options(self.child.is_some())).map_err(failed)?;
         self.forks.held.remove(&child);
         self.forget_forks();
-        self.forks.are_told = true;
+        self.forks.are_reported = true;
         // Both see the same; whose number it is, is debugged.
-        let debug = self.grip.debug();
+        let debug = self.hold.debug();
         debug.pid.store(proc::own_pid(child)? as u32, Relaxed);
         debug.count.store(0, Relaxed);
         debug.watch_count.store(0, Relaxed);
@@ -95,9 +95,9 @@ impl Session {
             self.part_from_thread(&Resumption { tid, motion: Motion::Continue, signal: None })?;
         }
         self.threads.clear();
-        self.news.clear();
+        self.pending.clear();
         self.points = Points::default();
-        self.grip.go_with(child);
+        self.hold.go_with(child);
         let mut thread = Thread::new();
         thread.stop_in_fork(registers);
         self.threads.insert(child, thread);
@@ -105,11 +105,11 @@ impl Session {
         Ok(())
     }
 
-    /// Has a thread go on that nobody looks after any more.
+    /// Detaches from a thread.
     pub(super) fn part_from_thread(&mut self, resumption: &Resumption) -> Result<()> {
         let tid = resumption.tid;
         if let Some(thread) = self.threads.get_mut(&tid) {
-            send_unheard(self.grip.pid(), tid, thread);
+            resend_unreported(self.hold.pid(), tid, thread);
         }
         if let Some(signal) = self.set_out(resumption)? {
             // A failure means that it was killed.

@@ -8,7 +8,7 @@ use weft_host::ptrace;
 #[derive(Debug, Default)]
 pub struct Held {
     /// Whether the debugger wants to hear of them.
-    pub are_told: bool,
+    pub are_reported: bool,
     /// Those that have stopped or been heard of, if they are nobody's business.
     strangers: BTreeSet<Tid>,
     /// Those that stand still until the debugger has decided, and whether they have borrowed their parent's memory.

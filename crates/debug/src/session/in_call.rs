@@ -1,7 +1,6 @@
 //! Threads that stand still in a system call, and signals that come with its end.
 
-use super::context::Context;
-use super::context::set_xmm;
+use super::context::{Context, set_xmm};
 use super::kernel::{CALL_LENGTH, R11, RAX, RCX, from_native, let_go};
 use super::signal::{ask, is_asking, number, send};
 use super::state::Session;
@@ -20,14 +19,14 @@ const TRAP_FLAG: u64 = 0x100;
 impl Session {
     /// A thread is to go on before a signal that the debugger has not heard of: it hears of that now, unless it has
     /// another for the thread. Then that comes first.
-    pub(super) fn tell_unheard(&mut self, resumption: &Resumption) {
+    pub(super) fn report_unreported(&mut self, resumption: &Resumption) {
         let Some(thread) = self.threads.get_mut(&resumption.tid) else { return };
         if resumption.signal.is_some() {
-            send_unheard(self.grip.pid(), resumption.tid, thread);
-        } else if std::mem::take(&mut thread.is_unheard)
+            resend_unreported(self.hold.pid(), resumption.tid, thread);
+        } else if std::mem::take(&mut thread.is_unreported)
             && let Some(info) = thread.interrupted_by
         {
-            self.news.push_back(Stop::Signal(resumption.tid, number(&info) as u8));
+            self.pending.push_back(Stop::Signal(resumption.tid, number(&info) as u8));
         }
     }
 
@@ -42,7 +41,7 @@ impl Session {
             }
             thread.is_resuming = false;
             if std::mem::take(&mut thread.is_bound) {
-                thread.stop_or_ask(self.grip.pid(), tid);
+                thread.stop_or_ask(self.hold.pid(), tid);
             }
         }
         let_go(tid, 0);
@@ -57,7 +56,7 @@ impl Session {
         }
         let is_signal = status >> 16 == 0 && libc::WSTOPSIG(status) == libc::SIGSEGV;
         if !(is_signal && ptrace::signal_info(tid).is_ok_and(|info| is_asking(&info))) {
-            ask(self.grip.pid(), tid);
+            ask(self.hold.pid(), tid);
         }
     }
 
@@ -77,9 +76,9 @@ impl Session {
         }
         if !is_in_call {
             if !thread.is_resuming || thread.withheld.is_some() {
-                ask(self.grip.pid(), tid);
+                ask(self.hold.pid(), tid);
             }
-            heed(tid, thread, 0, self.is_interrupted.load(Acquire));
+            continue_to_call(tid, thread, 0, self.is_interrupted.load(Acquire));
             return Ok(None);
         }
         thread.stop_in_call(registers, None);
@@ -89,7 +88,7 @@ impl Session {
 
     /// Where a thread goes on that is in a system call.
     pub(super) fn pc_in_call(&self, tid: Tid, native: &weft_host::Registers) -> Result<u64> {
-        let place = native.0.gs_base + self.grip.debug().record[1].load(Relaxed);
+        let place = native.0.gs_base + self.hold.debug().record[1].load(Relaxed);
         let words = memory::words(&memory::read(tid, TargetAddr(place), 8)?);
         words.first().copied().ok_or_else(|| no_thread(tid))
     }
@@ -101,7 +100,7 @@ impl Session {
         native: &weft_host::Registers,
     ) -> Result<Registers> {
         let record = native.0.gs_base;
-        let debug = self.grip.debug();
+        let debug = self.hold.debug();
         let at = |index: usize| TargetAddr(record + debug.record[index].load(Relaxed));
         let words = |place: TargetAddr, count: usize| -> Result<Vec<u64>> {
             Ok(memory::words(&memory::read(tid, place, 8 * count)?))
@@ -123,7 +122,7 @@ impl Session {
         Ok(registers)
     }
 
-    /// Has one of the threads that are in a system call stand still before it, which makes it again.
+    /// Stops one of the threads that are in a system call before it, from where the call is made again.
     pub(super) fn have_one_leave_call(&mut self) -> Result<()> {
         let found = self.threads.iter().find_map(|(&tid, thread)| match thread.place {
             Place::InCall(native) if !thread.is_in_fork() && thread.interrupted_by.is_none() => {
@@ -139,14 +138,14 @@ impl Session {
         self.leave_call(tid, &native)
     }
 
-    /// Has a thread give its system call up, and stand still before it.
+    /// Aborts the system call of a thread, and stops it before the call.
     pub(super) fn leave_call(&mut self, tid: Tid, native: &weft_host::Registers) -> Result<()> {
         let failed = |e: std::io::Error| ptrace::failed("move", tid, &e);
-        let out = TargetAddr(self.grip.debug().call_abandoned.load(Relaxed));
+        let out = TargetAddr(self.hold.debug().call_abandoned.load(Relaxed));
         ptrace::set_registers(tid, &native.at(out)).map_err(failed)?;
         if let Some(thread) = self.threads.get_mut(&tid) {
             thread.place = Place::Running;
-            send_unheard(self.grip.pid(), tid, thread);
+            resend_unreported(self.hold.pid(), tid, thread);
         }
         self.ask(tid);
         let_go(tid, 0);
@@ -155,7 +154,7 @@ impl Session {
 }
 
 impl Thread {
-    /// Has the kernel stop it where it is: in a system call it can stay there. With a signal that waits to be heard of,
+    /// Lets the kernel stop it where it is: in a system call it can stay there. With a signal that is pending instead,
     /// the call would fail if weft were killed.
     pub fn stop_or_ask(&mut self, pid: Tid, tid: Tid) {
         self.is_stopping = ptrace::interrupt(tid).is_ok();
@@ -168,7 +167,7 @@ impl Thread {
 /// A thread that is not in a system call hears that it is to stand still. One that is on its way to a call that the
 /// kernel keeps for it does so there: what it keeps is gone when the engine's handler has returned, and the call would
 /// fail.
-pub fn heed(tid: Tid, thread: &mut Thread, signal: i32, is_interrupted: bool) {
+pub fn continue_to_call(tid: Tid, thread: &mut Thread, signal: i32, is_interrupted: bool) {
     if !thread.is_resuming || thread.withheld.is_some() {
         let_go(tid, signal);
         return;
@@ -205,9 +204,9 @@ pub fn is_resuming(tid: Tid, context: &Context) -> bool {
         && memory::read(tid, TargetAddr(context.rip()), CALL.len()).is_ok_and(|code| code == CALL)
 }
 
-/// Has a signal come once more of which nobody has heard.
-pub fn send_unheard(pid: Tid, tid: Tid, thread: &mut Thread) {
-    if std::mem::take(&mut thread.is_unheard)
+/// Sends a signal again that was not reported.
+pub fn resend_unreported(pid: Tid, tid: Tid, thread: &mut Thread) {
+    if std::mem::take(&mut thread.is_unreported)
         && let Some(info) = thread.interrupted_by.take()
     {
         send(pid, tid, &info);

@@ -40,7 +40,8 @@ pub fn wait_for_any(how: i32) -> Result<Option<(Tid, i32)>> {
     Err(Error::new(ErrorKind::TargetGone, "the program is gone").why(error.to_string()))
 }
 
-/// Waits likewise, and says how a process has ended if that is the first to be heard of; it can be heard of again.
+/// Waits for any child, and returns how the process has ended if that is the first event. The event is not consumed
+/// (WNOWAIT): the parent that started the process still collects it.
 pub fn end_of(pid: Tid, how: i32) -> Option<i32> {
     let options = libc::WEXITED | libc::WSTOPPED | libc::__WALL | libc::__WNOTHREAD | libc::WNOWAIT;
     // SAFETY: plain numbers, which the kernel fills in.

@@ -22,7 +22,7 @@ pub struct Points {
 }
 
 impl Points {
-    /// Has these breakpoints and no others.
+    /// Replaces all breakpoints.
     pub fn set_breakpoints(&mut self, mut all: Vec<Breakpoint>) {
         all.sort_by_key(|breakpoint| breakpoint.address);
         // Of several at one place, one without a condition is enough.

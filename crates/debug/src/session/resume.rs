@@ -41,10 +41,10 @@ impl Session {
         Ok(())
     }
 
-    /// Prepares a thread to go on. Returns the signal that it is to be let go with; nothing if it runs already.
+    /// Prepares a thread to go on. Returns the signal that it is to be let go with; `None` if it runs already.
     pub(super) fn set_out(&mut self, resumption: &Resumption) -> Result<Option<i32>> {
         let Resumption { tid, motion, signal } = *resumption;
-        let halt_offset = self.grip.debug().halt.load(Relaxed);
+        let halt_offset = self.hold.debug().halt.load(Relaxed);
         let thread = self.threads.get_mut(&tid).ok_or_else(|| no_thread(tid))?;
         let wanted = signal.map_or(0, i32::from);
         (thread.motion, thread.is_asked) = (motion, false);
@@ -67,7 +67,7 @@ impl Session {
                     // What the program does not handle is the kernel's to deal with.
                     halt.signal = 0;
                     thread.let_through = Some(wanted);
-                    send(self.grip.pid(), tid, &info);
+                    send(self.hold.pid(), tid, &info);
                 } else if wanted != 0 {
                     // What the program does not handle the engine leaves to the kernel, too.
                     thread.let_through = (!proc::is_caught(tid, wanted)).then_some(wanted);
@@ -89,7 +89,7 @@ impl Session {
                 let place = TargetAddr(registers.0.gs_base + halt_offset);
                 let mut halt = read_halt(tid, place)?;
                 (halt.motion, halt.range, halt.told) = (motion, range, wanted as u64);
-                halt.heard = std::mem::take(&mut thread.is_end_heard).into();
+                halt.heard = std::mem::take(&mut thread.is_end_reported).into();
                 write_halt(tid, place, &halt)?;
                 let mut is_spared = wanted == 0 && registers.spare_stopped_call();
                 if registers.is_resumed_by_call() && !permits_restart(tid) {
@@ -109,7 +109,7 @@ impl Session {
                 if std::mem::take(&mut thread.is_stopped) && wanted != 0 {
                     // With such a stop the kernel takes no signal.
                     (thread.let_through, thread.let_through_as) = (Some(wanted), said);
-                    send(self.grip.pid(), tid, &plain(wanted));
+                    send(self.hold.pid(), tid, &plain(wanted));
                     return Ok(Some(0));
                 }
                 if let Some(info) = said

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicI32};
 use std::time::{Duration, Instant};
-use weft_host::clone::{CloneOptions, Grip};
+use weft_host::clone::{CloneOptions, DebugHold};
 use weft_host::proc::Tid;
 use weft_host::{Launch, Result, ptrace};
 
@@ -27,59 +27,59 @@ const ATTENTION: Duration = Duration::from_micros(300);
 /// A program that runs from a clone, and is debugged. All of it belongs to one thread: the one that took it.
 #[derive(Debug)]
 pub struct Session {
-    pub(super) grip: Grip,
+    pub(super) hold: DebugHold,
     pub(super) child: Option<Child>,
     pub(super) threads: BTreeMap<Tid, Thread>,
     pub(super) forks: Held,
     pub(super) points: Points,
     /// What has happened and was not told yet.
-    pub(super) news: VecDeque<Stop>,
-    /// Whether somebody wants the program to stop.
+    pub(super) pending: VecDeque<Stop>,
+    /// Whether the program is to stop.
     pub(super) is_interrupted: Arc<AtomicBool>,
-    /// Who is asked then.
+    /// The thread that is stopped first then.
     pub(super) first: Arc<AtomicI32>,
     pub(super) end: Option<Stop>,
-    /// Whether somebody else is to hear how it ends.
+    /// Whether the end of the process is left to its parent to collect.
     pub(super) is_joined: bool,
 }
 
 impl Session {
     /// Starts a program, which stands still before its first instruction.
     pub fn launch(launch: Launch, options: CloneOptions) -> Result<Self> {
-        let (grip, child, threads) = Grip::launch(launch, options)?;
-        Self::begin(grip, Some(child), threads)
+        let (hold, child, threads) = DebugHold::launch(launch, options)?;
+        Self::begin(hold, Some(child), threads)
     }
 
     /// Takes over a running process, all of whose threads then stand still.
     pub fn attach(pid: Tid, options: CloneOptions) -> Result<Self> {
-        let (grip, threads) = Grip::attach(pid, options)?;
-        Self::begin(grip, None, threads)
+        let (hold, threads) = DebugHold::attach(pid, options)?;
+        Self::begin(hold, None, threads)
     }
 
     /// Joins a program that runs from its clone already, all of whose threads then stand still.
-    pub fn join(grip: Grip) -> Result<Self> {
-        let threads = grip.join(options(false))?;
-        let mut session = Self::new(grip, None);
+    pub fn join(hold: DebugHold) -> Result<Self> {
+        let threads = hold.join(options(false))?;
+        let mut session = Self::new(hold, None);
         session.is_joined = true;
         session.threads = threads.into_iter().map(|tid| (tid, Thread::new())).collect();
         session.stop_all()?;
         Ok(session)
     }
 
-    /// The program, for tools that measure it meanwhile, and for who takes the engine out of it in the end.
+    /// The program, for tools that measure it meanwhile, and for the caller that takes the engine out of it in the end.
     pub fn cloned(&self) -> weft_host::clone::Cloned {
-        self.grip.cloned()
+        self.hold.cloned()
     }
 
-    pub(super) fn new(grip: Grip, child: Option<Child>) -> Self {
-        let first = Arc::new(AtomicI32::new(grip.pid()));
+    pub(super) fn new(hold: DebugHold, child: Option<Child>) -> Self {
+        let first = Arc::new(AtomicI32::new(hold.pid()));
         Self {
-            grip,
+            hold,
             child,
             threads: BTreeMap::new(),
             forks: Held::default(),
             points: Points::default(),
-            news: VecDeque::new(),
+            pending: VecDeque::new(),
             is_interrupted: Arc::default(),
             first,
             end: None,
@@ -87,8 +87,8 @@ impl Session {
         }
     }
 
-    pub(super) fn begin(grip: Grip, child: Option<Child>, threads: Vec<Tid>) -> Result<Self> {
-        let mut session = Self::new(grip, child);
+    pub(super) fn begin(hold: DebugHold, child: Option<Child>, threads: Vec<Tid>) -> Result<Self> {
+        let mut session = Self::new(hold, child);
         session.meet(threads)?;
         if session.child.is_some() {
             session.has_executed();
@@ -96,7 +96,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Has threads stand still that have just been brought to the engine.
+    /// Waits until threads stand still that have just been brought to the engine.
     pub(super) fn meet(&mut self, threads: Vec<Tid>) -> Result<()> {
         let options = options(self.child.is_some());
         for &tid in &threads {
@@ -111,26 +111,26 @@ impl Session {
 
     /// A program that begins has just come out of a system call.
     pub(super) fn has_executed(&mut self) {
-        if let Some(thread) = self.threads.get_mut(&self.grip.pid()) {
+        if let Some(thread) = self.threads.get_mut(&self.hold.pid()) {
             thread.call = libc::SYS_execve as u64;
         }
     }
 
-    /// Tells a thread to stand still as soon as it can.
+    /// Asks a thread to stop as soon as it can.
     pub(super) fn ask(&mut self, tid: Tid) {
         if let Some(thread) = self.threads.get_mut(&tid) {
             thread.is_asked = true;
-            thread.stop_or_ask(self.grip.pid(), tid);
+            thread.stop_or_ask(self.hold.pid(), tid);
         }
     }
 
-    /// Has all threads stand still.
+    /// Stops all threads.
     pub(super) fn stop_all(&mut self) -> Result<()> {
         self.ask_others();
         self.await_all()
     }
 
-    /// Asks all who run and were not asked yet.
+    /// Asks all threads that run and were not asked yet to stop.
     pub(super) fn ask_others(&mut self) {
         let unasked = self.running().filter(|(_, thread)| !thread.is_asked);
         for tid in unasked.map(|(tid, _)| tid).collect::<Vec<_>>() {
@@ -152,7 +152,7 @@ impl Session {
                 if let Some(stop) = self.look(tid, status)? {
                     self.keep(stop);
                 }
-                // Whoever was born meanwhile.
+                // Threads that were started meanwhile.
                 self.ask_others();
                 continue;
             }
@@ -177,19 +177,19 @@ impl Session {
     /// Waits for any thread of the program. That the process has ended is left for others to hear, if there are any.
     pub(super) fn wait_for_any(&self, how: i32) -> Result<Option<(Tid, i32)>> {
         if self.is_joined
-            && let Some(end) = end_of(self.grip.pid(), how)
+            && let Some(end) = end_of(self.hold.pid(), how)
         {
-            return Ok(Some((self.grip.pid(), end)));
+            return Ok(Some((self.hold.pid(), end)));
         }
         wait_for_any(how)
     }
 
-    /// Remembers what has happened while others were waited for. Who is at a breakpoint comes to it again; an end is
+    /// Remembers what has happened while others were waited for. A thread at a breakpoint comes to it again; an end is
     /// known.
     pub(super) fn keep(&mut self, stop: Stop) {
         match stop {
             Stop::Exited(_) | Stop::Killed(_) | Stop::Breakpoint(_) | Stop::Interrupted(_) => {}
-            _ => self.news.push_back(stop),
+            _ => self.pending.push_back(stop),
         }
     }
 
@@ -202,7 +202,7 @@ impl Session {
     /// Where a thread goes on that is in a system call of the program's: behind the instruction by which the engine
     /// makes all of them.
     pub(super) fn call_end(&self) -> u64 {
-        self.grip.debug().call.load(Relaxed) + CALL_LENGTH
+        self.hold.debug().call.load(Relaxed) + CALL_LENGTH
     }
 
     /// Whether a thread with these registers is in a system call of the program's.

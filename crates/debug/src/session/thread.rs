@@ -37,7 +37,7 @@ pub struct Thread {
     /// The signal with which it was stopped in a system call.
     pub interrupted_by: Option<Info>,
     /// Whether the debugger has not heard of that yet: it heard of a step that has ended there.
-    pub is_unheard: bool,
+    pub is_unreported: bool,
     /// What the debugger wants to be said of a signal.
     pub described: Option<Info>,
     /// A signal that the debugger knows of, and that is on its way once more.
@@ -53,7 +53,7 @@ pub struct Thread {
     pub is_call_stepped: bool,
     /// Whether the debugger is to hear of the end of that, and whether it has.
     pub is_call_caught: bool,
-    pub is_end_heard: bool,
+    pub is_end_reported: bool,
     /// Whether it was last stopped where it has made a process.
     pub is_forking: bool,
 }
@@ -70,7 +70,7 @@ impl Thread {
             is_bound: false,
             withheld: None,
             interrupted_by: None,
-            is_unheard: false,
+            is_unreported: false,
             described: None,
             let_through: None,
             let_through_as: None,
@@ -79,7 +79,7 @@ impl Thread {
             left_call: u64::MAX,
             is_call_stepped: false,
             is_call_caught: false,
-            is_end_heard: false,
+            is_end_reported: false,
             is_forking: false,
         }
     }
@@ -90,7 +90,7 @@ impl Thread {
         self.call = registers.0.orig_rax;
         self.interrupted_by = signal;
         (self.is_beginning, self.is_resuming, self.is_bound) = (false, false, false);
-        (self.is_unheard, self.is_forking, self.is_stopped) = (false, false, false);
+        (self.is_unreported, self.is_forking, self.is_stopped) = (false, false, false);
     }
 
     /// Whether its step is over where it is.
@@ -104,7 +104,7 @@ impl Thread {
 
     /// The signal that it was stopped for, as far as the debugger knows.
     pub fn signal(&self) -> Option<Info> {
-        self.described.or(self.withheld).or(self.interrupted_by.filter(|_| !self.is_unheard))
+        self.described.or(self.withheld).or(self.interrupted_by.filter(|_| !self.is_unreported))
     }
 }
 

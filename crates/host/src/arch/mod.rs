@@ -3,7 +3,7 @@
 mod x86_64;
 
 pub use x86_64::{
-    Disturbance, Registers, SleepingCall, Step, Trip, Value, VectorState, assemble_trip,
+    Disturbance, GENERAL, Registers, SleepingCall, Step, Trip, Value, VectorState, assemble_trip,
     copies_memory, disturbance, syscall_name,
 };
-pub(crate) use x86_64::{cpu, program};
+pub(crate) use x86_64::{cpu, instructions, program, signal_frame};

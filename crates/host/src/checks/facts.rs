@@ -1,14 +1,13 @@
 //! Facts about a process and about weft itself, read from `/proc` and from nowhere else.
 
-use crate::process::proc::{dir, read_number};
+use crate::arch::program::HEADER_SIZE;
+use crate::process::memory;
+use crate::process::proc::{self, dir, read_number};
 use crate::process::status::Status;
+use crate::{Error, ErrorKind, Result, TargetAddr};
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
-
-use crate::arch::program::HEADER_SIZE;
-use crate::process::proc;
-use crate::{Error, ErrorKind, Result};
 
 /// The flag of a kernel thread.
 const PF_KTHREAD: u64 = 0x0020_0000;
@@ -113,12 +112,8 @@ fn is_kernel_thread(pid: i32) -> bool {
 /// yama and the security modules say, and only then fails to find the byte. Opening
 /// `/proc/PID/mem` would check the same but also the file's mode, which tracing does not.
 fn access(pid: i32) -> Access {
-    use nix::sys::uio::{RemoteIoVec, process_vm_readv};
-    let mut byte = [0u8];
-    let local = &mut [std::io::IoSliceMut::new(&mut byte)];
-    let remote = [RemoteIoVec { base: 0, len: 1 }];
-    match process_vm_readv(nix::unistd::Pid::from_raw(pid), local, &remote) {
-        Err(nix::Error::EPERM | nix::Error::EACCES) => Access::Refused,
+    match memory::read(pid, TargetAddr(0), 1) {
+        Err(error) if error.kind == ErrorKind::PermissionDenied => Access::Refused,
         _ => Access::Granted,
     }
 }

@@ -1,10 +1,9 @@
 //! Frozen cgroups: a frozen thread cannot be stopped, only waited for.
 
+use crate::process::cgroup::{Hierarchy, Version, hierarchies_of};
 use crate::process::proc;
 use std::fs;
 use std::path::PathBuf;
-
-use crate::process::cgroup::{Hierarchy, Version, hierarchies_of};
 
 /// A frozen cgroup, and the file and word that thaw it.
 #[derive(Debug, PartialEq, Eq)]

@@ -17,7 +17,7 @@ pub use report::{Check, Status, report};
 pub use crate::process::{limits, seccomp};
 
 use crate::Result;
-use facts::{Own, Target};
+use crate::checks::facts::{Own, Target};
 
 /// Says whether weft could attach to `pid`, without disturbing it.
 ///

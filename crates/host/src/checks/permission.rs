@@ -3,6 +3,7 @@
 use super::facts::{Own, Target};
 use crate::process::capability::SYS_PTRACE;
 use crate::{Error, ErrorKind};
+use std::ffi::CStr;
 
 /// What gives weft the right to trace, whatever stands in the way.
 const GAIN_THE_CAPABILITY: &str = "run weft with CAP_SYS_PTRACE: sudo weft ..., or in a container: docker run --cap-add=SYS_PTRACE ...";
@@ -132,10 +133,21 @@ fn same_user(target: &Target, own: &Own) -> bool {
 
 /// The name of a user, or the number where there is no name.
 pub(super) fn user(uid: u32) -> String {
-    match nix::unistd::User::from_uid(uid.into()) {
-        Ok(Some(user)) => user.name,
-        _ => uid.to_string(),
+    /// Names are shorter, with all that belongs to an entry.
+    const ENTRY: usize = 16 << 10;
+    // SAFETY: plain numbers and null pointers.
+    let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
+    let mut buffer = vec![0; ENTRY];
+    let mut found = std::ptr::null_mut();
+    // SAFETY: the library writes to these three, no further than the buffer is long.
+    unsafe {
+        libc::getpwuid_r(uid, &raw mut entry, buffer.as_mut_ptr(), ENTRY, &raw mut found);
     }
+    if found.is_null() {
+        return uid.to_string();
+    }
+    // SAFETY: an entry that was found has a name, which ends with a zero, in the buffer.
+    unsafe { CStr::from_ptr(entry.pw_name) }.to_string_lossy().into_owned()
 }
 
 #[cfg(test)]

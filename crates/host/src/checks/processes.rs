@@ -1,11 +1,10 @@
 //! All processes that weft can see, and whether it could attach to each.
 
-use crate::process::proc;
-use std::fs;
-
 use super::facts::{Own, Target};
-use super::{permission, questions as target};
+use super::{permission, questions};
+use crate::process::proc;
 use crate::{Error, Result};
+use std::fs;
 
 /// A process that weft can see.
 #[derive(Clone, Debug)]
@@ -57,7 +56,7 @@ fn candidate(target: &Target, own: &Own) -> Candidate {
         cmdline: words.join(" ").trim_end().into(),
         threads: target.status.threads,
         is_kernel_thread: target.is_kernel_thread,
-        obstacle: target::preflight(target, own).err(),
-        wefts: target::presence(target.pid).unwrap_or_default().unwrap_or_default(),
+        obstacle: questions::preflight(target, own).err(),
+        wefts: questions::presence(target.pid).unwrap_or_default().unwrap_or_default(),
     }
 }

@@ -5,8 +5,7 @@ use super::{freezer, permission};
 use crate::arch::program::{self, Program};
 use crate::process::proc::{self, Tid};
 use crate::process::status::Status;
-use crate::visited::engine;
-use crate::visited::engine::refuse_clone;
+use crate::visited::engine::{self, refuse_clone};
 use crate::visited::leftovers::{abandoned, abandoned_probes, living_owner};
 use crate::visited::owner::Named;
 use crate::{Error, ErrorKind, Result};
@@ -14,7 +13,7 @@ use crate::{Error, ErrorKind, Result};
 /// A question: what is well, in words, or the error that attaching would end in.
 type Question = fn(&Target, &Own) -> Result<String>;
 
-/// What no waiting and no command could mend comes first, what passes by itself last.
+/// What no waiting and no command could fix comes first, what passes by itself last.
 pub(super) const QUESTIONS: [(&str, Question); 8] = [
     ("process id", is_another_process),
     ("alive", is_alive),

@@ -1,14 +1,13 @@
 //! Everything that can stand in the way, for `weft doctor`.
 
-use crate::process::proc;
-use std::fs;
-
 use super::facts::{self, Own, Target};
 use super::questions::{QUESTIONS, count};
 use crate::arch::cpu::Features;
 use crate::process::capability::{Capabilities, SYS_ADMIN, SYS_PTRACE};
 use crate::process::limits::soft;
+use crate::process::proc;
 use crate::{Error, Result};
+use std::fs;
 
 /// How well it stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,13 +75,9 @@ pub fn report(pid: Option<i32>) -> Result<Vec<Check>> {
 }
 
 fn machine(own: &Own) -> Vec<Check> {
-    let (release, architecture) = match nix::sys::utsname::uname() {
-        Ok(names) => (
-            names.release().to_string_lossy().into_owned(),
-            names.machine().to_string_lossy().into_owned(),
-        ),
-        Err(_) => Default::default(),
-    };
+    let names = rustix::system::uname();
+    let [release, architecture] =
+        [names.release(), names.machine()].map(|name| name.to_string_lossy().into_owned());
     let privileged = own.status.effective.has(SYS_PTRACE);
     vec![
         kernel(&release),

@@ -28,7 +28,7 @@ pub fn refuse_others(pid: Tid) -> Result<()> {
 pub fn approach(pid: Tid) -> Result<Turn> {
     reclaim(pid)?;
     clear_leftovers(pid)?;
-    // Before the checks: one of them is whether somebody traces it.
+    // Before the checks: one of them is whether it is traced.
     let turn = Turn::take(pid);
     checks::preflight(pid)?;
     // One that another weft has is not stopped for nothing.

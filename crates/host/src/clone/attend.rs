@@ -1,17 +1,16 @@
-//! Being there for the processes of a cloned program when they are about to become another one.
+//! Answering the requests of a cloned program's processes: above all when they are about to call `execve`.
 //!
 //! Each program has memory that it shares with weft, and with the processes that it forks. A thread that
 //! wants to call `execve` rings; weft holds it through the call, brings the engine into what it has become,
 //! and lets it go. One that cannot go on in the clone rings as well; weft gives its process back to the
 //! program's own code.
 //!
-//! The program can write to that memory. Who asks is looked for among the processes that have it, see
+//! The program can write to that memory. So the requesting thread is looked for among the processes that map it, see
 //! [`Members`](super::members::Members), and each place for a request is served by one thread at a time.
 
 use super::family::{Family, take_out};
-use super::futex;
-use super::inject;
 use super::presence::Presence;
+use super::{futex, inject};
 use crate::Result;
 use crate::process::launch::leave_exec;
 use crate::process::proc::Tid;
@@ -30,7 +29,7 @@ const REST: Duration = Duration::from_micros(50);
 const ROUND: Duration = Duration::from_millis(200);
 /// How long to try to have a process leave its clone.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// After how many rounds it is looked whether whoever has a request is still there.
+/// After how many rounds a request is checked for a thread that is gone.
 const STALE: u32 = 10;
 
 /// Brings the engine into a process that is stopped, and answers the requests of its programs from now on: see
@@ -60,14 +59,14 @@ impl Served {
         &self.presence.get().requests[self.index]
     }
 
-    /// Who asks: the thread and its process; nothing if there is no such thread.
+    /// The thread that requests something, and its process; `None` if there is no such thread.
     fn asker(&self) -> Option<(Tid, Tid)> {
         let request = self.request();
         let (tid, pid) = (request.tid.load(Relaxed), request.pid.load(Relaxed));
         self.presence.members.find(tid, pid, self.presence.request_at(self.index))
     }
 
-    /// Answers, and wakes whoever waits.
+    /// Answers, and wakes the thread that waits.
     fn answer(&self, state: u32) {
         self.request().state.store(state, Release);
         futex::wake(&self.request().state);
@@ -80,7 +79,7 @@ impl Drop for Served {
     }
 }
 
-/// Waits for the bell, until nobody is left who could ring it.
+/// Waits for the doorbell, until no process is left that could ring it.
 fn attend(family: &Weak<Family>, presence: &Arc<Presence>) {
     let shared = presence.get();
     let mut ages = [(exec::FREE, 0); EXEC_COUNT];
@@ -94,7 +93,7 @@ fn attend(family: &Weak<Family>, presence: &Arc<Presence>) {
         if !presence.members.are_left(may_be_more) {
             return family.settle(presence);
         }
-        if !family.say_whether_here(shared) {
+        if !family.report_presence(shared) {
             return;
         }
         drop(family);
@@ -156,18 +155,19 @@ fn free_stale(presence: &Arc<Presence>, ages: &mut [(u32, u32); EXEC_COUNT]) {
     }
 }
 
-/// Has a process leave its clone, of which a thread cannot go on.
+/// Takes a process out of its clone, of which a thread cannot go on.
 fn have_leave(family: &Family, served: &Served) {
     let deadline = Instant::now() + PATIENCE;
     if served.asker().is_some() {
-        // Before it goes on: whoever sees it end knows of this then. If it cannot be taken out, it leaves by itself.
+        // Before it goes on: a parent that sees it end finds this counted. If it cannot be taken out, it leaves by
+        // itself.
         family.count_left();
     }
     while let Some((_, pid)) = served.asker() {
         match take_out(pid, &served.presence) {
-            // Whoever asked is not there any more.
+            // The thread that requested it is gone.
             Ok(()) => return served.request().state.store(exec::FREE, Release),
-            // Somebody else may hold a thread of it for a moment.
+            // Another tracer may hold a thread of it for a moment.
             Err(_) if Instant::now() < deadline => thread::sleep(ROUND),
             Err(_) => break,
         }
@@ -175,7 +175,7 @@ fn have_leave(family: &Family, served: &Served) {
     served.answer(exec::RELEASED);
 }
 
-/// Remembers the names of the files that whoever asks has mapped.
+/// Remembers the names of the files that the requesting process has mapped.
 fn name_files(served: &Served) {
     if let Some((_, pid)) = served.asker()
         && let Some(recording) = &*served.presence.recording()
@@ -213,7 +213,7 @@ fn follow(family: &Arc<Family>, served: &Served, ready: &Sender<()>) {
         match event {
             Event::Exec => {
                 bring_in_executed(family, who);
-                // Whoever asked is no more, and perhaps nobody executes what it did.
+                // The thread is another program's now, and perhaps no process executes the old one.
                 request.state.store(exec::FREE, Release);
                 return ring(presence);
             }

@@ -4,11 +4,10 @@ use super::approach::{approach, refuse_others};
 use super::attend::bring_in;
 use super::family::Family;
 use super::flow::Flow;
-use super::futex;
 use super::losses::Losses;
 use super::options::{Arrival, CloneOptions};
-use super::release;
 use super::trace::Tracer;
+use super::{futex, release};
 use crate::base::worker::Worker;
 use crate::process::launch::{self, Launch};
 use crate::process::proc::Tid;
@@ -35,11 +34,11 @@ impl Cloned {
     pub fn launch(launch: Launch, options: CloneOptions) -> Result<(Self, Child)> {
         let family = Arc::new(Family::new(options));
         let hold = Worker::<Stopped>::new();
-        let kin = family.clone();
+        let programs = family.clone();
         let started = hold.run(move |stopped| {
             let (mut child, held) = launch::launch(launch)?;
             *stopped = held;
-            match bring_in(&kin, stopped) {
+            match bring_in(&programs, stopped) {
                 Ok(_) => Ok(child),
                 Err(error) => {
                     // It has not run a single instruction: as good as never started.
@@ -65,8 +64,8 @@ impl Cloned {
         options: CloneOptions,
     ) -> Result<Self> {
         let family = Arc::new(Family::new(options));
-        let kin = family.clone();
-        hold.run(move |stopped| bring_in(&kin, stopped).map(drop))?;
+        let programs = family.clone();
+        hold.run(move |stopped| bring_in(&programs, stopped).map(drop))?;
         Ok(Self { pid, family, hold: Mutex::new(Some(hold)), maker: Maker::this() })
     }
 
@@ -85,12 +84,12 @@ impl Cloned {
         Tracer::begin(self.family.clone(), file, path, notes)
     }
 
-    /// What holds the program, for who lets it go.
-    pub(crate) fn take_hold(&self) -> Option<Worker<Stopped>> {
+    /// The worker that holds the program, for the caller to let it go.
+    pub(crate) fn take_worker(&self) -> Option<Worker<Stopped>> {
         self.hold.lock().ok().and_then(|mut hold| hold.take())
     }
 
-    /// Waits until the program, which goes in step, has come to its next block; nothing if it has ended.
+    /// Waits until the program, which goes in step, has come to its next block; `None` if it has ended.
     pub fn arrival(&self) -> Option<Arrival> {
         loop {
             let mut found = None;
@@ -125,11 +124,11 @@ impl Cloned {
     pub fn attach(pid: Tid, options: CloneOptions) -> Result<Self> {
         let _turn = approach(pid)?;
         let family = Arc::new(Family::new(options));
-        let kin = family.clone();
+        let programs = family.clone();
         Worker::<Stopped>::new().run(move |stopped| {
             *stopped = release::stop_at_home(pid, |_| Ok(Vec::new()))?;
             refuse_others(pid)?;
-            let outcome = bring_in(&kin, stopped).map(drop);
+            let outcome = bring_in(&programs, stopped).map(drop);
             stopped.release();
             outcome
         })?;

@@ -1,15 +1,14 @@
-//! Telling the engine what is to be woven.
+//! Delivering messages to the engine of a process: what is to be woven, what is to be taken out.
 
 use super::family::Family;
 use super::presence::Presence;
 use super::release::{PATIENCE, let_busy_run, set_up};
-use super::visit::{Desk, Errand, describe};
+use super::visit::{EngineCall, VisitArea, describe};
 use crate::base::worker::Worker;
 use crate::process::proc::{self, Tid};
 use crate::process::stopped::{Caution, Pause, Stopped};
 use crate::trip::room::Room;
-use crate::trip::sharing;
-use crate::trip::sharing::Sharing;
+use crate::trip::sharing::{self, Sharing};
 use crate::{Error, ErrorKind, Result, TargetAddr};
 use memmap2::MmapMut;
 use std::cell::RefCell;
@@ -21,7 +20,7 @@ use weft_abi::weaving;
 const MOMENT: Duration = Duration::from_millis(50);
 
 thread_local! {
-    /// The threads that a debugger has on this thread, while somebody weaves: see [`while_held`].
+    /// The threads that a debugger has on this thread, while something is woven: see [`while_held`].
     static HELD: RefCell<Option<Stopped>> = const { RefCell::new(None) };
 }
 
@@ -35,7 +34,7 @@ pub fn while_held<R>(stopped: Stopped, act: impl FnOnce() -> R) -> R {
 }
 
 /// A program that is held while something is woven.
-pub struct Loom<'a> {
+pub struct HeldEngine<'a> {
     stopped: &'a mut Stopped,
     presence: &'a Presence,
     /// Whether nobody may let its threads run for a moment: a debugger has them.
@@ -45,17 +44,17 @@ pub struct Loom<'a> {
 impl Family {
     /// Holds a process, if it is not held already, and does something with its engine. Gives how long it stood
     /// still as well.
-    pub fn at_loom<R: Send + 'static>(
+    pub fn with_engine<R: Send + 'static>(
         &self,
         pid: Tid,
         hold: Option<&Worker<Stopped>>,
-        act: impl FnOnce(&mut Loom<'_>) -> Result<R> + Send + 'static,
+        act: impl FnOnce(&mut HeldEngine<'_>) -> Result<R> + Send + 'static,
     ) -> (Result<R>, Option<Pause>) {
         let Some(presence) = self.presence(pid) else { return (Err(gone(pid)), None) };
         let act = move |stopped: &mut Stopped, is_debugged| {
             let pid = stopped.pid();
-            let mut loom = Loom { stopped, presence: &presence, is_debugged };
-            if presence.is_in(pid) { act(&mut loom) } else { Err(gone(pid)) }
+            let mut engine = HeldEngine { stopped, presence: &presence, is_debugged };
+            if presence.is_in(pid) { act(&mut engine) } else { Err(gone(pid)) }
         };
         let held = HELD.with_borrow_mut(|held| held.take_if(|held| held.pid() == pid));
         if let Some(mut stopped) = held {
@@ -103,14 +102,14 @@ fn stop(pid: Tid) -> Result<Stopped> {
     if stopped.threads().is_empty() { Stopped::stop_least_noticed(pid) } else { Ok(stopped) }
 }
 
-/// What is said of a process that has no engine.
+/// The error for a process that has no engine.
 pub fn gone(pid: Tid) -> Error {
     Error::new(ErrorKind::TargetGone, format!("process {pid} does not run from a clone any more"))
         .why("it has ended, has become another program, or was given back")
 }
 
-impl Loom<'_> {
-    /// Has a thread of the program get memory that it shares with weft.
+impl HeldEngine<'_> {
+    /// Maps memory that the program shares with weft.
     pub fn share(&self, sharing: &Sharing) -> Result<MmapMut> {
         let pid = self.stopped.pid();
         let room = Room::find(pid, &proc::maps(pid)?)?;
@@ -118,21 +117,21 @@ impl Loom<'_> {
         made.map(|(memory, _)| memory)
     }
 
-    /// Tells the engine what to weave. Threads that are in code which is out of date are given a moment to
+    /// Delivers to the engine what to weave. Threads that are in code which is out of date are given a moment to
     /// leave it; says whether they all have.
     pub fn weave(&mut self, message: &[u64]) -> Result<bool> {
         let pid = self.stopped.pid();
         let room = Room::find(pid, &proc::maps(pid)?)?;
         self.stopped.stop_before(self.presence.call());
-        let desk = set_up(self.stopped, &room, message.len())?;
-        let outcome = self.visit_until_done(&desk, &room, message.to_vec());
+        let area = set_up(self.stopped, &room, message.len())?;
+        let outcome = self.visit_until_done(&area, &room, message.to_vec());
         self.presence.want(false);
-        sharing::take_out(self.stopped, &[(desk.at, desk.length)]).and(outcome)
+        sharing::take_out(self.stopped, &[(area.at, area.length)]).and(outcome)
     }
 
     fn visit_until_done(
         &mut self,
-        desk: &Desk,
+        area: &VisitArea,
         room: &Room,
         mut message: Vec<u64>,
     ) -> Result<bool> {
@@ -140,8 +139,9 @@ impl Loom<'_> {
         let began = Instant::now();
         loop {
             let mut threads = describe(self.stopped)?;
-            let errand = Errand { message: message.clone(), ..Errand::to(self.presence.weave) };
-            match desk.visit(self.stopped, room, errand, &mut threads) {
+            let call =
+                EngineCall { message: message.clone(), ..EngineCall::to(self.presence.weave) };
+            match area.visit(self.stopped, room, call, &mut threads) {
                 Ok(true) if threads.iter().all(|(_, thread)| thread.is_busy == 0) => {
                     return Ok(true);
                 }

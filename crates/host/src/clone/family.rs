@@ -157,7 +157,7 @@ impl Family {
 
     /// Nobody executes a program any more. What is traced of it is for the tracer to take.
     pub fn settle(&self, presence: &Arc<Presence>) {
-        presence.be_over();
+        presence.mark_over();
         let is_traced = |recording: &Arc<Recording>| recording.records().trace_detail().is_some();
         let is_for_tracer = presence.recording().as_ref().is_some_and(is_traced);
         if !(is_for_tracer && self.is_traced.load(SeqCst)) {
@@ -252,10 +252,10 @@ impl Family {
         self.each(|control| control.is_host_gone.store(1, SeqCst));
     }
 
-    /// Says to a program whether it is answered: it may have taken weft for gone that was only slow.
-    pub fn say_whether_here(&self, control: &CloneControl) -> bool {
+    /// Reports to a program whether its requests are answered: it may have taken weft for gone that was only slow.
+    pub fn report_presence(&self, control: &CloneControl) -> bool {
         control.is_host_gone.store(0, SeqCst);
-        // Somebody may have left since this was last looked at.
+        // `leave` may have run in between, and its store must not be lost.
         let is_left = self.is_left.load(SeqCst);
         if is_left {
             control.is_host_gone.store(1, SeqCst);
@@ -266,7 +266,7 @@ impl Family {
 
 /// Takes the engine out of a process, if it is in there.
 pub fn take_out(pid: Tid, presence: &Arc<Presence>) -> Result<()> {
-    // Its id may be another's by now, who is not to be stopped.
+    // Its id may have been given to another process, which is not to be stopped.
     if !presence.is_in(pid) {
         return Ok(());
     }

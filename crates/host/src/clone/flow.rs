@@ -6,12 +6,7 @@
 //! its block is executed. Ways that are not counted lead forward, so that one pass in the order of addresses
 //! finds everything.
 
-use super::log::FlowModule;
-use super::log::Log;
-use super::log::Mapped;
-use super::log::Process;
-use super::log::Run;
-use super::log::What;
+use super::log::{FlowModule, Log, Mapped, Process, Run, What};
 use super::losses::Losses;
 use super::options::Records;
 use super::recording::Recording;
@@ -71,7 +66,7 @@ pub struct Flow {
     pub modules: Vec<FlowModule>,
     /// In the order of modules and addresses.
     pub blocks: Vec<FlowBlock>,
-    /// Likewise.
+    /// In the order of what they leave.
     pub edges: Vec<EdgeCount>,
     /// How many counters were executed.
     pub counted: u64,
@@ -90,7 +85,7 @@ struct RunCount {
 /// What no counter comes to, so that sums of some do not overflow.
 const HIGHEST: u64 = 1 << 62;
 
-/// What is known of a way out of a run.
+/// What is known of an exit of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     /// There is none.
@@ -215,7 +210,7 @@ impl<'a> Solver<'a> {
         (solved, self.cuts)
     }
 
-    /// What becomes of those who have executed a run, but for those who were sent elsewhere.
+    /// Divides the executions of a run among its exits, but for those that were cut.
     fn leave(&mut self, run: &Run, count: i64, cut: i64) -> RunCount {
         let (taken, fall) = self.ways(run);
         let counted = |way: Way| if let Way::Counted(count) = way { count } else { 0 };

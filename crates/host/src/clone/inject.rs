@@ -5,14 +5,10 @@
 
 use super::members::Members;
 use super::options::{CloneOptions, Records};
-use super::presence::Presence;
-use super::presence::control_of;
-use super::presence::failed;
-use super::presence::image;
-use super::presence::lengths;
+use super::presence::{Presence, control_of, failed, image, lengths};
 use super::recording::Recording;
 use super::tables::{TablePlace, find_place};
-use super::visit::{Desk, Errand, describe};
+use super::visit::{EngineCall, VisitArea, describe};
 use crate::arch::{Step, Value};
 use crate::process::limits::{self, Needs};
 use crate::process::proc::{self, Tid};
@@ -21,9 +17,7 @@ use crate::process::{memory, ptrace, seccomp};
 use crate::trip::image::engine_hash;
 use crate::trip::place;
 use crate::trip::room::Room;
-use crate::trip::sharing;
-use crate::trip::sharing::map_private;
-use crate::trip::sharing::{Sharing, away_trip, check_outcomes, permitted_traveller, removing};
+use crate::trip::sharing::{self, Sharing, map_private, removing, run_checked};
 use crate::visited::owner::sign;
 use crate::{Error, ErrorKind, Result, TargetAddr};
 use memmap2::MmapMut;
@@ -100,11 +94,11 @@ pub fn bring_in(stopped: &mut Stopped, options: &CloneOptions, number: u64) -> R
     let [image_length, shared_length] = lengths(image);
     // What is mapped, as the engine is told of it, with what is mapped for the engine.
     let most = 3 * (maps.len() + SPARE);
-    let desk_length = Desk::length(stopped.threads().len(), most);
+    let visit_area_length = VisitArea::length(stopped.threads().len(), most);
     let length = image_length + shared_length;
-    let base = place::find(pid, &maps, length + desk_length)?;
+    let base = place::find(pid, &maps, length + visit_area_length)?;
     let control = base + image_length;
-    let desk = Desk { at: base + length, length: desk_length };
+    let area = VisitArea { at: base + length, length: visit_area_length };
 
     limits::check(pid, needs(stopped.threads().len() as u64, options.records))?;
     let read_write = libc::PROT_READ | libc::PROT_WRITE;
@@ -113,31 +107,31 @@ pub fn bring_in(stopped: &mut Stopped, options: &CloneOptions, number: u64) -> R
         shared_length,
         vec![sharing::map_shared(control, shared_length, read_write, 0)],
     );
-    // Whoever finds it knows whose it is, and what else there may be: see `reclaim`.
+    // A weft that finds it knows whose it is, and what else there may be: see `reclaim`.
     let (shared, _) = sharing.make_signed(stopped, &room, |shared| {
         let control = control_of(shared);
         control.engine.store(engine_hash(), Relaxed);
-        control.desk_length.store(desk.length, Relaxed);
+        control.visit_area_length.store(area.length, Relaxed);
         control.every_signal.store(ALL_SIGNALS, Relaxed);
         sign(&control.owner)?;
         control.magic.store(CLONE_MAGIC, Release);
         Ok(())
     })?;
-    let map = [map_private(base, image_length), map_private(desk.at, desk.length)];
+    let map = [map_private(base, image_length), map_private(area.at, area.length)];
     let started = note(stopped, &room, &map, control, offset_of!(CloneControl, is_mapped))
         .and_then(|()| {
-            start(stopped, &room, &desk, options, Place { base, length, control, number }, shared)
+            start(stopped, &room, &area, options, Place { base, length, control, number }, shared)
         });
     let (presence, threads) = match started {
         Ok(started) => started,
         Err(error) => {
             // Nobody has been there yet. The first error is the one to report.
-            let _ = sharing::take_out(stopped, &[(base, length + desk.length)]);
+            let _ = sharing::take_out(stopped, &[(base, length + area.length)]);
             return Err(error);
         }
     };
     let join = base + image.entries[1];
-    let clear = removing(desk.at, desk.length);
+    let clear = removing(area.at, area.length);
     note(stopped, &room, &clear, control, offset_of!(CloneControl, is_cleared))?;
     for (tid, thread) in threads {
         if let Err(error) = send(stopped, tid, join, thread.record)
@@ -151,8 +145,8 @@ pub fn bring_in(stopped: &mut Stopped, options: &CloneOptions, number: u64) -> R
     Ok(presence)
 }
 
-/// Has a thread do something, and write to a field of the control block that it has, on one trip: it makes that without
-/// weft, too. What it writes is its signal mask, which blocks everything on a trip (or is made to, where weft is killed
+/// Sends a thread to take steps and to note in a field of the control block that it has taken them, on one trip: it makes
+/// that without weft, too. What it writes is its signal mask, which blocks everything on a trip (or is made to, where weft is killed
 /// right when it sends the thread); no filter can forbid that, since each trip ends by the same call.
 fn note(
     stopped: &Stopped,
@@ -168,9 +162,7 @@ fn note(
     };
     let noting = [call(every, 0), call(0, (control + field as u64).0)];
     let steps: Vec<Step> = steps.iter().cloned().chain(noting).collect();
-    let traveller = permitted_traveller(stopped, &steps)?;
-    let outcomes = away_trip(stopped, &traveller, room, &steps, |_, _| Ok(()))?;
-    check_outcomes(stopped.pid(), &outcomes)
+    run_checked(stopped, room, &steps)
 }
 
 /// What a program takes that runs from a clone: known beforehand, since there is no way back for a program
@@ -207,12 +199,12 @@ struct Place {
     number: u64,
 }
 
-/// Has the engine built in memory that is there. Returns it, and the threads as it knows them. When it fails,
+/// Builds the engine in memory that is there. Returns it, and the threads as it knows them. When it fails,
 /// there is nothing more in the process than before.
 fn start(
     stopped: &Stopped,
     room: &Room,
-    desk: &Desk,
+    area: &VisitArea,
     options: &CloneOptions,
     Place { base, length, control, number }: Place,
     shared: MmapMut,
@@ -254,7 +246,7 @@ fn start(
         tables,
         reserved,
     };
-    match begin(stopped, room, desk, &presence, start) {
+    match begin(stopped, room, area, &presence, start) {
         Ok(threads) => Ok((presence, threads)),
         Err(error) => {
             let _ = sharing::take_out(stopped, recorded.as_slice());
@@ -270,11 +262,11 @@ fn flags(options: &CloneOptions) -> u64 {
         | flag(options.in_step, option::IN_STEP)
 }
 
-/// Has the engine built. Returns the threads as it knows them.
+/// Builds the engine. Returns the threads as it knows them.
 fn begin(
     stopped: &Stopped,
     room: &Room,
-    desk: &Desk,
+    area: &VisitArea,
     presence: &Presence,
     start: CloneStart,
 ) -> Result<Vec<(Tid, CloneThread)>> {
@@ -294,12 +286,12 @@ fn begin(
         before.push(Step::Call(libc::SYS_prctl, question));
     }
     let message: Vec<u64> = proc::maps(stopped.pid())?.iter().flat_map(described).collect();
-    if Desk::length(threads.len(), message.len()) > desk.length {
+    if VisitArea::length(threads.len(), message.len()) > area.length {
         return Err(failed("there is no room to say what is mapped", "there is too much of it"));
     }
     let entry = presence.base + image.entries[0];
-    let errand = Errand { start, before, message, ..Errand::to(entry) };
-    if !desk.visit(stopped, room, errand, &mut threads)? {
+    let call = EngineCall { start, before, message, ..EngineCall::to(entry) };
+    if !area.visit(stopped, room, call, &mut threads)? {
         return Err(Error::new(
             ErrorKind::UnsupportedTarget,
             format!("process {} has no room for the engine", stopped.pid()),
@@ -331,11 +323,11 @@ fn described(mapping: &proc::Mapping) -> [u64; 3] {
     region_words(mapping.start.0, mapping.end.0, protection, mapping.shared)
 }
 
-/// Has a thread go on in the engine.
+/// Sends a thread on in the engine.
 fn send(stopped: &mut Stopped, tid: Tid, join: TargetAddr, record: u64) -> Result<()> {
     let Some(home) = stopped.threads().get(&tid) else { return Ok(()) };
     let mut there = home.at(join);
-    there.0.rdi = record;
+    there.set_first_argument(record);
     stopped.redirect(tid, there)?;
     ptrace::set_signal_mask(tid, ALL_SIGNALS).map_err(|e| ptrace::failed("move", tid, &e))
 }

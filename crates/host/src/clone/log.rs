@@ -23,9 +23,9 @@ pub struct FlowModule {
     pub build_id: Option<Vec<u8>>,
     /// What to add to an address of the file for the address in the process: the first one, if there were several.
     pub bias: u64,
-    /// The lowest address of the file that was mapped, and how much from there to its end.
+    /// The lowest address of the file that was mapped.
     pub start: u64,
-    /// See there.
+    /// How many bytes from there to its end.
     pub size: u64,
 }
 
@@ -154,7 +154,7 @@ pub enum What {
 }
 
 impl Entry {
-    /// An entry from its words; nothing if it is none.
+    /// An entry from its words; `None` if it is none.
     pub fn read(kind: u8, pid: u32, words: &[u64]) -> Option<Self> {
         let text =
             |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();

@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// How long to sleep between two looks at it.
 const REST: Duration = Duration::from_micros(100);
 
-/// The memory of a process, whoever has it: it outlives the process id, and ends with `execve`.
+/// The memory of a process, shared or not: it outlives the process id, and ends with `execve`.
 #[derive(Debug)]
 struct AddressSpace(File);
 
@@ -44,7 +44,7 @@ pub struct Members {
     inode: u64,
     /// No process of them was started before, in clock ticks since boot.
     since: u64,
-    /// One that was among them when somebody last looked.
+    /// One that was among them at the last look.
     known: Mutex<Option<AddressSpace>>,
 }
 
@@ -87,8 +87,8 @@ impl Members {
         if known.as_ref().is_some_and(|space| space.holds(self.at)) {
             return true;
         }
-        // One that is forked while somebody looks may have been passed over, with its parent gone a moment later.
-        // It is there when somebody looks again.
+        // The kernel lists processes by id: one that is forked during the listing may have been passed over, and its
+        // parent gone. A second listing has it.
         let look = || self.all().find_map(|pid| AddressSpace::of(pid).ok());
         *known = if may_be_more { look().or_else(look) } else { None };
         known.is_some()
@@ -128,7 +128,7 @@ impl Members {
         None
     }
 
-    /// Has the calling thread become the tracer of one that was found. If that is not one of them, because its id
+    /// Makes the calling thread the tracer of one that was found. If that is not one of them, because its id
     /// was given to another meanwhile, says so: the caller has to end, by which the kernel lets it go.
     pub fn seize(&self, tid: Tid, pid: Tid, options: i32) -> bool {
         if ptrace::seize(tid, options).is_err() {

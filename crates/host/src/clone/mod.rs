@@ -7,11 +7,11 @@
 mod approach;
 mod attend;
 mod cloned;
+mod debug_hold;
 mod delivery;
 mod family;
 mod flow;
 mod futex;
-mod grip;
 mod inject;
 mod log;
 mod losses;
@@ -27,10 +27,10 @@ mod visit;
 
 pub use crate::arch::cpu::cycles;
 pub use cloned::Cloned;
+pub use debug_hold::DebugHold;
 pub use delivery::while_held;
 pub(crate) use family::Family;
 pub use flow::{EdgeCount, EdgeKind, Flow, FlowBlock, Located};
-pub use grip::Grip;
 pub use log::FlowModule;
 pub use losses::Losses;
 pub use options::{Arrival, CloneOptions, Records};

@@ -20,8 +20,8 @@ use weft_abi::{
     COUNTER_FORBIDDEN, CloneControl, EXEC_COUNT, ExecRequest, FOLDER_SIZE, REPORTS_SIZE,
 };
 
-/// The ways into the engine: to start it, to join it, to leave it, to have it forget everything, to weave.
-const WAYS: [&str; 5] = [
+/// The entry points of the engine: start, join, leave, forget everything, weave.
+const ENTRIES: [&str; 5] = [
     "weft_clone_start",
     "weft_clone_join",
     "weft_clone_leave",
@@ -31,7 +31,7 @@ const WAYS: [&str; 5] = [
 
 pub fn image() -> Result<&'static Freestanding<5>> {
     static IMAGE: LazyLock<Result<Freestanding<5>, String>> =
-        LazyLock::new(|| Freestanding::parse(ENGINE, WAYS));
+        LazyLock::new(|| Freestanding::parse(ENGINE, ENTRIES));
     IMAGE.as_ref().map_err(|why| failed("the engine that is built into weft is broken", why))
 }
 
@@ -55,7 +55,7 @@ pub struct Presence {
     pub members: Members,
     /// Its number among those of its family.
     pub number: u64,
-    /// Which requests somebody sees to.
+    /// Which requests are being served.
     pub serving: [AtomicBool; EXEC_COUNT],
     /// What it tells of what the program executes, if it does.
     pub(super) recording: Mutex<Option<Arc<Recording>>>,
@@ -113,11 +113,11 @@ impl Presence {
     }
 
     /// Makes that known.
-    pub fn be_over(&self) {
+    pub fn mark_over(&self) {
         self.is_over.store(true, SeqCst);
     }
 
-    /// Tells it where to put its reports.
+    /// Sets where it puts its reports.
     pub fn put_reports_into(&self, folder: &Path) {
         // A zero ends it: the last one stays.
         let places = &self.get().folder[..FOLDER_SIZE - 1];
@@ -163,7 +163,7 @@ impl Presence {
         self.get().counter_mode.load(Relaxed) == COUNTER_FORBIDDEN
     }
 
-    /// Has threads that are about to fork leave the engine to the host, or do so again.
+    /// Makes threads that are about to fork leave the engine's lock to the host, or take it again.
     pub fn want(&self, is_wanted: bool) {
         self.get().is_wanted.store(u32::from(is_wanted), Relaxed);
     }

@@ -12,7 +12,7 @@
 use super::members::Members;
 use super::presence::Presence;
 use super::release;
-use super::visit::Errand;
+use super::visit::EngineCall;
 use crate::base::worker::Worker;
 use crate::process::memory;
 use crate::process::proc::{self, Mapping, Tid};
@@ -20,8 +20,7 @@ use crate::process::stopped::Stopped;
 use crate::process::turn::Turn;
 use crate::trip::room::Room;
 use crate::trip::sharing;
-use crate::visited::engine::Stage;
-use crate::visited::engine::{Found, find};
+use crate::visited::engine::{Found, Stage, find};
 use crate::visited::owner::Named;
 use crate::{Error, ErrorKind, Result, TargetAddr};
 use std::mem::offset_of;
@@ -114,7 +113,7 @@ impl Left {
     /// Finds it in a process that this weft holds.
     fn find(pid: Tid, maps: &[Mapping]) -> Result<Option<Self>> {
         let Some(Found { control, owner, stage, .. }) = find(pid, maps) else { return Ok(None) };
-        // Who does not hold the process cannot be about to sign it.
+        // This weft holds the process, so no other can be about to sign it.
         let is_dead = stage == Stage::Unsigned || owner == Named::Dead;
         if stage == Stage::Joined || !is_dead {
             return Ok(None);
@@ -125,21 +124,21 @@ impl Left {
         }
         let presence = Presence::abandoned(pid, control.start)?;
         let is_cleared = word(offset_of!(CloneControl, is_cleared)) != 0;
-        let desk = if is_cleared { 0 } else { word(offset_of!(CloneControl, desk_length)) };
+        let area = if is_cleared { 0 } else { word(offset_of!(CloneControl, visit_area_length)) };
         // What makes it executable builds the engine right after, on the same trip.
         let is_built = maps.iter().any(|mapping| mapping.start == presence.base && mapping.execute);
         Ok(Some(Self {
-            range: (presence.base, presence.length + desk),
+            range: (presence.base, presence.length + area),
             forget: is_built.then_some(presence.forget),
         }))
     }
 
     fn take_out(&self, stopped: &Stopped, room: &Room) -> Result<()> {
         if let Some(forget) = self.forget {
-            let desk = release::set_up(stopped, room, 0)?;
+            let area = release::set_up(stopped, room, 0)?;
             // Where it had no memory to be built, or has forgotten already, there is nothing to do.
-            let outcome = desk.visit(stopped, room, Errand::to(forget), &mut []);
-            sharing::take_out(stopped, &[(desk.at, desk.length)]).and(outcome)?;
+            let outcome = area.visit(stopped, room, EngineCall::to(forget), &mut []);
+            sharing::take_out(stopped, &[(area.at, area.length)]).and(outcome)?;
         }
         let mut ranges = release::measured_into(&proc::maps(stopped.pid())?);
         // All at once and last: as long as it is there, the next weft knows what is to be done.

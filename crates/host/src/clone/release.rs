@@ -1,7 +1,7 @@
 //! Taking the engine out of a process: its threads go on in the program's own code.
 
 use super::presence::Presence;
-use super::visit::{Desk, Errand, describe};
+use super::visit::{EngineCall, VisitArea, describe};
 use crate::arch::{Step, Value, VectorState};
 use crate::process::proc::{self, Tid};
 use crate::process::ptrace;
@@ -9,11 +9,8 @@ use crate::process::stopped::{Caution, Stopped};
 use crate::trip::journey::Traveller;
 use crate::trip::place;
 use crate::trip::room::Room;
-use crate::trip::sharing;
-use crate::trip::sharing::{
-    MemoryRange, away_trip, check_outcomes, map_private, permitted_traveller, removing,
-};
-use crate::visited::leftovers::someone_is_away;
+use crate::trip::sharing::{self, MemoryRange, map_private, removing, run_by, run_checked};
+use crate::visited::leftovers::has_thread_on_trip;
 use crate::{Error, ErrorKind, Result};
 use std::time::{Duration, Instant};
 use weft_abi::recording::RECORDING_NAME;
@@ -59,8 +56,8 @@ pub fn stop_at_home(
         let mut stopped = stop(pid)?;
         let maps = proc::maps(pid)?;
         let ranges = ranges(&maps)?;
-        let is_home =
-            Room::find(pid, &maps).map_or(true, |room| !someone_is_away(&stopped, &room, &ranges));
+        let is_home = Room::find(pid, &maps)
+            .map_or(true, |room| !has_thread_on_trip(&stopped, &room, &ranges));
         if is_home {
             return Ok(stopped);
         }
@@ -97,10 +94,10 @@ fn await_faults(stopped: &mut Stopped) -> Result<()> {
 pub fn take_out(stopped: &mut Stopped, presence: &Presence) -> Result<()> {
     let room = Room::find(stopped.pid(), &proc::maps(stopped.pid())?)?;
     stopped.stop_before(presence.call());
-    let desk = set_up(stopped, &room, 0)?;
-    let outcome = leave(stopped, presence, &room, &desk)
-        .and_then(|mut threads| forget(stopped, presence, &room, &desk, &mut threads));
-    sharing::take_out(stopped, &[(desk.at, desk.length)]).and(outcome)?;
+    let area = set_up(stopped, &room, 0)?;
+    let outcome = leave(stopped, presence, &room, &area)
+        .and_then(|mut threads| forget(stopped, presence, &room, &area, &mut threads));
+    sharing::take_out(stopped, &[(area.at, area.length)]).and(outcome)?;
     // Nobody measures into it any more, and it counts against the program's limits.
     sharing::take_out(stopped, &measured_into(&proc::maps(stopped.pid())?))
 }
@@ -112,16 +109,14 @@ pub fn measured_into(maps: &[proc::Mapping]) -> Vec<MemoryRange> {
     maps.iter().filter(is_it).map(|mapping| (mapping.start, mapping.len())).collect()
 }
 
-/// Has memory for a visit, with a message of that many words. Whoever asks for it takes it out.
-pub fn set_up(stopped: &Stopped, room: &Room, message: usize) -> Result<Desk> {
+/// Maps memory for a visit, with a message of that many words. The caller takes it out.
+pub fn set_up(stopped: &Stopped, room: &Room, message: usize) -> Result<VisitArea> {
     let pid = stopped.pid();
-    let length = Desk::length(stopped.threads().len() + SPARE, message);
-    let desk = Desk { at: place::find(pid, &proc::maps(pid)?, length)?, length };
-    let steps = [map_private(desk.at, desk.length)];
-    let traveller = permitted_traveller(stopped, &steps)?;
-    let outcomes = away_trip(stopped, &traveller, room, &steps, |_, _| Ok(()))?;
-    check_outcomes(pid, &outcomes)?;
-    Ok(desk)
+    let length = VisitArea::length(stopped.threads().len() + SPARE, message);
+    let area = VisitArea { at: place::find(pid, &proc::maps(pid)?, length)?, length };
+    let steps = [map_private(area.at, area.length)];
+    run_checked(stopped, room, &steps)?;
+    Ok(area)
 }
 
 /// Waits until all threads can leave, and finds out where they are in the program.
@@ -129,13 +124,13 @@ fn leave(
     stopped: &mut Stopped,
     presence: &Presence,
     room: &Room,
-    desk: &Desk,
+    area: &VisitArea,
 ) -> Result<Vec<(Tid, CloneThread)>> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let mut threads = describe(stopped)?;
-        let fits = Desk::length(threads.len(), 0) <= desk.length;
-        if fits && desk.visit(stopped, room, Errand::to(presence.leave), &mut threads)? {
+        let fits = VisitArea::length(threads.len(), 0) <= area.length;
+        if fits && area.visit(stopped, room, EngineCall::to(presence.leave), &mut threads)? {
             return Ok(threads);
         }
         let native = threads.iter().filter(|(_, thread)| thread.is_busy == busy::NATIVE).count();
@@ -177,22 +172,21 @@ fn forget(
     stopped: &mut Stopped,
     presence: &Presence,
     room: &Room,
-    desk: &Desk,
+    area: &VisitArea,
     threads: &mut [(Tid, CloneThread)],
 ) -> Result<()> {
     for (index, (tid, thread)) in threads.iter().enumerate() {
         put(stopped, *tid, thread)?;
         // The alternate stack lies behind the other things.
         let altstack = std::mem::offset_of!(CloneThread, altstack) as u64;
-        let args = [(desk.place_of(index) + altstack).0, 0].map(Value::Const).to_vec();
+        let args = [(area.place_of(index) + altstack).0, 0].map(Value::Const).to_vec();
         let traveller = Traveller::new(stopped, *tid)?;
         let steps = [Step::Call(libc::SYS_sigaltstack, args)];
-        let outcomes = away_trip(stopped, &traveller, room, &steps, |_, _| Ok(()))?;
-        check_outcomes(stopped.pid(), &outcomes)?;
+        run_by(stopped, &traveller, room, &steps)?;
     }
     let after = removing(presence.base, presence.length).to_vec();
-    let errand = Errand { after, ..Errand::to(presence.forget) };
-    if desk.visit(stopped, room, errand, threads)? {
+    let call = EngineCall { after, ..EngineCall::to(presence.forget) };
+    if area.visit(stopped, room, call, threads)? {
         return Ok(());
     }
     Err(Error::new(ErrorKind::Internal, "the engine has not given its memory back"))
@@ -202,11 +196,8 @@ fn forget(
 fn put(stopped: &mut Stopped, tid: Tid, thread: &CloneThread) -> Result<()> {
     let failed = |e: std::io::Error| ptrace::failed("move", tid, &e);
     let Some(mut registers) = stopped.threads().get(&tid).copied() else { return Ok(()) };
+    registers.set_general(thread.registers.general);
     let g = &mut registers.0;
-    [
-        g.rax, g.rcx, g.rdx, g.rbx, g.rsp, g.rbp, g.rsi, g.rdi, g.r8, g.r9, g.r10, g.r11, g.r12,
-        g.r13, g.r14, g.r15,
-    ] = thread.registers.general;
     g.rip = thread.registers.rip;
     g.eflags = thread.registers.rflags;
     g.orig_rax = u64::MAX;

@@ -21,7 +21,7 @@ use weft_trace::{Module, Writer};
 
 /// How long to wait when nothing was filled.
 const PAUSE: Duration = Duration::from_micros(300);
-/// How long somebody may take to write down that there is a block.
+/// How long a thread may take between reserving an entry of the log and writing it.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 /// A file that a trace is being written to.
@@ -59,7 +59,7 @@ impl Tracer {
         let over = is_over.clone();
         let outlived = Arc::new(AtomicU64::new(0));
         let left_behind = outlived.clone();
-        let kin = family.clone();
+        let programs = family.clone();
         family.set_traced(true);
         let work = move || {
             let mut drain = Drain {
@@ -90,7 +90,7 @@ impl Tracer {
         };
         let thread = std::thread::Builder::new().name("weft-trace".into()).spawn(work);
         let thread = thread.map_err(|error| failed_to_start(&error))?;
-        Ok(Self { family: kin, is_over, outlived, thread: Some(thread), maker: Maker::this() })
+        Ok(Self { family: programs, is_over, outlived, thread: Some(thread), maker: Maker::this() })
     }
 
     /// Takes what is left and ends the file. Says what is missing from it, as the file does.
@@ -222,7 +222,7 @@ impl Drain {
                 let from = trace_buffer(trace.filled.load(Relaxed));
                 let length = trace.cursor.load(Relaxed).wrapping_sub(start.wrapping_add(from));
                 self.take(traced, recording, stripe, (base + from, length));
-                // Not once more, if somebody goes on.
+                // A thread that goes on begins another buffer.
                 trace.base.store(0, Relaxed);
             }
         }
@@ -255,7 +255,7 @@ impl Drain {
                     self.entry(traced.program, entry.what);
                     traced.read = next;
                 }
-                // Somebody is about to write it.
+                // A thread has reserved it and is about to write it.
                 _ if began.elapsed() < PATIENCE => std::thread::yield_now(),
                 Some((None, next)) => traced.read = next,
                 None => {

@@ -6,16 +6,16 @@ use crate::process::proc::Tid;
 use crate::process::stopped::Stopped;
 use crate::process::{memory, ptrace};
 use crate::trip::room::Room;
-use crate::trip::sharing::{away_trip, check_outcomes, permitted_traveller};
+use crate::trip::sharing::{check_outcomes, run};
 use crate::{Result, TargetAddr};
 use weft_abi::{CloneRegisters, CloneStart, CloneThread, CloneVisit};
 
 /// What the engine may use of stack on a visit.
 const STACK: u64 = 256 << 10;
 
-/// What a thread visits the engine for.
-pub struct Errand {
-    /// The way in.
+/// A call of an entry point of the engine, by a thread on a trip.
+pub struct EngineCall {
+    /// The entry point.
     pub entry: TargetAddr,
     /// With what the engine starts, if that is what it is for.
     pub start: CloneStart,
@@ -26,7 +26,7 @@ pub struct Errand {
     pub message: Vec<u64>,
 }
 
-impl Errand {
+impl EngineCall {
     /// Nothing but the visit.
     pub fn to(entry: TargetAddr) -> Self {
         let start = CloneStart::default();
@@ -34,35 +34,35 @@ impl Errand {
     }
 }
 
-/// Memory of the target where the engine is told of threads, and tells of them.
+/// Memory of the target through which host and engine exchange what they know of threads.
 #[derive(Clone, Copy, Debug)]
-pub struct Desk {
+pub struct VisitArea {
     pub at: TargetAddr,
     pub length: u64,
 }
 
-impl Desk {
+impl VisitArea {
     /// How long one is for that many threads, and a message of that many words.
     pub fn length(threads: usize, message: usize) -> u64 {
         let list = size_of::<CloneVisit>() + threads * size_of::<CloneThread>() + message * 8;
         (list as u64).next_multiple_of(PAGE) + STACK
     }
 
-    /// Where the engine is told of a thread.
+    /// Where the engine finds a thread.
     pub fn place_of(&self, index: usize) -> TargetAddr {
         self.at + (size_of::<CloneVisit>() + index * size_of::<CloneThread>()) as u64
     }
 
-    /// Has one of the stopped threads visit the engine with a list of threads, and brings that list up to
+    /// Sends one of the stopped threads to the engine with a list of threads, and brings that list up to
     /// date. Says whether the engine has done what it was asked for.
     pub fn visit(
         &self,
         stopped: &Stopped,
         room: &Room,
-        errand: Errand,
+        call: EngineCall,
         threads: &mut [(Tid, CloneThread)],
     ) -> Result<bool> {
-        let Errand { entry, start, before, after, message } = errand;
+        let EngineCall { entry, start, before, after, message } = call;
         let pid = stopped.pid();
         let (count, words) = (threads.len() as u64, message.len() as u64);
         let visit = CloneVisit { threads: count, is_done: 0, start, message: words };
@@ -75,8 +75,7 @@ impl Desk {
         // What the engine calls itself is its own business.
         let (first, last) = (before.len(), after.len());
         let steps: Vec<Step> = before.into_iter().chain([visiting]).chain(after).collect();
-        let traveller = permitted_traveller(stopped, &steps)?;
-        let outcomes = away_trip(stopped, &traveller, room, &steps, |_, _| Ok(()))?;
+        let outcomes = run(stopped, room, &steps)?;
         check_outcomes(pid, &outcomes[..first.min(outcomes.len())])?;
         check_outcomes(pid, &outcomes[outcomes.len().saturating_sub(last)..])?;
         let bytes = memory::read(pid, self.at, bytes.len())?;
@@ -96,18 +95,12 @@ pub fn describe(stopped: &Stopped) -> Result<Vec<(Tid, CloneThread)>> {
 
 fn describe_one(tid: Tid, registers: Registers) -> Result<CloneThread> {
     let failed = |e: std::io::Error| ptrace::failed("read", tid, &e);
-    let g = registers.settled().0;
+    let settled = registers.settled();
+    let g = &settled.0;
     let raw = ptrace::vector_state(tid).map_err(failed)?;
     let area = ptrace::rseq_area(tid);
     Ok(CloneThread {
-        registers: CloneRegisters {
-            general: [
-                g.rax, g.rcx, g.rdx, g.rbx, g.rsp, g.rbp, g.rsi, g.rdi, g.r8, g.r9, g.r10, g.r11,
-                g.r12, g.r13, g.r14, g.r15,
-            ],
-            rip: g.rip,
-            rflags: g.eflags,
-        },
+        registers: CloneRegisters { general: settled.general(), rip: g.rip, rflags: g.eflags },
         gs_base: g.gs_base,
         mask: ptrace::signal_mask(tid).map_err(failed)?,
         area: area.map_or(0, |(area, _)| area.0),

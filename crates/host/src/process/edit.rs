@@ -8,13 +8,12 @@
 use super::memory;
 use super::proc::{self, Tid};
 use super::stopped::Stopped;
+use crate::arch::instructions::BREAKPOINT;
 use crate::{Error, ErrorKind, Result, TargetAddr};
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 
-/// The one-byte instruction `int3`.
-pub(crate) const BREAKPOINT: u8 = 0xcc;
 /// Changes that lie no further apart than this are written together.
 const NEARBY: u64 = 1024;
 

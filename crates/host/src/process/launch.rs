@@ -1,12 +1,12 @@
 //! Starting a program and holding it before its first instruction.
 
-use super::edit::{BREAKPOINT, CodeWriter};
-use super::memory;
+use super::edit::CodeWriter;
 use super::proc::{self, Tid};
 use super::ptrace::{self, Event};
-use super::status;
 use super::stopped::{Caution, Stopped, before_breakpoint, settle_stop};
+use super::{memory, status};
 use crate::arch::Registers;
+use crate::arch::instructions::{BREAKPOINT, JUMP_TO_ITSELF};
 use crate::{Error, ErrorKind, Result, TargetAddr};
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -66,7 +66,7 @@ pub fn launch(launch: Launch) -> Result<(Child, Stopped)> {
 
     let (is_fixed, is_apart) = (launch.is_fixed, launch.is_apart);
     let scheduling = Scheduling::of_weft();
-    let ignores_children = heed_children();
+    let ignores_children = stop_ignoring_children();
     let failed = |e: io::Error| launch_failed(&name, &e);
     let (mut announcements, announce) = pipe().map_err(failed)?;
     let (permission, mut permit) = pipe().map_err(failed)?;
@@ -87,7 +87,7 @@ pub fn launch(launch: Launch) -> Result<(Child, Stopped)> {
             if is_fixed {
                 libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong);
             }
-            // With an end of its own to write to, it would wait for ever for a weft that gives no permission.
+            // With an end of its own to write to, it would wait until its exit for a weft that gives no permission.
             libc::close(permit_fd);
             let pid = libc::getpid().to_ne_bytes();
             let mut byte = 0u8;
@@ -158,7 +158,7 @@ impl Scheduling {
         Self { policy, parameter, niceness, slack: slack.and_then(|text| text.trim().parse().ok()) }
     }
 
-    /// Has this thread be scheduled so, between fork and exec.
+    /// Applies it to this thread, between fork and exec.
     fn take(&self) {
         // One that is not to be inherited is the usual one in a child.
         if self.policy & libc::SCHED_RESET_ON_FORK == 0 {
@@ -175,9 +175,9 @@ impl Scheduling {
     }
 }
 
-/// Has the kernel keep how children end, even if whoever started weft has it forget that. Says whether that is
+/// Makes the kernel keep how children end, even if the parent of weft had it ignore them. Returns whether it had: that is
 /// so: a program that weft starts inherits it.
-fn heed_children() -> bool {
+fn stop_ignoring_children() -> bool {
     static WERE_IGNORED: AtomicBool = AtomicBool::new(false);
     // SAFETY: the kernel writes to the structure; a handler that somebody has set is left alone.
     unsafe {
@@ -216,7 +216,7 @@ pub fn ended(child: &mut Child, before: impl FnOnce(Tid)) -> io::Result<Option<E
     if result != 0 || has_ended { child.try_wait() } else { Ok(None) }
 }
 
-/// Waits until the seized child has become the program; nothing when it ends instead.
+/// Waits until the seized child has become the program; `None` when it ends instead.
 fn hold_at_start(pid: Tid) -> Result<Option<Stopped>> {
     let failed = |e: io::Error| ptrace::failed("start", pid, &e);
     loop {
@@ -284,7 +284,6 @@ pub fn run_to(stopped: &mut Stopped, at: TargetAddr) -> Result<bool> {
 /// Does what [`run_to`] does, and sends no signal: the program comes to a jump to itself, and is looked after until it
 /// is there.
 fn run_into_loop(stopped: &mut Stopped, at: TargetAddr, code: &CodeWriter) -> Result<bool> {
-    const JUMP_TO_ITSELF: [u8; 2] = [0xeb, 0xfe];
     const MEANWHILE: Duration = Duration::from_millis(1);
     let pid = stopped.pid();
     let failed = |e: std::io::Error| ptrace::failed("run", pid, &e);

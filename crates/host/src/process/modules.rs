@@ -21,7 +21,7 @@ pub struct Module {
     pub file: FileId,
     /// Whether it is the program itself, not a library.
     pub is_program: bool,
-    /// Where weft can open the very same file; nothing when it can only be read from memory.
+    /// Where weft can open the very same file; `None` when it can only be read from memory.
     pub open_path: Option<PathBuf>,
     /// The first address that it is mapped at.
     pub start: TargetAddr,
@@ -42,7 +42,7 @@ impl Module {
     }
 }
 
-/// The path of the program that a process runs, as the process would name it; nothing if it has ended.
+/// The path of the program that a process runs, as the process would name it; `None` if it has ended.
 pub fn program_path(pid: Tid) -> Option<String> {
     let exe = format!("/proc/{pid}/exe");
     let path = fs::read_link(&exe).ok()?.to_string_lossy().into_owned();
@@ -155,8 +155,8 @@ fn open_path(pid: Tid, head: &Mapping) -> Option<PathBuf> {
     [program, mapped].into_iter().find(same_file).or_else(|| open_descriptor(pid, head))
 }
 
-/// Whether a file is the one behind a mapping. Some file systems (btrfs, overlays) have one device for mappings and another
-/// for those who ask for a file: then the beginning of the file has to be what is mapped, headers and build-id.
+/// Whether a file is the one behind a mapping. On some file systems (btrfs, overlays) `/proc/PID/maps` has another device
+/// than `stat`: then the beginning of the file has to be what is mapped, headers and build-id.
 fn is_mapped(pid: Tid, head: &Mapping, file: &File) -> bool {
     let Ok(found) = file.metadata() else { return false };
     if !found.is_file() || found.ino() != head.inode {
@@ -172,7 +172,7 @@ fn is_mapped(pid: Tid, head: &Mapping, file: &File) -> bool {
         && memory::read(pid, head.start, size).is_ok_and(|mapped| mapped == start)
 }
 
-/// A memory file has no path, but whoever made it may still have it open.
+/// A memory file has no path, but the process that made it may still have it open.
 fn open_descriptor(pid: Tid, head: &Mapping) -> Option<PathBuf> {
     let entries = fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
     entries.flatten().map(|e| e.path()).find(|path| {

@@ -153,14 +153,14 @@ fn parse_stat(text: &str) -> Option<Stat> {
     })
 }
 
-/// How often a thread has had its turn on a processor; nothing when it has ended, or the kernel does not
+/// How often a thread has had its turn on a processor; `None` when it has ended, or the kernel does not
 /// tell.
 pub fn turns(tid: Tid) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{tid}/schedstat")).ok()?;
     text.split_ascii_whitespace().nth(2)?.parse().ok()
 }
 
-/// The system call that a thread sleeps in; nothing when it runs, or when the kernel does not tell.
+/// The system call that a thread sleeps in; `None` when it runs, or when the kernel does not tell.
 pub fn sleeping_call(tid: Tid) -> Option<SleepingCall> {
     parse_sleeping_call(&fs::read_to_string(format!("/proc/{tid}/syscall")).ok()?)
 }
@@ -305,7 +305,8 @@ pub fn lasting(patience: Duration, find: impl Fn() -> Vec<Tid>) -> Vec<Tid> {
     loop {
         let mut found = look();
         if found.is_empty() {
-            // One that is forked while somebody looks may have been passed over, with its parent gone a moment later.
+            // The kernel lists processes by id: one that is forked during the listing may have been passed over,
+            // and its parent gone.
             found = look();
         }
         if found.is_empty() || began.elapsed() >= patience {
@@ -364,7 +365,7 @@ pub fn open_pidfd(pid: Tid) -> Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor as i32) })
 }
 
-/// What was done to a child; nothing if it has ended, or runs another program: then it has nothing of
+/// What was done to a child; `None` if it has ended, or runs another program: then it has nothing of
 /// weft's any more.
 pub(crate) fn unless_ended<T>(child: Tid, outcome: Result<T>) -> Result<Option<T>> {
     match outcome {

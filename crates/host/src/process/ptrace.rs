@@ -159,7 +159,7 @@ pub fn signal_info(tid: Tid) -> io::Result<[u8; 128]> {
     Ok(info)
 }
 
-/// Has a thread that is stopped on its way to a signal be told this of the one that it gets.
+/// Replaces the information of the signal that a thread is stopped for.
 pub fn set_signal_info(tid: Tid, info: &[u8; 128]) -> io::Result<()> {
     request(libc::PTRACE_SETSIGINFO, tid, 0, info.as_ptr() as usize).map(drop)
 }
@@ -231,7 +231,7 @@ pub fn force_write(tid: Tid, address: TargetAddr, bytes: &[u8]) -> io::Result<()
     Ok(())
 }
 
-/// What the thread has done since it was last waited for; nothing when it still runs.
+/// What the thread has done since it was last waited for; `None` when it still runs.
 pub fn poll(tid: Tid) -> io::Result<Option<Event>> {
     look(tid, libc::WNOHANG)
 }
@@ -245,7 +245,7 @@ pub fn wait(tid: Tid) -> io::Result<Event> {
     }
 }
 
-/// The end of a thread is left for whoever is to learn of it: a child of weft's has its exit status
+/// The end of a thread is left to its parent to collect: a child of weft's has its exit status
 /// still to give, and the kernel clears away the others when the holding thread ends.
 fn look(tid: Tid, how: c_int) -> io::Result<Option<Event>> {
     // SAFETY: plain integers; the kernel fills them in.

@@ -4,6 +4,7 @@ use super::memory;
 use super::proc::{self, Tid};
 use super::stopped::Stopped;
 use crate::TargetAddr;
+use crate::arch::{instructions, signal_frame as frame};
 
 /// A stack that a thread is on, or will be again when a signal handler returns.
 #[derive(Debug)]
@@ -14,25 +15,6 @@ pub(crate) struct Stack {
     pub(crate) words: Vec<u64>,
     /// The indexes of the addresses to which signal handlers return that run on it.
     pub(crate) returns: Vec<usize>,
-}
-
-/// What the kernel puts on the stack for a handler: where in it things are, in words. The first one is
-/// where the handler itself returns to.
-mod frame {
-    pub const FLAGS: usize = 1;
-    pub const LINK: usize = 2;
-    /// The alternate stack that the thread had then.
-    pub const ALTERNATE_START: usize = 3;
-    pub const ALTERNATE_SIZE: usize = 5;
-    pub const STACK_POINTER: usize = 21;
-    pub const INSTRUCTION: usize = 22;
-    pub const SEGMENTS: usize = 24;
-    pub const LENGTH: usize = 25;
-
-    /// All flags that the kernel sets.
-    pub const FLAGS_MASK: u64 = 7;
-    /// The code segment of 64-bit programs.
-    pub const SEGMENT: u64 = 0x33;
 }
 
 /// The stacks of a thread, from its stack pointer on, as far as `read` gives their words. A handler may
@@ -65,7 +47,7 @@ pub(crate) fn stacks(
 pub(crate) fn near_stacks(held: &Stopped) -> impl Iterator<Item = Stack> {
     const PAGES: u64 = 17;
     let pid = held.pid();
-    let running = held.threads().values().map(|registers| TargetAddr(registers.0.rsp));
+    let running = held.threads().values().map(|registers| registers.stack());
     let sleeping = held.sleepers().filter_map(proc::sleeping_at).map(|(_, stack)| stack);
     running
         .chain(sleeping)
@@ -91,11 +73,5 @@ fn frames(pid: Tid, start: TargetAddr, words: &[u64]) -> impl Iterator<Item = us
 
 /// Whether the code at an address ends the handling of a signal.
 fn is_signal_return(pid: Tid, at: TargetAddr) -> bool {
-    const SYSTEM_CALL: [u8; 2] = [0x0f, 0x05];
-    // `mov $15, %rax` and `mov $15, %eax`: the number of `rt_sigreturn`.
-    const NUMBERS: [&[u8]; 2] = [&[0x48, 0xc7, 0xc0, 15, 0, 0, 0], &[0xb8, 15, 0, 0, 0]];
-    let Ok(bytes) = memory::read(pid, at, 16) else { return false };
-    NUMBERS.iter().any(|number| {
-        bytes.strip_prefix(*number).is_some_and(|rest| rest.starts_with(&SYSTEM_CALL))
-    })
+    memory::read(pid, at, 16).is_ok_and(|code| instructions::is_signal_return(&code))
 }

@@ -2,9 +2,8 @@
 
 use super::proc::{self, Tid};
 use super::ptrace::{self, CallSide, Event};
-use super::status;
 use super::turn::Turn;
-use super::{memory, seccomp};
+use super::{memory, seccomp, status};
 use crate::arch::{Disturbance, Registers, copies_memory, disturbance, syscall_name};
 use crate::{Error, ErrorKind, Result, TargetAddr};
 use std::collections::BTreeMap;
@@ -70,7 +69,7 @@ pub struct Stopped {
     guarded: Vec<Tid>,
     /// Processes that a guarded thread has started meanwhile; stopped before their first instruction.
     newborn: Vec<Tid>,
-    /// Other processes that are held as well, see [`Stopped::acquaint`].
+    /// Other processes that are held as well, see [`Stopped::note_others`].
     others: Vec<Tid>,
     /// The system call before which threads stop that are let run, see [`Stopped::stop_before`].
     call: Option<TargetAddr>,
@@ -264,9 +263,9 @@ impl Stopped {
         Ok(!self.guarded.is_empty())
     }
 
-    /// Says which other processes are held. One that a guarded thread has started may have been found
-    /// by itself before it was heard of: then it is not newborn.
-    pub fn acquaint(&mut self, others: &[Tid]) {
+    /// Notes which other processes are held. One that a guarded thread has started may have been found
+    /// in a listing before the event of its fork arrived: then it is not newborn.
+    pub fn note_others(&mut self, others: &[Tid]) {
         self.others = others.to_vec();
     }
 
@@ -375,7 +374,7 @@ impl Stopped {
         std::mem::take(&mut self.newborn).into_iter().filter_map(Self::adopt_newborn).collect()
     }
 
-    /// Forgets one of them, for somebody else to take care of. Says whether it was one.
+    /// Forgets one of them, which the caller takes over. Returns whether it was one.
     pub fn disown(&mut self, child: Tid) -> bool {
         let before = self.newborn.len();
         self.newborn.retain(|&born| born != child);
@@ -387,7 +386,7 @@ impl Stopped {
         Some(Self::adopt(pid, settle_stop(pid)?))
     }
 
-    /// Has a stopped thread go on with other registers.
+    /// Sets the registers with which a stopped thread goes on.
     pub fn redirect(&mut self, tid: Tid, registers: Registers) -> Result<()> {
         ptrace::set_registers(tid, &registers).map_err(|e| ptrace::failed("move", tid, &e))?;
         self.threads.insert(tid, registers);
@@ -422,7 +421,7 @@ impl Stopped {
         Ok(())
     }
 
-    /// Has threads that are let run stop before the system call that this instruction makes, if they come
+    /// Makes threads that are let run stop before the system call that this instruction makes, if they come
     /// to it. One that makes it all the time, and waits in it or for its turn behind it, would hardly ever
     /// be found anywhere else.
     pub fn stop_before(&mut self, call: TargetAddr) {
@@ -436,7 +435,7 @@ impl Stopped {
         for tid in some {
             running.push((tid, proc::turns(tid)));
             let place = self.threads.remove(&tid).map(|registers| registers.instruction());
-            // Who stands before the call already has to get behind it: it may keep others waiting.
+            // A thread that stands before the call has to get behind it: it may hold a lock that others wait for.
             let is_there = place.is_some() && place == self.call;
             resume(tid, 0, self.call.filter(|_| !is_there));
         }
@@ -444,7 +443,7 @@ impl Stopped {
         let deadline = Instant::now() + PATIENCE;
         loop {
             std::thread::sleep(MOMENT);
-            let is_quiet = self.heed(&mut running, &mut waiting)?;
+            let is_quiet = self.handle_events(&mut running, &mut waiting)?;
             // On a busy machine a thread can wait long for its turn, and one that is asked to stop before
             // stands where it stood.
             let is_due = |&(tid, turns): &(Tid, Option<u64>)| {
@@ -464,7 +463,7 @@ impl Stopped {
 
     /// Lets running threads go on with what has come to them; those that come to the call before which
     /// they stop are about to. Says whether nothing has come.
-    fn heed(
+    fn handle_events(
         &mut self,
         running: &mut Vec<(Tid, Option<u64>)>,
         stopping: &mut Vec<Tid>,
@@ -546,8 +545,7 @@ pub(crate) fn before_breakpoint(
     tid: Tid,
     is_ours: impl Fn(TargetAddr) -> bool,
 ) -> Option<Registers> {
-    let mut registers = ptrace::registers(tid).ok()?;
-    registers.0.rip -= 1;
+    let registers = ptrace::registers(tid).ok()?.before_breakpoint();
     is_ours(registers.instruction()).then_some(registers)
 }
 
@@ -693,7 +691,7 @@ fn leave_rseq(tid: Tid, registers: &mut Registers) -> bool {
         (registers.instruction().0.wrapping_sub(start) < length).then_some(abort)
     });
     if let Some(abort) = abort {
-        registers.0.rip = abort;
+        registers.set_instruction(abort);
     }
     abort.is_some()
 }

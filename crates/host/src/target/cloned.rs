@@ -1,9 +1,7 @@
 //! Probes in a program that runs from a clone.
 
 use super::{Target, calls_of_snippets, counter_forbidden, poisoned};
-use crate::clone::CloneOptions;
-use crate::clone::Cloned;
-use crate::clone::Family;
+use crate::clone::{CloneOptions, Cloned, Family};
 use crate::process::proc::{self, Tid, unless_ended};
 use crate::process::seccomp;
 use crate::process::stopped::Pause;
@@ -13,7 +11,7 @@ use crate::{Error, ErrorKind, Result};
 use std::sync::{Arc, Mutex};
 use weft_abi::weaving;
 
-/// What is said of a process that has become another program.
+/// The error for a process that has become another program.
 fn not_there(pid: Tid) -> Error {
     Error::new(ErrorKind::TargetGone, format!("process {pid} is not the program that was measured"))
         .why("it has ended, or has become another program")
@@ -26,7 +24,7 @@ impl Target {
         let mut target = Self::new(cloned.pid(), None)?;
         target.weaver = Arc::new(Mutex::new(Weaver::in_clone(cloned.pid())));
         target.family = Some(cloned.family());
-        target.hold = cloned.take_hold();
+        target.hold = cloned.take_worker();
         Ok(target)
     }
 
@@ -63,11 +61,11 @@ impl Target {
         let ids = batch.ids();
         let missing = self.weaver()?.missing(&mut batch)?;
         let weaver = self.weaver.clone();
-        let (outcome, pause) = family.at_loom(self.pid, self.hold.as_ref(), move |loom| {
+        let (outcome, pause) = family.with_engine(self.pid, self.hold.as_ref(), move |engine| {
             let mut weaver = weaver.lock().map_err(poisoned)?;
             let message =
-                weaver.weave_in_clone(batch, &missing, &mut |sharing| loom.share(sharing))?;
-            loom.weave(&message).map(|_| ())
+                weaver.weave_in_clone(batch, &missing, &mut |sharing| engine.share(sharing))?;
+            engine.weave(&message).map(|_| ())
         });
         self.pauses.extend(pause);
         if let Err(error) = outcome {
@@ -77,7 +75,7 @@ impl Target {
         self.keep();
         for id in ids {
             let message = self.weaver()?.probe_message(id)?;
-            self.tell_relatives(family, &message)?;
+            self.send_to_relatives(family, &message)?;
         }
         Ok(())
     }
@@ -92,20 +90,20 @@ impl Target {
         if message.is_empty() {
             return Ok(());
         }
-        let outcome = self.tell(family, &message);
+        let outcome = self.send(family, &message);
         if outcome.is_err() {
             self.weaver()?.switch_in_clone(id, !is_on)?;
             return outcome;
         }
-        self.tell_relatives(family, &message)
+        self.send_to_relatives(family, &message)
     }
 
-    pub(super) fn tell(&mut self, family: &Family, message: &[u64]) -> Result<()> {
+    pub(super) fn send(&mut self, family: &Family, message: &[u64]) -> Result<()> {
         let message = message.to_vec();
         let weaver = self.weaver.clone();
-        let (outcome, pause) = family.at_loom(self.pid, self.hold.as_ref(), move |loom| {
-            // Whoever is in what was woven before may still measure.
-            if loom.weave(&message)? {
+        let (outcome, pause) = family.with_engine(self.pid, self.hold.as_ref(), move |engine| {
+            // A thread that is in what was woven before may still measure.
+            if engine.weave(&message)? {
                 weaver.lock().map_err(poisoned)?.settle();
             }
             Ok(())
@@ -114,15 +112,15 @@ impl Target {
         outcome
     }
 
-    /// Has children do the same that have all the memory for it.
-    fn tell_relatives(&self, family: &Family, message: &[u64]) -> Result<()> {
+    /// Sends the same to children that have all the memory for it.
+    fn send_to_relatives(&self, family: &Family, message: &[u64]) -> Result<()> {
         for child in family.relatives(self.pid) {
             if !proc::maps(child).is_ok_and(|maps| self.has_values(&maps)) {
                 continue;
             }
             let message = message.to_vec();
             let (outcome, _) =
-                family.at_loom(child, None, move |loom| loom.weave(&message).map(drop));
+                family.with_engine(child, None, move |engine| engine.weave(&message).map(drop));
             unless_ended(child, outcome)?;
         }
         Ok(())
@@ -157,11 +155,11 @@ impl Target {
             let weaver = self.weaver.clone();
             let hold = self.hold.as_ref().filter(|_| pid == self.pid);
             let (outcome, _): (Result<bool>, Option<Pause>) =
-                family.at_loom(pid, hold, move |loom| {
-                    let is_free = loom.weave(&[weaving::LEAVE])?;
+                family.with_engine(pid, hold, move |engine| {
+                    let is_free = engine.weave(&[weaving::LEAVE])?;
                     if is_free {
                         let maps = proc::maps(pid)?;
-                        loom.take_out(&weaver.lock().map_err(poisoned)?.values_in(&maps))?;
+                        engine.take_out(&weaver.lock().map_err(poisoned)?.values_in(&maps))?;
                     }
                     Ok(is_free)
                 });

@@ -94,7 +94,7 @@ impl AgentImage {
 }
 
 /// A freestanding file, laid out as it will be in memory.
-pub struct Freestanding<const WAYS: usize> {
+pub struct Freestanding<const ENTRIES: usize> {
     /// Its bytes, before relocation.
     pub bytes: Vec<u8>,
     /// Where what is writable begins.
@@ -102,12 +102,12 @@ pub struct Freestanding<const WAYS: usize> {
     /// Where in the bytes an address stands that is relative to their start, and that address.
     pub relative: Vec<(u64, u64)>,
     /// Its ways in.
-    pub entries: [u64; WAYS],
+    pub entries: [u64; ENTRIES],
 }
 
-impl<const WAYS: usize> Freestanding<WAYS> {
+impl<const ENTRIES: usize> Freestanding<ENTRIES> {
     /// Reads a file that `build.rs` has built, with ways in of these names.
-    pub fn parse(file: &[u8], names: [&str; WAYS]) -> Result<Self, String> {
+    pub fn parse(file: &[u8], names: [&str; ENTRIES]) -> Result<Self, String> {
         let text = |e: object::read::Error| e.to_string();
         let object = ElfFile64::<object::Endianness>::parse(file).map_err(text)?;
         let endian = object.elf_header().endian().map_err(text)?;
@@ -137,7 +137,7 @@ impl<const WAYS: usize> Freestanding<WAYS> {
             debug_assert_eq!(relocation.target(), RelocationTarget::Absolute);
             relative.push((at, relocation.addend() as u64));
         }
-        let mut entries = [0; WAYS];
+        let mut entries = [0; ENTRIES];
         for (entry, name) in entries.iter_mut().zip(names) {
             let mut symbols = object.dynamic_symbols();
             let symbol = symbols.find(|symbol| symbol.name() == Ok(name));

@@ -3,6 +3,7 @@
 //! Between any two lines of this file weft may be killed. The order of the calls is made for that:
 //! whatever the kernel finds when it lets the thread go, the thread gets home by itself.
 
+use crate::arch::instructions::CPUID;
 use crate::arch::{Registers, Step, Trip, assemble_trip};
 use crate::process::memory;
 use crate::process::proc::Tid;
@@ -75,8 +76,8 @@ impl Traveller {
 
     /// Sends the thread on a trip.
     pub fn depart(&self, trip: &Trip) -> Result<()> {
-        // Registers first: with the mask first, a thread that is let go in between would stay deaf to
-        // signals for ever.
+        // Registers first: with the mask first, a thread that is let go in between would block all
+        // signals until its exit.
         self.step("send", ptrace::set_registers(self.tid, &self.home.at(trip.start)))?;
         self.step("send", ptrace::set_signal_mask(self.tid, ALL_SIGNALS))?;
         self.step("send", ptrace::resume_to_call(self.tid, 0))
@@ -165,7 +166,6 @@ impl Traveller {
     /// What the program has forbidden itself, as far as that is why a thread fell. Nobody can ask the kernel for
     /// either in another process.
     fn cause(&self, place: TargetAddr, outcomes: &[Outcome]) -> Option<Error> {
-        const CPUID: [u8; 2] = [0x0f, 0xa2];
         let refused = |outcome: &&Outcome| {
             outcome.number == libc::SYS_mprotect && outcome.value == -i64::from(libc::EACCES)
         };

@@ -40,7 +40,7 @@ impl Sharing {
         Self { steps, length }
     }
 
-    /// Has one of the stopped threads make it, from room that the target has; returns a descriptor of it, too.
+    /// Makes it by one of the stopped threads, from room that the target has; returns a descriptor of it, too.
     /// When it fails, nothing of it is left in the target.
     pub fn make(&self, stopped: &Stopped, room: &Room) -> Result<(MmapMut, File)> {
         self.make_signed(stopped, room, |_| Ok(()))
@@ -143,15 +143,21 @@ pub fn map_shared(at: TargetAddr, length: u64, protection: i32, offset: u64) -> 
     Step::Call(libc::SYS_mmap, [&args[..], &file].concat())
 }
 
-/// Takes weft's memory at this place out of the target.
-pub fn remove(
-    stopped: &Stopped,
-    traveller: &Traveller,
-    room: &Room,
-    start: TargetAddr,
-    length: u64,
-) -> Result<()> {
-    let outcomes = away_trip(stopped, traveller, room, &removing(start, length), |_, _| Ok(()))?;
+/// Sends a thread that may make them on a trip of these steps, from room that the target has. Returns what its system
+/// calls came to.
+pub fn run(stopped: &Stopped, room: &Room, steps: &[Step]) -> Result<Vec<Outcome>> {
+    let traveller = permitted_traveller(stopped, steps)?;
+    away_trip(stopped, &traveller, room, steps, |_, _| Ok(()))
+}
+
+/// Does the same, and fails if one of the calls does.
+pub fn run_checked(stopped: &Stopped, room: &Room, steps: &[Step]) -> Result<()> {
+    check_outcomes(stopped.pid(), &run(stopped, room, steps)?)
+}
+
+/// Does the same with a thread of the caller's choice.
+pub fn run_by(stopped: &Stopped, traveller: &Traveller, room: &Room, steps: &[Step]) -> Result<()> {
+    let outcomes = away_trip(stopped, traveller, room, steps, |_, _| Ok(()))?;
     check_outcomes(stopped.pid(), &outcomes)
 }
 
@@ -161,8 +167,7 @@ pub fn take_out(stopped: &Stopped, ranges: &[MemoryRange]) -> Result<()> {
     let maps = proc::maps(pid)?;
     let room = Room::find(pid, &maps)?;
     for &(start, length) in ranges {
-        let traveller = permitted_traveller(stopped, &removing(start, length))?;
-        remove(stopped, &traveller, &room, start, length)?;
+        run_checked(stopped, &room, &removing(start, length))?;
     }
     Ok(())
 }
@@ -178,7 +183,7 @@ pub fn removing(start: TargetAddr, length: u64) -> [Step; 1] {
 }
 
 /// Makes a trip outside of weft's own memory, in room that the target has.
-pub fn away_trip(
+fn away_trip(
     stopped: &Stopped,
     traveller: &Traveller,
     room: &Room,

@@ -12,14 +12,10 @@ use crate::trip::image::{AgentImage, Layout};
 use crate::trip::journey::{self, Traveller};
 use crate::trip::place;
 use crate::trip::room::Room;
-use crate::trip::sharing::MemoryRange;
-use crate::trip::sharing::Sharing;
-use crate::trip::sharing::calls_of;
-use crate::trip::sharing::counter_question;
-use crate::trip::sharing::map_shared;
-use crate::trip::sharing::permitted_traveller;
-use crate::trip::sharing::remove;
-use crate::trip::sharing::removing;
+use crate::trip::sharing::{
+    MemoryRange, Sharing, calls_of, counter_question, map_shared, permitted_traveller, removing,
+    run_by, run_checked,
+};
 use crate::{Error, ErrorKind, Result, TargetAddr};
 use memmap2::MmapMut;
 use std::mem::offset_of;
@@ -56,7 +52,7 @@ pub struct CpuFacts {
 pub struct Pong {
     /// The thread.
     pub tid: Tid,
-    /// Why it was not asked; nothing when it was asked and answered.
+    /// Why it was not asked; `None` when it was asked and answered.
     pub unasked: Option<String>,
 }
 
@@ -75,7 +71,7 @@ impl Agent {
         let sharing = loading(base, &image.layout);
         let traveller = permitted_traveller(stopped, &sharing.steps)?;
         for &(start, length) in leftovers {
-            remove(stopped, &traveller, room, start, length)?;
+            run_by(stopped, &traveller, room, &removing(start, length))?;
         }
 
         let (memory, _) = sharing.make(stopped, room)?;
@@ -84,7 +80,7 @@ impl Agent {
         let mut agent = Self { base, file, layout, memory, visits: Vec::new(), questions: 0 };
         if let Err(error) = agent.initialise(stopped, &traveller, image) {
             // The first error is the one to report.
-            let _ = remove(stopped, &traveller, room, base, layout.length);
+            let _ = run_by(stopped, &traveller, room, &removing(base, layout.length));
             return Err(error);
         }
         Ok(agent)
@@ -213,10 +209,11 @@ impl Agent {
         let slot = self.slot(slot);
         let (answer, fs_base) = (slot.answer.load(Acquire), slot.fs_base.load(Relaxed));
         let knows_thread = self.control().may_read_fs_base.load(Relaxed) != 0;
-        answer == answer_to(question) && (!knows_thread || fs_base == traveller.home().0.fs_base)
+        answer == answer_to(question)
+            && (!knows_thread || fs_base == traveller.home().thread_pointer())
     }
 
-    /// Has one of the stopped threads make a system call, and returns what the kernel did: negative
+    /// Makes a system call by one of the stopped threads, and returns what the kernel did: negative
     /// for an error.
     pub fn call(&mut self, stopped: &Stopped, number: i64, args: &[u64]) -> Result<i64> {
         let steps = [Step::Call(number, args.iter().copied().map(Value::Const).collect())];
@@ -243,7 +240,7 @@ impl Agent {
         Ok(self.slot(0).answer.load(Relaxed) == COUNTER_FORBIDDEN.into())
     }
 
-    /// Has one of the stopped threads get memory that it shares with weft.
+    /// Maps memory that one of the stopped threads shares with weft.
     pub fn share(&mut self, stopped: &Stopped, sharing: &Sharing) -> Result<MmapMut> {
         let made = sharing.make_by(
             stopped,
@@ -260,13 +257,12 @@ impl Agent {
 
     /// Takes the agent out through one of the stopped threads.
     pub fn unload(&self, stopped: &Stopped) -> Result<()> {
-        let traveller = permitted_traveller(stopped, &removing(self.base, self.layout.length))?;
         let maps = proc::maps(stopped.pid())?;
         if !self.is_in(&maps) {
             return Ok(());
         }
         let room = Room::find(stopped.pid(), &maps)?;
-        remove(stopped, &traveller, &room, self.base, self.layout.length)
+        run_checked(stopped, &room, &removing(self.base, self.layout.length))
     }
 
     /// Fails if the target has lost the agent.

@@ -29,7 +29,7 @@ pub enum Stage {
 #[derive(Debug)]
 pub struct Found {
     pub control: Mapping,
-    /// Who has brought it.
+    /// The weft that has brought it.
     pub owner: Named,
     pub stage: Stage,
     /// Whether its engine is the one that this weft has.
@@ -50,7 +50,7 @@ pub fn find(pid: Tid, maps: &[Mapping]) -> Option<Found> {
     // A weft that has not come far enough to give it a size has not signed it, either.
     let is_unsigned = || word(offset_of!(CloneControl, magic)).unwrap_or(0) == 0;
     if is_unsigned() {
-        // Who is about to holds all threads meanwhile, and lets none go before.
+        // A weft that is about to sign it holds all threads until then.
         let is_dead = !is_held(pid) && is_unsigned();
         let owner = if is_dead { Named::Dead } else { Named::Unknown };
         return Some(Found { control, owner, stage: Stage::Unsigned, is_known: true });
@@ -70,7 +70,7 @@ pub fn find(pid: Tid, maps: &[Mapping]) -> Option<Found> {
     Some(Found { control, owner, stage, is_known })
 }
 
-/// Whether somebody traces a thread of a process.
+/// Whether a thread of a process is traced.
 fn is_held(pid: Tid) -> bool {
     proc::threads(pid).is_ok_and(|threads| threads.into_iter().any(|tid| tracer(tid).is_some()))
 }

@@ -8,7 +8,7 @@ use crate::{Result, TargetAddr};
 use std::ops::Range;
 use weft_snippet::CALL_OF_PROGRAM;
 
-/// The addresses within ranges of weft's code that threads are at, or will come back to; nothing if that is
+/// The addresses within ranges of weft's code that threads are at, or will come back to; `None` if that is
 /// not known, because one has just woken.
 ///
 /// Stacks are full of addresses that mean nothing any more. So those on a thread's stack count only when
@@ -26,7 +26,7 @@ pub(crate) fn addresses_in(
         let length = mapping.map_or(0, |mapping| (mapping.end - stack).min(LARGEST_STACK));
         memory::words(&memory::read(pid, stack, length as usize).unwrap_or_default())
     };
-    let running = stopped.threads().values().map(|r| (r.instruction(), TargetAddr(r.0.rsp)));
+    let running = stopped.threads().values().map(|r| (r.instruction(), r.stack()));
     let mut sleeping = Vec::new();
     for tid in stopped.sleepers() {
         match proc::sleeping_at(tid) {

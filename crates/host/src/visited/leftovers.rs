@@ -1,12 +1,12 @@
 //! What a weft that was killed has left in a target.
 //!
-//! It does no harm there, but it is in the way of "nothing is left". So whoever attaches next takes it
+//! It does no harm there, but it is in the way of "nothing is left". So the weft that attaches next takes it
 //! out; only memory whose owner is known to be dead, and only when no thread is in it.
 
-use super::owner::Named;
-use super::owner::named;
+use super::owner::{Named, named};
+use crate::arch::instructions::BREAKPOINT;
 use crate::base::page::PAGE;
-use crate::process::edit::{BREAKPOINT, Edit};
+use crate::process::edit::Edit;
 use crate::process::memory;
 use crate::process::proc::{Mapping, Tid};
 use crate::process::stopped::Stopped;
@@ -36,7 +36,7 @@ pub fn abandoned(pid: Tid, maps: &[Mapping]) -> Vec<MemoryRange> {
 }
 
 /// Whether some thread is still on a trip that a dead weft has sent it on. It comes back by itself.
-pub fn someone_is_away(stopped: &Stopped, room: &Room, abandoned: &[MemoryRange]) -> bool {
+pub fn has_thread_on_trip(stopped: &Stopped, room: &Room, abandoned: &[MemoryRange]) -> bool {
     stopped.threads().values().any(|registers| {
         let at = registers.instruction();
         room.contains(at) || abandoned.iter().any(|&(start, length)| at - start < length)
@@ -78,7 +78,7 @@ pub struct Head {
     pub at: TargetAddr,
     /// Whether it is of a version that can be read.
     pub is_known: bool,
-    /// Who has noted it.
+    /// The weft that has noted it.
     pub owner: Named,
 }
 
@@ -176,7 +176,7 @@ pub fn abandoned_probes(pid: Tid, maps: &[Mapping]) -> Vec<AbandonedProbes> {
     dead.filter_map(|head| head.probes(maps)).collect()
 }
 
-/// Whoever has an agent or probes in a process and is not known to be dead.
+/// The weft that has an agent or probes in a process and is not known to be dead.
 pub fn living_owner(pid: Tid, maps: &[Mapping]) -> Option<Named> {
     let agents = maps.iter().filter(|m| is_wefts(m) && m.offset != 0);
     let agents = agents.map(|data| owner_of_agent(pid, data));

@@ -3,7 +3,7 @@
 use super::agent::Agent;
 use super::engine::refuse_clone;
 use super::inside::addresses_in;
-use super::leftovers::{AbandonedProbes, abandoned, abandoned_probes, someone_is_away};
+use super::leftovers::{AbandonedProbes, abandoned, abandoned_probes, has_thread_on_trip};
 use crate::process::edit;
 use crate::process::proc::{self, Tid};
 use crate::process::stopped::Stopped;
@@ -45,7 +45,7 @@ pub fn try_load(stopped: &mut Stopped, number: u32) -> Result<Option<Agent>> {
         }
     }
     let room = Room::find(stopped.pid(), &maps)?;
-    if someone_is_away(stopped, &room, &leftovers) {
+    if has_thread_on_trip(stopped, &room, &leftovers) {
         return Ok(None);
     }
     Agent::load(stopped, &maps, &room, &leftovers).map(Some)

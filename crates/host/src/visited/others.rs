@@ -12,7 +12,7 @@ use weft_abi::Change;
 
 /// A change to the code that another weft has made. One that changes nothing says that a function is its own.
 #[derive(Clone, Debug)]
-pub struct Foreign {
+pub struct OtherChange {
     /// The change.
     pub change: Change,
     /// Whose it is, in words.
@@ -25,7 +25,7 @@ pub fn changes_of_others(
     pid: Tid,
     maps: &[Mapping],
     own: impl Fn(TargetAddr) -> bool,
-) -> Result<Vec<Foreign>> {
+) -> Result<Vec<OtherChange>> {
     let mut found = Vec::new();
     for head in heads(pid, maps).filter(|head| !own(head.at)) {
         let whose = match head.owner {
@@ -42,7 +42,7 @@ pub fn changes_of_others(
             .advice("end that one first"));
         }
         let changes = head.changes().into_iter();
-        found.extend(changes.map(|change| Foreign { change, whose: whose.clone() }));
+        found.extend(changes.map(|change| OtherChange { change, whose: whose.clone() }));
     }
     Ok(found)
 }

@@ -1,17 +1,13 @@
 //! Putting prepared changes into the held target, and freeing what nobody runs any more.
 
-use super::changes::Changes;
-use super::changes::Done;
-use super::changes::Next;
-use super::changes::differences;
+use super::changes::{Changes, Done, Next, differences};
 use super::weaver::Weaver;
 use super::window::{JUMP, Window};
 use super::woven::{Active, Piece, ProbeId};
 use crate::arch::Registers;
 use crate::process::edit::{self, Edit, Found};
 use crate::process::memory;
-use crate::process::proc::unless_ended;
-use crate::process::proc::{self, Tid};
+use crate::process::proc::{self, Tid, unless_ended};
 use crate::process::stacks::{Stack, near_stacks};
 use crate::process::stopped::Stopped;
 use crate::visited::inside::addresses_in;
@@ -65,7 +61,7 @@ impl Weaver {
         changes
     }
 
-    /// Notes what is about to change, so that whoever comes after a killed weft knows of it.
+    /// Notes what is about to change, so that a weft which comes after this one was killed can undo it.
     fn note(&mut self, functions: &mut [Next]) -> Result<()> {
         for Next { function, active, .. } in functions {
             if active.edits.is_empty() && !self.woven[function].strands.is_empty() {
@@ -89,13 +85,13 @@ impl Weaver {
         }
         // From here on weft hears of every child that is born: those that are there already are found.
         stopped.guard()?;
-        let mut kin = self.stop_kin(stopped)?;
-        acquaint(stopped, &mut kin);
+        let mut children = self.stop_children(stopped)?;
+        note_others(stopped, &mut children);
         self.step_out(stopped, changes)?;
-        for held in &mut kin {
+        for held in &mut children {
             unless_ended(held.pid(), self.step_out(held, changes))?;
         }
-        let all = || std::iter::once(&*stopped).chain(&kin);
+        let all = || std::iter::once(&*stopped).chain(&children);
         for held in all() {
             unless_ended(held.pid(), leave_stones(held, changes))?;
         }
@@ -113,14 +109,14 @@ impl Weaver {
             failure = Some(error);
             Vec::new()
         });
-        for held in &mut kin {
+        for held in &mut children {
             let newborn = self.change_child(held, changes);
             match unless_ended(held.pid(), newborn) {
                 Ok(newborn) => born.extend(newborn.unwrap_or_default()),
                 Err(error) => failure = failure.or(Some(error)),
             }
         }
-        kin.extend(born);
+        children.extend(born);
         self.forget_running(&changes.switched);
         let has_old = |next: &Next| self.pieces_of(next.function).next().is_some();
         let is_needed = !self.limbo.is_empty() || changes.functions.iter().any(has_old);
@@ -128,11 +124,11 @@ impl Weaver {
             _ if failure.is_some() => None,
             false => Some(Vec::new()),
             true => self
-                .busy(std::iter::once(&*stopped).chain(&kin))
+                .busy(std::iter::once(&*stopped).chain(&children))
                 .inspect_err(|error| failure = Some(error.clone()))
                 .unwrap_or_default(),
         };
-        for held in &mut kin {
+        for held in &mut children {
             held.release();
         }
         Ok(Done { functions: std::mem::take(&mut changes.functions), busy, failure })
@@ -178,7 +174,7 @@ impl Weaver {
         let mut born = held.take_newborn();
         self.move_out(held, changes)?;
         if held.threads().keys().any(|tid| !stopped.contains(tid)) {
-            // Who woke meanwhile may be in a handler that nobody has looked for.
+            // A thread that woke meanwhile may be in a handler that was not looked for.
             leave_stones(held, changes)?;
             move_returns(held, changes)?;
         }
@@ -192,8 +188,8 @@ impl Weaver {
     /// weft's jumps, or behind it.
     fn move_out(&self, held: &mut Stopped, changes: &Changes) -> Result<()> {
         for (tid, mut registers) in held.threads().clone() {
-            if let Some(&target) = changes.stones.get(&registers.0.rip) {
-                registers.0.rip = target;
+            if let Some(&target) = changes.stones.get(&registers.instruction().0) {
+                registers.set_instruction(target);
                 held.redirect(tid, registers)?;
             }
         }
@@ -231,7 +227,7 @@ impl Weaver {
         active.chain(self.left_pieces().filter(move |piece| piece.function == function))
     }
 
-    /// Has threads leave trampolines of functions that change: from there they would go on as the code
+    /// Steps threads out of the trampolines of functions that change: from there they would go on as the code
     /// around was. A thread in a snippet first ends it.
     pub(super) fn step_out(&self, held: &mut Stopped, changes: &Changes) -> Result<()> {
         let code = self.code();
@@ -293,7 +289,7 @@ impl Weaver {
             }
             let original = self.pieces_of(next.function).find_map(|p| p.original_of(at.0));
             let Some(original) = original else { continue };
-            registers.0.rip = copy_of(original);
+            registers.set_instruction(copy_of(original));
             held.redirect(tid, registers)?;
         }
         Ok(())
@@ -321,7 +317,7 @@ impl Weaver {
                 continue;
             };
             for registers in held.threads().values() {
-                // Who stands at the copy of an instruction goes on at the new one, see `follow`.
+                // A thread at the copy of an instruction goes on at the new copy, see `follow`.
                 let at = registers.instruction();
                 let mut pieces = changes.functions.iter().flat_map(|f| self.pieces_of(f.function));
                 if let Some(index) = found.iter().position(|&found| found == at)
@@ -439,9 +435,9 @@ impl Weaver {
     pub fn clear_limbo(&mut self, stopped: &mut Stopped) -> Result<()> {
         // One that wakes and forks stays where it does so, and is seen there.
         stopped.guard()?;
-        let mut kin = self.stop_kin(stopped)?;
-        let busy = self.busy(std::iter::once(&*stopped).chain(&kin));
-        for held in &mut kin {
+        let mut children = self.stop_children(stopped)?;
+        let busy = self.busy(std::iter::once(&*stopped).chain(&children));
+        for held in &mut children {
             held.release();
         }
         if let Some(busy) = busy? {
@@ -467,7 +463,7 @@ impl Weaver {
     fn free_limbo(&mut self, busy: &[TargetAddr]) {
         let arenas = &mut self.arenas;
         self.limbo.retain(|pieces| {
-            // Whoever is in one may come to the others.
+            // A thread in one may come to the others.
             let is_busy = busy.iter().any(|&at| pieces.iter().any(|piece| piece.contains(at)));
             if !is_busy {
                 pieces.iter().for_each(|piece| arenas[piece.arena].release(piece.at, piece.length));
@@ -492,7 +488,7 @@ impl Weaver {
     }
 
     /// Whether a thread may still be in code that is no longer led to.
-    pub fn is_anyone_inside(&self) -> bool {
+    pub fn has_busy_code(&self) -> bool {
         !self.limbo.is_empty()
     }
 
@@ -543,7 +539,7 @@ fn move_threads(stopped: &mut Stopped, changes: &Changes) -> Result<()> {
         }
         let successor = changes.piece_at(at).and_then(|(_, piece)| piece.successor(at));
         let Some(moved) = successor else { continue };
-        registers.0.rip = moved.before;
+        registers.set_instruction(moved.before);
         stopped.redirect(tid, registers)?;
     }
     Ok(())
@@ -556,7 +552,7 @@ fn returned_into(held: &Stopped, changes: &Changes) -> Vec<usize> {
     found.into_iter().map(|(_, function)| function).collect()
 }
 
-/// Has threads return from signal handlers to the copy of what they have interrupted, where that was just
+/// Makes signal handlers return to the copy of what they have interrupted, where that was just
 /// overwritten.
 fn move_returns(held: &Stopped, changes: &Changes) -> Result<()> {
     let copy_of = |at: u64| {
@@ -569,7 +565,7 @@ fn move_returns(held: &Stopped, changes: &Changes) -> Result<()> {
     Ok(())
 }
 
-/// Has threads return from signal handlers to where jumps of weft's lead that were interrupted: what only
+/// Makes signal handlers return to the targets of weft's jumps that they have interrupted: what only
 /// such jumps lead to may go.
 pub(super) fn leave_stones(held: &Stopped, changes: &Changes) -> Result<()> {
     if changes.stones.is_empty() {
@@ -604,10 +600,10 @@ fn still_inside(tid: Tid) -> Error {
         .advice("let the process run for a moment and try again")
 }
 
-/// Tells processes that are held of each other.
-fn acquaint(stopped: &mut Stopped, kin: &mut [Stopped]) {
-    let all: Vec<Tid> = kin.iter().map(Stopped::pid).collect();
-    for held in std::iter::once(stopped).chain(kin) {
-        held.acquaint(&all);
+/// Makes each held process know the others, so that none of them is taken for a newborn child.
+fn note_others(stopped: &mut Stopped, children: &mut [Stopped]) {
+    let all: Vec<Tid> = children.iter().map(Stopped::pid).collect();
+    for held in std::iter::once(stopped).chain(children) {
+        held.note_others(&all);
     }
 }

@@ -40,7 +40,7 @@ pub struct Changes {
 #[derive(Debug, Default)]
 pub struct Done {
     pub(super) functions: Vec<Next>,
-    /// Where threads are in weft's code, or will come back to; nothing if that is not known.
+    /// Where threads are in weft's code, or will come back to; `None` if that is not known.
     pub(super) busy: Option<Vec<TargetAddr>>,
     /// What went wrong once there was no way back.
     pub(super) failure: Option<Error>,

@@ -14,10 +14,10 @@ pub struct CodeId {
     pub hash: u64,
 }
 
-/// Bytes that somebody has, by their hash.
+/// Bytes that are in use, by their hash.
 static BYTES: LazyLock<Mutex<HashMap<u64, Weak<[u8]>>>> = LazyLock::new(Mutex::default);
 
-/// The same bytes, once for all who have them: the code of a library is that of every process.
+/// The same bytes, once for all targets: the code of a library is that of every process.
 pub fn bytes(read: Vec<u8>) -> Arc<[u8]> {
     let mut hasher = DefaultHasher::new();
     read.hash(&mut hasher);

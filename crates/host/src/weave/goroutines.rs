@@ -4,7 +4,6 @@
 //! `runtime.asyncPreempt`; that saves all registers and lets others run. Where it goes on is the return address
 //! of that call. No thread is there, so only the runtime's own list of goroutines tells.
 
-use crate::arch::Registers;
 use crate::process::memory;
 use crate::process::proc::{self, Tid};
 use crate::process::stopped::Stopped;
@@ -37,7 +36,7 @@ pub struct Goroutines {
 }
 
 impl Goroutines {
-    /// Learns it of a module; nothing where not everything has a name, as in a stripped program.
+    /// Learns it of a module; `None` where not everything has a name, as in a stripped program.
     pub fn of(pid: Tid, symbols: &ModuleSymbols, bias: u64) -> Option<Self> {
         let ranges = |names: [&str; 2]| -> Vec<Range<u64>> {
             let found = names.iter().flat_map(|name| symbols.find(name));
@@ -71,10 +70,10 @@ impl Goroutines {
             }
         };
         self.parked(pid).unwrap_or_default().into_iter().for_each(&mut look);
-        for Registers(registers) in held.threads().values() {
-            look(TargetAddr(registers.rsp));
-            if self.preempt.contains(&registers.rip) {
-                found.extend(memory::words_above(pid, TargetAddr(registers.rsp), 2));
+        for registers in held.threads().values() {
+            look(registers.stack());
+            if self.preempt.contains(&registers.instruction().0) {
+                found.extend(memory::words_above(pid, registers.stack(), 2));
             }
         }
         held.sleepers().filter_map(proc::sleeping_at).for_each(|(_, stack)| look(stack));

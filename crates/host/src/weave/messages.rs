@@ -28,13 +28,13 @@ impl Weaver {
         self.add_values(missing, share)?;
         let mut message = Vec::new();
         for values in &self.values[known..] {
-            self.tell_memory(values, &mut message);
+            self.put_memory(values, &mut message);
         }
         for function in self.enlist(batch)? {
             self.refuse_mixed(function);
         }
         for id in ids {
-            self.tell_probe(id, &mut message)?;
+            self.put_probe(id, &mut message)?;
         }
         Ok(message)
     }
@@ -53,7 +53,7 @@ impl Weaver {
         self.refuse(function, refused);
     }
 
-    fn tell_memory(&self, values: &Values, message: &mut Vec<u64>) {
+    fn put_memory(&self, values: &Values, message: &mut Vec<u64>) {
         let (region, clock) = (values.region, clock());
         let shape = [region.count_log2, region.stride_log2, region.key_shift, 0];
         let shape = u32::from_le_bytes(shape);
@@ -68,7 +68,7 @@ impl Weaver {
         ]);
     }
 
-    fn tell_probe(&self, id: ProbeId, message: &mut Vec<u64>) -> Result<()> {
+    fn put_probe(&self, id: ProbeId, message: &mut Vec<u64>) -> Result<()> {
         let probe = self.probe(id)?;
         let text = probe.weave.to_string();
         let mut strands = Vec::new();
@@ -132,7 +132,7 @@ impl Weaver {
     /// What the engine is told of a probe.
     pub fn probe_message(&self, id: ProbeId) -> Result<Vec<u64>> {
         let mut message = Vec::new();
-        self.tell_probe(id, &mut message)?;
+        self.put_probe(id, &mut message)?;
         Ok(message)
     }
 
@@ -142,7 +142,7 @@ impl Weaver {
         let probe = self.probes.get_mut(&id).ok_or_else(|| super::weaver::no_such_probe(id))?;
         let was_on = std::mem::replace(&mut probe.enabled, is_on);
         match (was_on, is_on) {
-            (false, true) => self.tell_probe(id, &mut message)?,
+            (false, true) => self.put_probe(id, &mut message)?,
             (true, false) => message.extend([weaving::REMOVE, id]),
             _ => {}
         }

@@ -1,21 +1,25 @@
 //! The patch weaver: puts snippets into a live process and takes them out again.
 //!
-//! `text` knows the code of modules, `points` where probes can be (`shared`: in all targets of the same
-//! code), `plan` (pure) where the jumps to them go, `relocated` (pure) how a whole function is laid out
-//! anew, `trampoline` (pure) what they lead to, `arena` and `values` hold memory in the target
-//! (`extents`: what is free of it), `site` compiles snippets for their places, `edit` changes code,
-//! `batch` takes new probes in, `reloaded` sees that code with probes was loaded again, `weaver` prepares what is to be there, `apply` puts it there, `listing`
-//! shows it, `read` and `sample` read what was measured; `calibrate` and `price` predict what it costs.
+//! Code: `reading` reads a module (`segments`: its memory, `functions`: what symbols say, `parts`: which parts belong
+//! together, `landing`: exceptions, `goroutines`), `text` is what is known of it, `points` where probes can be
+//! (`shared`: in all targets of the same code, which `code_id` tells).
+//! Plans, which are pure: `window` is what they are made of, `plan` where jumps go, `search` how that is found,
+//! `relocated` a whole function laid out anew, `trampoline` what jumps lead to; `terrain` shows a function to them.
+//! Memory in the target: `arena` for code, `values` for what is measured (`extents`: what is free of it).
+//! Probes: `site` compiles snippets for their places, `batch` takes new ones in, `weaver` prepares what is to be
+//! there (`changes`), `apply` puts it there, `children` does so in forked processes, `messages` tells it to the engine
+//! of a clone, `reloaded` sees that code was loaded again, `upkeep` frees slabs. `listing` shows what is woven, `read`
+//! and `sample` read what was measured; `calibrate` and `price` predict what it costs.
 
 mod apply;
 mod arena;
 mod batch;
 mod calibrate;
 mod changes;
+mod children;
 mod clock;
 mod code_id;
 mod extents;
-mod family;
 mod functions;
 mod goroutines;
 mod landing;

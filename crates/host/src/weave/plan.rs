@@ -12,12 +12,7 @@
 //!
 //! A place where none of them fits is refused, with the reason.
 
-use super::window::JUMP;
-use super::window::Jump;
-use super::window::Spot;
-use super::window::Terrain;
-use super::window::Window;
-use super::window::overlap;
+use super::window::{JUMP, Jump, Spot, Terrain, Window, overlap};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -85,7 +80,7 @@ impl Plan {
         self.holes().into_iter().chain(second).chain(inside).collect()
     }
 
-    /// The padding that a re-aimed jump goes through; nothing if it goes through a window.
+    /// The padding that a re-aimed jump goes through; `None` if it goes through a window.
     pub fn padding_of(&self, reaim: &Reaim) -> Option<u64> {
         let is_second = |hole: &u64| {
             self.windows.values().any(|w| w.second.is_some() && w.start + JUMP == *hole)

@@ -2,13 +2,7 @@
 
 use super::plan::Plan;
 use super::search::NO_PADDING;
-use super::window::Body;
-use super::window::JUMP;
-use super::window::Jump;
-use super::window::Spot;
-use super::window::Step;
-use super::window::Terrain;
-use super::window::overlap;
+use super::window::{Body, JUMP, Jump, Spot, Step, Terrain, overlap};
 use iced_x86::code_asm::*;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, IcedError, Mnemonic};
 use std::collections::BTreeSet;

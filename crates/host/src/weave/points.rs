@@ -3,14 +3,12 @@
 use super::functions::Known;
 use super::text::ModuleText;
 use super::window::Spot;
+use crate::arch::instructions::SYSTEM_CALL;
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory};
 use weft_code::{
     Access, Direction, EdgeKind, Exit, ExitKind, Graph, MemoryUse, Program, Why, is_system_call,
 };
 use weft_snippet::PointKind;
-
-/// The instruction that enters the kernel.
-const SYSTEM_CALL: [u8; 2] = [0x0f, 0x05];
 
 /// Which points of a function: all of a kind, or some of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,8 +1,7 @@
 //! Reading what probes have measured. Nothing is stopped for it.
 
 use super::clock::clock;
-use super::values::Values;
-use super::values::Whose;
+use super::values::{Values, Whose};
 use super::weaver::Weaver;
 use super::woven::{Probe, ProbeId};
 use crate::{Error, ErrorKind, Result};

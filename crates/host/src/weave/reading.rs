@@ -9,7 +9,7 @@ use super::text::ModuleText;
 use crate::Result;
 use crate::process::modules::{self, Module};
 use crate::process::proc::Tid;
-use crate::visited::others::Foreign;
+use crate::visited::others::OtherChange;
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use weft_symbols::{Cache, Layout, ModuleFile, ModuleImage, ModuleSymbols, inside
 
 impl ModuleText {
     /// Reads the code of a module, which other wefts may have changed.
-    pub fn read(pid: Tid, module: Module, others: &[Foreign]) -> Result<Self> {
+    pub fn read(pid: Tid, module: Module, others: &[OtherChange]) -> Result<Self> {
         let symbols = symbols_of(pid, &module)?;
         let segments = read_segments(pid, &module, others)?;
         let frames = symbols.frames_address().map(|frames| module.bias.wrapping_add(frames));

@@ -34,8 +34,8 @@ impl Weaver {
         Ok(ranges.collect())
     }
 
-    /// Forgets the probes in the modules of functions, if those were unloaded and loaded again. Whoever looks
-    /// next is told.
+    /// Forgets the probes in the modules of functions, if those were unloaded and loaded again. The next caller
+    /// of [`Weaver::see_reloaded`] gets these modules.
     pub(super) fn forget_reloaded(&mut self, mut functions: Vec<u64>) -> Result<()> {
         functions.sort_unstable();
         functions.dedup();

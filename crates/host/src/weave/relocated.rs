@@ -10,9 +10,7 @@
 //! predict them, and a thread that sleeps or calls is in the original, not in memory of weft's. Only a call
 //! whose bytes a re-entry needs is copied; it pushes the original return address.
 
-use super::window::Body;
-use super::window::Reentry;
-use super::window::{HOP, JUMP, Step, Terrain, Window};
+use super::window::{Body, HOP, JUMP, Reentry, Step, Terrain, Window};
 use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
 
@@ -108,7 +106,7 @@ impl Room<'_> {
         is_free
     }
 
-    /// Has the calls in a range be copied, so that nothing runs their bytes any more either.
+    /// Moves the calls in a range to the copy, so that nothing runs their bytes any more either.
     fn free_calls(&mut self, steps: &mut [Step], calls: &BTreeSet<u64>, range: Range<u64>) {
         let first = steps.partition_point(|step| step.end() <= range.start);
         let near = steps[first..].iter_mut().take_while(|step| step.at < range.end);

@@ -53,7 +53,7 @@ impl Plan {
     }
 }
 
-/// Finds a window for one more place.
+/// Finds a window for a place.
 fn add(
     terrain: &impl Terrain,
     plan: &mut Plan,
@@ -121,7 +121,7 @@ fn add(
     Err(first_reason.unwrap_or("there is no code"))
 }
 
-/// Has the jumps to the start of a window that is planned pass by what is only for those who come otherwise.
+/// Leads the jumps to the start of a window past what is inserted only for entries and returns.
 fn lead_past(
     terrain: &impl Terrain,
     plan: &mut Plan,
@@ -147,7 +147,7 @@ fn lead_past(
     settled
 }
 
-/// Has a window take one more instruction in, behind those that it has.
+/// Extends a window by the instruction behind it.
 fn widen(
     terrain: &impl Terrain,
     plan: &mut Plan,

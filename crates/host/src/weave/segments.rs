@@ -5,7 +5,7 @@ use crate::Result;
 use crate::process::memory;
 use crate::process::modules::Module;
 use crate::process::proc::{self, Tid};
-use crate::visited::others::Foreign;
+use crate::visited::others::OtherChange;
 use std::ops::Range;
 use std::sync::Arc;
 use weft_abi::Change;
@@ -42,7 +42,7 @@ fn restore(start: u64, bytes: &mut [u8], change: &Change) {
 }
 
 /// Reads what the program itself cannot write to, as it is without the changes of other wefts.
-pub fn read_segments(pid: Tid, module: &Module, others: &[Foreign]) -> Result<Vec<Segment>> {
+pub fn read_segments(pid: Tid, module: &Module, others: &[OtherChange]) -> Result<Vec<Segment>> {
     let maps = proc::maps(pid)?;
     let pieces: Vec<_> = maps
         .iter()

@@ -4,14 +4,12 @@ use super::code_id::CodeId;
 use super::functions::Known;
 use super::goroutines::Goroutines;
 use super::landing::Unusual;
-use super::padding::is_filler;
-use super::padding::padding_length;
-use super::segments::Segment;
-use super::segments::bytes_at;
+use super::padding::{is_filler, padding_length};
+use super::segments::{Segment, bytes_at};
 use super::window::JUMP;
 use crate::TargetAddr;
 use crate::process::modules::Module;
-use crate::visited::others::Foreign;
+use crate::visited::others::OtherChange;
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
     Register, UsedRegister,
@@ -75,10 +73,10 @@ impl ModuleText {
 
     /// Takes note of what other wefts have changed now. A function that one of them has probes in is left to
     /// it as a whole: what it has moved elsewhere, and where threads will come back to, cannot be seen.
-    pub fn see_others(&mut self, others: &[Foreign]) {
+    pub fn see_others(&mut self, others: &[OtherChange]) {
         let mut found = Vec::new();
-        let inside = |other: &&Foreign| self.range().contains(&TargetAddr(other.change.at));
-        for Foreign { change, whose } in others.iter().filter(inside) {
+        let inside = |other: &&OtherChange| self.range().contains(&TargetAddr(other.change.at));
+        for OtherChange { change, whose } in others.iter().filter(inside) {
             let function = self.function(change.at).map(|known| self.ranges_of(&known));
             let changed = change.at..change.at + u64::from(change.length);
             let all = function.into_iter().flatten().chain([changed]);

@@ -20,7 +20,7 @@ pub fn keep(weaver: &Arc<Mutex<Weaver>>) {
             thread::sleep(REST);
             let Some(weaver) = weaver.upgrade() else { return };
             let Ok(mut weaver) = weaver.lock() else { return };
-            weaver.give_back_slabs();
+            weaver.return_slabs();
         }
     });
     // Where no thread can be started, slabs run out: reading says so.
@@ -30,7 +30,7 @@ pub fn keep(weaver: &Arc<Mutex<Weaver>>) {
 impl Weaver {
     /// Puts what ended children have measured together where slabs become scarce, and gives their slabs
     /// to others.
-    fn give_back_slabs(&mut self) {
+    fn return_slabs(&mut self) {
         for (index, values) in self.values.iter_mut().enumerate() {
             if !values.are_scarce() {
                 continue;

@@ -129,7 +129,7 @@ impl Values {
         }
     }
 
-    /// Gives room back that no code measures into any more: it is zero for whoever gets it next.
+    /// Gives room back that no code measures into any more: it is zero for the next probe.
     pub fn recycle(&mut self, room: Room) {
         for slab in self.all_slabs().filter(Slab::was_used).chain(self.departed()) {
             for &Taken { place, state, sums } in &room.taken {

@@ -10,13 +10,14 @@ use super::terrain::FunctionTerrain;
 use super::text::ModuleText;
 use super::trampoline::{self, Insertions, Trampoline};
 use super::values::Values;
-use super::window::{HOP, JUMP, Reentry, Spot};
+use super::window::{JUMP, Reentry, Spot};
 use super::woven::{Active, Leaving, Piece, Probe, ProbeId, Strand, Woven};
+use crate::arch::instructions::{hop, jump};
 use crate::process::edit::Edit;
 use crate::process::proc::{self, Tid};
 use crate::process::stopped::Stopped;
 use crate::process::{memory, modules};
-use crate::visited::others::{Foreign, changes_of_others};
+use crate::visited::others::{OtherChange, changes_of_others};
 use crate::{Error, ErrorKind, Result, TargetAddr};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
@@ -133,7 +134,7 @@ impl Weaver {
     }
 
     /// What other wefts have changed in the code. In a clone there is none: its code is the engine's.
-    fn others(&self) -> Result<Vec<Foreign>> {
+    fn others(&self) -> Result<Vec<OtherChange>> {
         if self.is_clone {
             return Ok(Vec::new());
         }
@@ -196,7 +197,8 @@ impl Weaver {
     /// instruction for it. The ABI of thread-local storage asks for that; Go does not follow it, and a
     /// program that is just starting not yet. Finds out where threads have their ids as well.
     pub(super) fn look_at_threads(&mut self, stopped: &Stopped) {
-        let mut bases = stopped.threads().values().map(|registers| registers.0.fs_base).peekable();
+        let mut bases =
+            stopped.threads().values().map(|registers| registers.thread_pointer()).peekable();
         self.thread_pointer = bases.peek().is_some()
             && !self.texts.iter().any(ModuleText::is_go)
             && bases.all(|base| {
@@ -207,7 +209,7 @@ impl Weaver {
         let places = THREAD_IDS.map(|(own_address, id)| ThreadId { own_address, id, process });
         let is_right = |place: &ThreadId| {
             let mut threads = stopped.threads().iter();
-            threads.all(|(&tid, registers)| self.has_id_at(tid, registers.0.fs_base, place))
+            threads.all(|(&tid, registers)| self.has_id_at(tid, registers.thread_pointer(), place))
         };
         self.thread_id = places.into_iter().find(|place| self.thread_pointer && is_right(place));
     }
@@ -257,7 +259,7 @@ impl Weaver {
         }
     }
 
-    /// Has probes be without some of their places in a function.
+    /// Refuses some places of a function to the probes that have them.
     pub(super) fn refuse(&mut self, function: u64, refusals: Vec<(Spot, String)>) {
         let Some(woven) = self.woven.get_mut(&function) else { return };
         for (spot, why) in refusals {
@@ -451,7 +453,7 @@ impl Weaver {
     }
 
     /// Forgets what disabled probes among these keep of calls that are running: timers that run, marks,
-    /// and variables of threads. Their ends would not be seen, so they would run for ever. No thread
+    /// and variables of threads. Their ends would not be seen, so they would run until exit. No thread
     /// may be in the code of the probes.
     pub(crate) fn forget_running(&self, ids: &BTreeSet<ProbeId>) {
         let off = ids.iter().filter_map(|id| self.probes.get(id)).filter(|probe| !probe.enabled);
@@ -604,15 +606,10 @@ fn edits(
         old: text.bytes(at)[..new.len()].to_vec(),
         new,
     };
-    let long = |at: u64, to: u64| {
-        let distance = to.wrapping_sub(at + JUMP) as u32;
-        [&[0xe9][..], &distance.to_le_bytes()].concat()
-    };
     let copy_of = |original: u64| {
         let moved = trampolines.values().find_map(|t| t.moved(original));
         moved.map_or(original, |moved| moved.entered)
     };
-    let short = |at: u64, to: u64| vec![0xeb, to.wrapping_sub(at + HOP) as u8];
     let mut edits = Vec::new();
     for (start, trampoline) in trampolines {
         let window = &plan.windows[start];
@@ -623,23 +620,23 @@ fn edits(
                 Some(moved) if at == entry || window.is_returned_to(at) => moved.before,
                 _ => copy_of(at),
             };
-            edits.push(edit(hole.unwrap_or(at), long(hole.unwrap_or(at), target)));
-            edits.extend(hole.map(|hole| edit(at, short(at, hole))));
+            edits.push(edit(hole.unwrap_or(at), jump(hole.unwrap_or(at), target)));
+            edits.extend(hole.map(|hole| edit(at, hop(at, hole))));
         }
         if window.is_relocated() {
             continue;
         }
         match window.hole {
             None => {
-                let mut jumps = long(*start, trampoline.start);
+                let mut jumps = jump(*start, trampoline.start);
                 if let Some(target) = window.second {
-                    jumps.extend(long(start + JUMP, copy_of(target)));
+                    jumps.extend(jump(start + JUMP, copy_of(target)));
                 }
                 edits.push(edit(*start, jumps));
             }
             Some(hole) => {
-                edits.push(edit(hole, long(hole, trampoline.start)));
-                edits.push(edit(*start, short(*start, hole)));
+                edits.push(edit(hole, jump(hole, trampoline.start)));
+                edits.push(edit(*start, hop(*start, hole)));
             }
         }
     }
@@ -655,7 +652,7 @@ fn edits(
             }
             Some(hole) => {
                 if plan.padding_of(reaim).is_some() {
-                    edits.push(edit(hole, long(hole, target)));
+                    edits.push(edit(hole, jump(hole, target)));
                 }
                 let distance = hole.wrapping_sub(source + length) as u8;
                 edits.push(edit(source + length - 1, vec![distance]));

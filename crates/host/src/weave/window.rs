@@ -1,14 +1,9 @@
 //! What plans are made of: places, instructions, windows, and what the planner has to know of the code. Pure.
 
+pub use crate::arch::instructions::{HOP, JUMP};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use weft_code::{Branch, BranchKind, Width};
-
-/// The length of a jump that reaches a trampoline.
-pub const JUMP: u64 = 5;
-
-/// The length of a jump to padding nearby.
-pub const HOP: u64 = 2;
 
 /// A place where code can be inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -95,7 +90,7 @@ impl From<&Branch> for Jump {
 
 /// What the planner has to know of the code around.
 pub trait Terrain {
-    /// The instruction at an address; nothing where there is none.
+    /// The instruction at an address; `None` where there is none.
     fn step(&self, at: u64) -> Option<Step>;
     /// The start of the instruction that control falls through from to this address.
     fn before(&self, at: u64) -> Option<u64>;

@@ -178,7 +178,7 @@ impl Piece {
         self.at <= at && at < self.at + self.length as u64
     }
 
-    /// Where the instruction at an address went; nothing if it is still run there.
+    /// Where the instruction at an address went; `None` if it is still run there.
     pub(super) fn copied(&self, at: u64) -> Option<&Moved> {
         let index = self.moved.binary_search_by_key(&at, |moved| moved.original).ok()?;
         let stays = self.stays.binary_search_by_key(&at, |stay| stay.start).is_ok();
@@ -208,13 +208,13 @@ impl Piece {
         self.original_of(registers.call()?)
     }
 
-    /// The registers of a thread as they would be without the trampoline; nothing if it is in a snippet.
+    /// The registers of a thread as they would be without the trampoline; `None` if it is in a snippet.
     pub(super) fn home_of(&self, registers: &Registers) -> Option<Registers> {
         if let Some(call) = self.call_of(registers) {
             return Some(registers.called_from(call));
         }
         let mut home = *registers;
-        home.0.rip = self.original_of(registers.0.rip)?;
+        home.set_instruction(self.original_of(registers.instruction().0)?);
         Some(home)
     }
 }

@@ -1,9 +1,7 @@
 //! Expressions: values in registers, slots and immediates. Constants fold on the way.
 
 use super::generator::{Generator, Held};
-use super::value::Compared;
-use super::value::HEADROOM;
-use super::value::Value;
+use super::value::{Compared, HEADROOM, Value};
 use crate::asm::{Alu, Cond, Label, Mem, Rm, Shift};
 use crate::facts;
 use crate::ir::{Binary, Call, Expr, LetId, NAN, Type, Unary, Width};

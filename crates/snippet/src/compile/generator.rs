@@ -1,7 +1,6 @@
 //! The state of the code generator: registers, the stack, and what is emitted around bodies.
 
-use super::plan;
-use super::plan::{FlagsHome, Home, Plan};
+use super::plan::{self, FlagsHome, Home, Plan};
 use super::value::{self, Value};
 use crate::asm::{Alu, Asm, Cond, Label, Mem, Piece, Shift};
 use crate::facts;
@@ -355,7 +354,7 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// Has a register of the program be something else when the snippet is over.
+    /// Changes a register of the program as of the end of the snippet.
     pub(super) fn set_origin(&mut self, register: Register, value: Value) {
         match self.plan.home_of(register) {
             None => self.move_to(register, value),

@@ -16,13 +16,13 @@ pub use generator::Part;
 pub use refusal::Refusal;
 
 use crate::asm::Asm;
+use crate::compile::generator::{Generator, Needs};
+use crate::compile::plan::Plan;
 use crate::ir::{Datum, PointKind, Statement};
 use crate::layout::Place;
 use crate::site::{Env, Site};
-use crate::verify::{self};
+use crate::verify;
 use alloc::vec::Vec;
-use generator::{Generator, Needs};
-use plan::Plan;
 
 /// Machine code that can be placed anywhere.
 #[derive(Debug)]

@@ -51,7 +51,7 @@ pub(crate) fn kept_around_calls() -> (u64, u32) {
     if !std::is_x86_feature_detected!("xsavec") {
         return (0, 0);
     }
-    // SAFETY: who has `xsavec` has `xgetbv`.
+    // SAFETY: a processor with `xsavec` has `xgetbv`.
     let mask = unsafe { enabled() } & VALUES;
     let beyond = (2..63).filter(|part| mask & 1 << part != 0);
     let size = beyond.fold(LEGACY, |size, part| {

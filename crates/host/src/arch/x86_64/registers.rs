@@ -23,7 +23,64 @@ const SYSCALL_LENGTH: u64 = 2;
 const USER_CODE_64: u64 = 0x33;
 const TRAP_FLAG: u64 = 1 << 8;
 
+/// The names of the general registers, as instructions number them.
+pub const GENERAL: [&str; 16] = [
+    "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13",
+    "r14", "r15",
+];
+
 impl Registers {
+    /// The general registers, as instructions number them.
+    pub fn general(&self) -> [u64; 16] {
+        let g = &self.0;
+        [
+            g.rax, g.rcx, g.rdx, g.rbx, g.rsp, g.rbp, g.rsi, g.rdi, g.r8, g.r9, g.r10, g.r11,
+            g.r12, g.r13, g.r14, g.r15,
+        ]
+    }
+
+    /// The general register of a name; `None` if there is none.
+    pub fn named(&self, name: &str) -> Option<u64> {
+        let number = GENERAL.iter().position(|general| *general == name)?;
+        Some(self.general()[number])
+    }
+
+    /// Replaces the general registers.
+    pub fn set_general(&mut self, general: [u64; 16]) {
+        let g = &mut self.0;
+        [
+            g.rax, g.rcx, g.rdx, g.rbx, g.rsp, g.rbp, g.rsi, g.rdi, g.r8, g.r9, g.r10, g.r11,
+            g.r12, g.r13, g.r14, g.r15,
+        ] = general;
+    }
+
+    /// Where the thread's stack ends.
+    pub fn stack(&self) -> TargetAddr {
+        TargetAddr(self.0.rsp)
+    }
+
+    /// The address by which the thread finds what is its own: the base of `fs`.
+    pub fn thread_pointer(&self) -> u64 {
+        self.0.fs_base
+    }
+
+    /// Moves the thread elsewhere; a system call that it is in goes on as it would have.
+    pub fn set_instruction(&mut self, at: u64) {
+        self.0.rip = at;
+    }
+
+    /// The same registers before the breakpoint that the thread has just run into.
+    pub fn before_breakpoint(&self) -> Self {
+        let mut before = *self;
+        before.0.rip -= 1;
+        before
+    }
+
+    /// Sets what a function finds as its first argument.
+    pub fn set_first_argument(&mut self, value: u64) {
+        self.0.rdi = value;
+    }
+
     /// Where the thread is.
     pub fn instruction(&self) -> TargetAddr {
         TargetAddr(self.0.rip)
@@ -75,7 +132,7 @@ impl Registers {
         self.0.orig_rax as i64 >= 0 && self.0.rax as i64 == ERESTART_RESTARTBLOCK
     }
 
-    /// Has a call begin again, with the same arguments, that would have been gone on with.
+    /// Restarts a call from its beginning, with the same arguments, instead of by `restart_syscall`.
     pub fn begin_call_again(&mut self) {
         self.0.rax = ERESTARTNOHAND as u64;
     }

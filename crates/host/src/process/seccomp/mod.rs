@@ -6,77 +6,18 @@ mod call;
 mod refusal;
 mod rehearsal;
 
-use std::fmt;
+use std::io;
 
 pub use call::Call;
 pub use refusal::not_asked;
 pub(crate) use refusal::strict;
-pub use weft_code::seccomp::{Filter, Instruction, SeccompData};
+pub use weft_code::seccomp::{Action, Filter, Instruction, SeccompData};
 
 use super::proc;
+use super::seccomp::refusal::{described, forbidden};
 use super::status::Status;
 use crate::{Error, ErrorKind, Result};
-use refusal::forbidden;
 use weft_code::seccomp::AUDIT_ARCH;
-
-/// What a filter does to a system call, from the mildest to the most severe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Action {
-    /// Lets it pass.
-    Allow,
-    /// Lets it pass and logs it.
-    Log,
-    /// Hands it to a tracer.
-    Trace,
-    /// Hands it to a supervising process.
-    UserNotify,
-    /// Makes it fail with this error number.
-    Errno(u16),
-    /// Sends SIGSYS.
-    Trap,
-    /// Kills the thread.
-    KillThread,
-    /// Kills the process.
-    KillProcess,
-}
-
-impl Action {
-    /// Decodes what a filter returned; what the kernel does not know, it kills for.
-    fn decode(returned: u32) -> Self {
-        match returned & libc::SECCOMP_RET_ACTION_FULL {
-            libc::SECCOMP_RET_ALLOW => Self::Allow,
-            libc::SECCOMP_RET_LOG => Self::Log,
-            libc::SECCOMP_RET_TRACE => Self::Trace,
-            libc::SECCOMP_RET_USER_NOTIF => Self::UserNotify,
-            libc::SECCOMP_RET_ERRNO => Self::Errno((returned & libc::SECCOMP_RET_DATA) as u16),
-            libc::SECCOMP_RET_TRAP => Self::Trap,
-            libc::SECCOMP_RET_KILL_THREAD => Self::KillThread,
-            _ => Self::KillProcess,
-        }
-    }
-
-    /// Whether the call is made as if there were no filter.
-    pub fn permits(self) -> bool {
-        matches!(self, Self::Allow | Self::Log)
-    }
-}
-
-impl fmt::Display for Action {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Allow => f.write_str("permission"),
-            Self::Log => f.write_str("permission and a log entry"),
-            Self::Trace => f.write_str("a tracer that decides"),
-            Self::UserNotify => f.write_str("a supervisor that decides"),
-            Self::Errno(number) => {
-                write!(f, "failure ({:?})", nix::Error::from_raw(i32::from(*number)))
-            }
-            Self::Trap => f.write_str("SIGSYS"),
-            Self::KillThread => f.write_str("death of the thread"),
-            Self::KillProcess => f.write_str("death of the process"),
-        }
-    }
-}
 
 /// What the kernel would do: it runs every filter and takes the most severe answer.
 pub fn verdict(filters: &[Filter], data: &SeccompData) -> Action {
@@ -91,17 +32,17 @@ pub fn dump_filters(tid: i32) -> Result<Vec<Filter>> {
     loop {
         match dump(tid, filters.len()) {
             Ok(filter) => filters.push(filter),
-            Err(nix::Error::ENOENT) => return Ok(filters),
-            Err(errno) => {
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(filters),
+            Err(error) => {
                 return Err(Error::new(
                     ErrorKind::SeccompForbids,
                     format!("the seccomp filters of thread {tid} cannot be read"),
                 )
-                .why(match errno {
-                    nix::Error::EACCES => {
+                .why(match error.raw_os_error() {
+                    Some(libc::EACCES) => {
                         "that needs CAP_SYS_ADMIN, and no filter over weft itself".into()
                     }
-                    other => other.desc().to_string(),
+                    _ => error.to_string(),
                 })
                 .advice("run weft as root outside of all containers: sudo weft ..."));
             }
@@ -110,7 +51,7 @@ pub fn dump_filters(tid: i32) -> Result<Vec<Filter>> {
 }
 
 /// Reads the filter number `index` of a thread that is in a ptrace stop under the calling thread.
-fn dump(tid: i32, index: usize) -> nix::Result<Filter> {
+fn dump(tid: i32, index: usize) -> io::Result<Filter> {
     let length = get_filter(tid, index, std::ptr::null_mut())?;
     let mut instructions = vec![Instruction::default(); length];
     get_filter(tid, index, instructions.as_mut_ptr())?;
@@ -121,11 +62,11 @@ fn dump(tid: i32, index: usize) -> nix::Result<Filter> {
 const PTRACE_SECCOMP_GET_FILTER: libc::c_uint = 0x420c;
 
 /// The length of a filter, which is copied to `buffer` unless that is null.
-fn get_filter(tid: i32, index: usize, buffer: *mut Instruction) -> nix::Result<usize> {
+fn get_filter(tid: i32, index: usize, buffer: *mut Instruction) -> io::Result<usize> {
     // SAFETY: the kernel writes to the buffer only, which is null or as long as the kernel said
     // before; the filters of a stopped thread do not change.
     let length = unsafe { libc::ptrace(PTRACE_SECCOMP_GET_FILTER, tid, index, buffer) };
-    nix::Error::result(length).map(|length| length as usize)
+    if length < 0 { Err(io::Error::last_os_error()) } else { Ok(length as usize) }
 }
 
 /// Says whether `tid`, which is in a ptrace stop under the calling thread, may make all of `calls`.
@@ -183,7 +124,10 @@ fn judge(label: &str, filters: &[Filter], calls: &[Call]) -> Result<()> {
         };
         let action = verdict(filters, &data);
         if !action.permits() {
-            return Err(forbidden(label, &format!("it answers {} with: {action}", call.name)));
+            return Err(forbidden(
+                label,
+                &format!("it answers {} with: {}", call.name, described(action)),
+            ));
         }
     }
     Ok(())
@@ -193,7 +137,8 @@ fn judge(label: &str, filters: &[Filter], calls: &[Call]) -> Result<()> {
 /// most likely the same ones.
 fn shares_our_filters(tid: i32, theirs: &Status) -> Result<bool> {
     // The rehearsal inherits the filters of this thread.
-    let own = nix::unistd::gettid().as_raw();
+    // SAFETY: a plain question.
+    let own = unsafe { libc::gettid() };
     let namespace = proc::namespace(own, "pid");
     let filters = Status::read(own)?.seccomp_filters;
     Ok(filters != 0

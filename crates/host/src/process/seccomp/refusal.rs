@@ -2,6 +2,7 @@
 
 use super::call::Call;
 use crate::{Error, ErrorKind};
+use weft_code::seccomp::Action;
 
 /// The error for a process in the strict mode.
 pub(crate) fn strict(label: &str) -> Error {
@@ -30,4 +31,34 @@ pub fn not_asked(pid: i32, call: &Call) -> Error {
     Error::new(ErrorKind::SeccompForbids, what)
         .why(format!("what is to be measured needs {}, which the filter may forbid", call.name))
         .advice("measure what needs no system calls: calls, wall times, arguments")
+}
+
+/// What a filter does to a call, in words.
+pub(crate) fn described(action: Action) -> String {
+    let text = match action {
+        Action::Allow => "permission",
+        Action::Log => "permission and a log entry",
+        Action::Trace => "a tracer that decides",
+        Action::UserNotify => "a supervisor that decides",
+        Action::Errno(number) => return format!("failure ({})", errno_name(number.into())),
+        Action::Trap => "SIGSYS",
+        Action::KillThread => "death of the thread",
+        Action::KillProcess => "death of the process",
+    };
+    text.into()
+}
+
+/// The name of an error number, of those that filters answer with; the number of any other.
+fn errno_name(number: i32) -> String {
+    let name = match number {
+        libc::EPERM => "EPERM",
+        libc::ENOENT => "ENOENT",
+        libc::EACCES => "EACCES",
+        libc::EINVAL => "EINVAL",
+        libc::ENOSYS => "ENOSYS",
+        libc::EAFNOSUPPORT => "EAFNOSUPPORT",
+        libc::EOPNOTSUPP => "EOPNOTSUPP",
+        _ => return format!("error {number}"),
+    };
+    name.into()
 }

@@ -1,8 +1,7 @@
 //! Trying out, in a child of weft, the system calls that the target would have to make.
 
 use libc::c_long;
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::Pid;
+use std::io;
 
 use super::refusal::forbidden;
 use crate::{Error, ErrorKind, Result};
@@ -32,28 +31,34 @@ pub(super) fn rehearse(label: &str) -> Result<()> {
         // SAFETY: ends the child at once, without running anything of this process's.
         unsafe { libc::_exit(code) };
     }
-    let failed = |errno: nix::Error| {
-        Error::new(ErrorKind::SystemCall, "the seccomp rehearsal failed").why(errno.desc())
+    let failed = || {
+        let error = io::Error::last_os_error();
+        Error::new(ErrorKind::SystemCall, "the seccomp rehearsal failed").why(error.to_string())
     };
-    let child = nix::Error::result(child).map_err(failed)?;
-    let ended = loop {
-        match waitpid(Pid::from_raw(child as i32), Some(WaitPidFlag::__WALL)) {
-            Err(nix::Error::EINTR) => {}
-            other => break other.map_err(failed)?,
-        }
-    };
-    let rehearsed = "tried by a child of weft under as many filters";
-    match ended {
-        WaitStatus::Exited(_, 0) => Ok(()),
-        WaitStatus::Exited(_, code) => {
-            let step = STEPS.get(code as usize - 1).unwrap_or(&"a call");
-            Err(forbidden(label, &format!("{step} failed when {rehearsed}")))
-        }
-        WaitStatus::Signaled(_, signal, _) => {
-            Err(forbidden(label, &format!("a call ended in {signal} when {rehearsed}")))
-        }
-        other => Err(Error::new(ErrorKind::Internal, format!("the rehearsal ended in {other:?}"))),
+    if child < 0 {
+        return Err(failed());
     }
+    let mut status = 0;
+    // SAFETY: the kernel writes the status.
+    while unsafe { libc::waitpid(child as i32, &raw mut status, libc::__WALL) } < 0 {
+        if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+            return Err(failed());
+        }
+    }
+    let rehearsed = "tried by a child of weft under as many filters";
+    if libc::WIFEXITED(status) {
+        let Some(failed) = (libc::WEXITSTATUS(status) as usize).checked_sub(1) else {
+            return Ok(());
+        };
+        let step = STEPS.get(failed).unwrap_or(&"a call");
+        return Err(forbidden(label, &format!("{step} failed when {rehearsed}")));
+    }
+    let signal = match libc::WTERMSIG(status) {
+        libc::SIGSYS => "SIGSYS".into(),
+        libc::SIGKILL => "SIGKILL".into(),
+        other => format!("signal {other}"),
+    };
+    Err(forbidden(label, &format!("a call ended in {signal} when {rehearsed}")))
 }
 
 /// Makes the calls of [`STEPS`]: the number of the first that failed, or zero. Runs in the child.

@@ -7,8 +7,7 @@
 
 use super::apply::leave_stones;
 use super::arena::Arena;
-use super::changes::differences;
-use super::changes::{Changes, Next};
+use super::changes::{Changes, Next, differences};
 use super::plan::Plan;
 use super::values::Values;
 use super::weaver::Weaver;
@@ -51,24 +50,24 @@ impl Weaver {
 
     /// Stops them. Those of their threads that are better left alone are guarded. Of what the target has
     /// started while it was being stopped, children are handed over; others share its memory.
-    pub(super) fn stop_kin(&self, target: &mut Stopped) -> Result<Vec<Stopped>> {
-        let mut kin: Vec<Stopped> = Vec::new();
+    pub(super) fn stop_children(&self, target: &mut Stopped) -> Result<Vec<Stopped>> {
+        let mut children: Vec<Stopped> = Vec::new();
         // One may fork before it is stopped.
         loop {
             let mut fresh = self.children();
-            fresh.retain(|&child| kin.iter().all(|held| held.pid() != child));
+            fresh.retain(|&child| children.iter().all(|held| held.pid() != child));
             if fresh.is_empty() {
-                return Ok(kin);
+                return Ok(children);
             }
             for child in fresh {
-                let mut parents = std::iter::once(&mut *target).chain(&mut kin);
+                let mut parents = std::iter::once(&mut *target).chain(&mut children);
                 // One that stands still already would not say once more that it does.
                 let stopped = if parents.any(|parent| parent.disown(child)) {
                     Stopped::adopt_newborn(child)
                 } else {
                     unless_ended(child, stop(child))?
                 };
-                kin.extend(stopped);
+                children.extend(stopped);
             }
         }
     }
@@ -105,7 +104,7 @@ impl Weaver {
             let old = match different.contains(&index) {
                 false => self.edits_of(next),
                 true if self.is_bare(child, next)? => &[],
-                // Somebody else has changed it.
+                // Another tool has changed it.
                 true => continue,
             };
             let next = if fits(next) { next.clone() } else { bare(next.function) };
@@ -177,8 +176,8 @@ impl Weaver {
     }
 
     /// Takes the memory of the probes out of the target's children, whose code does not lead there.
-    pub fn leave_kin(&self) -> Result<()> {
-        for held in self.stop_kin(&mut Stopped::default())? {
+    pub fn take_memory_out_of_children(&self) -> Result<()> {
+        for held in self.stop_children(&mut Stopped::default())? {
             unless_ended(held.pid(), self.take_memory(held))?;
         }
         Ok(())

@@ -18,15 +18,15 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use weft_abi::addresses;
 use weft_abi::halt::CloneDebug;
 
-/// A process under the hand of the thread that took it: the kernel lets no other do anything with it.
+/// A process that the calling thread traces until it exits: the kernel takes ptrace requests from no other thread.
 #[derive(Debug)]
-pub struct Grip {
+pub struct DebugHold {
     pub(super) pid: Tid,
     pub(super) family: Arc<Family>,
     pub(super) presence: Arc<Presence>,
 }
 
-impl Grip {
+impl DebugHold {
     /// A program that runs from a clone, for a debugger that is to join it.
     pub fn of(cloned: &Cloned) -> Result<Self> {
         let (pid, family) = (cloned.pid(), cloned.family());
@@ -40,7 +40,7 @@ impl Grip {
         let family = Arc::new(Family::new(options));
         let (mut child, mut stopped) = launch::launch(launch)?;
         match Self::take(family, &mut stopped) {
-            Ok((grip, threads)) => Ok((grip, child, threads)),
+            Ok((hold, threads)) => Ok((hold, child, threads)),
             Err(error) => {
                 // It has not run a single instruction: as good as never started.
                 let _ = child.kill();
@@ -51,7 +51,7 @@ impl Grip {
         }
     }
 
-    /// Takes over a running process, likewise.
+    /// Takes over a running process. Returns its threads, which are stopped.
     pub fn attach(pid: Tid, options: CloneOptions) -> Result<(Self, Vec<Tid>)> {
         let _turn = approach(pid)?;
         let mut stopped = release::stop(pid)?;
@@ -83,23 +83,24 @@ impl Grip {
         Ok(threads)
     }
 
-    /// Stays with a process that has just become another program, likewise; nothing if it ends instead.
+    /// Stays with a process that has just become another program. Returns its threads, which are stopped;
+    /// `None` if it ends instead.
     pub fn follow(&mut self) -> Result<Option<Vec<Tid>>> {
         let failed = |e: std::io::Error| crate::process::ptrace::failed("follow", self.pid, &e);
         let Some(registers) = leave_exec(self.pid).map_err(failed)? else { return Ok(None) };
         let mut stopped = Stopped::adopt(self.pid, registers);
-        let (grip, threads) = Self::take(self.family.clone(), &mut stopped)?;
-        *self = grip;
+        let (hold, threads) = Self::take(self.family.clone(), &mut stopped)?;
+        *self = hold;
         Ok(Some(threads))
     }
 
     fn take(family: Arc<Family>, stopped: &mut Stopped) -> Result<(Self, Vec<Tid>)> {
         let pid = stopped.pid();
         let presence = bring_in(&family, stopped)?;
-        let grip = Self { pid, family, presence };
-        grip.debug().pid.store(proc::own_pid(pid)? as u32, Relaxed);
-        grip.debug().version.store(1, Release);
-        Ok((grip, stopped.keep()))
+        let hold = Self { pid, family, presence };
+        hold.debug().pid.store(proc::own_pid(pid)? as u32, Relaxed);
+        hold.debug().version.store(1, Release);
+        Ok((hold, stopped.keep()))
     }
 
     /// Goes over to a process that this one has forked: it has the same engine.
