@@ -24,7 +24,7 @@ release: $(LOCKED)  ## Like dev, with the optimised core that benchmarks need
 	$(BIN)/maturin develop --uv --quiet --locked --release
 
 .PHONY: fmt
-fmt:  ## Format all code, and mend what the linters can mend
+fmt:  ## Format all code, and fix what the linters can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	cargo fmt --all

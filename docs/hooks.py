@@ -130,7 +130,7 @@ def _facts(metric: ast.Metric) -> str:
 _TYPES = {
     "counter": "a counter",
     "rate": "a rate",
-    "wallTimer": "a timer of time that passes",
+    "wallTimer": "a timer of wall time",
     "processTimer": "a timer of processor time",
     "histogram": "a histogram",
 }

@@ -44,7 +44,7 @@ class Target:
     def ping(self) -> list[tuple[int, str | None]]:
         """Ask every thread; with each, why it was not asked, if it was not."""
     def syscall(self, number: int, args: list[int]) -> int:
-        """Have a thread make a system call; what the kernel returned, negative for an error."""
+        """Make a system call in a thread; returns what the kernel did, negative for an error."""
     def cpu(self) -> tuple[list[str], int]:
         """The processor's features, and the size of a thread's vector state."""
     def registers(self, tid: int) -> dict[str, Any]:
@@ -123,7 +123,7 @@ class Target:
         Calls that are running when a probe is taken out are not measured.
         """
     def enable_probes_for(self, probes: list[int], seconds: float) -> float:
-        """Have disabled probes in the code for so long, a second at most.
+        """Put disabled probes into the code for so long, a second at most.
 
         Returns for how many seconds the target's threads ran on processors meanwhile.
         """
@@ -387,7 +387,7 @@ class Check(TypedDict):
     status: Literal["ok", "warn", "fail"]
     detail: str
     fix: str
-    """The command that mends it; empty when nothing needs mending."""
+    """The command that fixes it; empty when nothing needs fixing."""
 
 class Candidate(TypedDict):
     """A process that :func:`processes` saw."""

@@ -22,7 +22,7 @@ from weft.errors import BadFile
 __all__ = ["FULL", "MOST_TEXT", "Draft", "cannot_write", "check", "read"]
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO})
-"""Failures of a disk, whoever writes to it."""
+"""Failures of a disk, whatever writes to it."""
 
 MOST_TEXT = 16 << 20
 """The most bytes of what people write."""
@@ -103,7 +103,7 @@ def check(path: str | os.PathLike[str]) -> None:
         if place.descriptor is not None:
             os.fstat(place.descriptor)
         elif place.is_special:
-            # Not opened: whoever reads from a pipe would see it end.
+            # Not opened: the reader of a pipe would see its end.
             if not os.access(place.path, os.W_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         else:

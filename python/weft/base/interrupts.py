@@ -63,7 +63,7 @@ class _State:
     def stop(self, number: int) -> NoReturn:
         """End what can be interrupted; what follows gives the target back, and cannot be."""
         self.react = None
-        # This can be lost as well: whoever waits in an interruptible part asks for it again.
+        # This can be lost as well: code that waits in an interruptible part checks for it again.
         self.raised = number
         raise Interrupted(number)
 
@@ -99,7 +99,7 @@ def interruptible(react: Callable[[int], None] | None = None) -> Iterator[None]:
 
 
 def hand_over(react: Callable[[int], None]) -> None:
-    """Have signals do something else from now on: for a program that answers them itself."""
+    """Replace what signals do from now on: for a program that handles them itself."""
     _state.react = react
     _deliver()
 
@@ -118,7 +118,7 @@ def raise_again() -> None:
 
 
 def heed(*numbers: signal.Signals) -> None:
-    """Handle signals even if whoever started weft has it ignore them."""
+    """Handle signals even if the parent process has set them to be ignored."""
     for number in numbers:
         signal.signal(number, _state.handle)
 

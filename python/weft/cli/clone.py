@@ -217,7 +217,7 @@ def _print(stats: CloneStats) -> None:
         ("blocks", f"{stats.blocks:,}", "translated"),
         ("bytes", f"{stats.bytes:,}", "of clone"),
         ("records", f"{stats.record_bytes:,}", "bytes, of what became of each instruction"),
-        ("links", f"{stats.links:,}", "branches tied to their blocks"),
+        ("links", f"{stats.links:,}", "branches linked to their blocks"),
         ("look-ups", f"{stats.lookups:,}", f"{stats.lookups / seconds:,.0f} per second"),
         ("misses", f"{stats.misses:,}", f"{stats.misses / seconds:,.0f} per second"),
         (

@@ -1,4 +1,4 @@
-"""Check what could stop weft, and say the command that mends it."""
+"""Check what could stop weft, and print the command that fixes it."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 @click.argument("pid", type=Pid(), required=False)
 @output.format_option
 def command(pid: int | None, output_format: str) -> None:
-    """Check what could stop weft, and say the command that mends it.
+    """Check what could stop weft, and print the command that fixes it.
 
     Without PID it checks this machine, with PID that process too. Each line is ok or comes with
-    the command that mends it: a warning restricts weft, a failure stops it. The exit code is 0
+    the command that fixes it: a warning restricts weft, a failure stops it. The exit code is 0
     when nothing fails and 1 otherwise.
 
     \b
@@ -43,7 +43,7 @@ def command(pid: int | None, output_format: str) -> None:
 
 
 def table(checks: list[Check]) -> Table:
-    """One row per check; what mends it stands below what was found."""
+    """One row per check; the fix stands below what was found."""
     from rich.table import Table
     from rich.text import Text
 

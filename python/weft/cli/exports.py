@@ -1,4 +1,4 @@
-"""Whoever is told of the metrics while they are measured: Prometheus, a collector of OTLP."""
+"""Receivers of the metrics while they are measured: Prometheus, a collector of OTLP."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from weft.cli.output import console, file_option, format_option, print_json
 from weft.mdl import ast
 
 KINDS: Mapping[str, str] = {
-    "wallTimer": "time that passes",
+    "wallTimer": "wall time",
     "processTimer": "processor time",
 }
 """Types whose names do not speak for themselves."""

@@ -172,7 +172,7 @@ class Attached:
 
     @of_target
     def ping(self) -> list[Pong]:
-        """Have every thread of the target run through the agent and answer.
+        """Run every thread of the target through the agent, and return their answers.
 
         Raises an error if a thread that was asked did not answer.
         """
@@ -180,7 +180,7 @@ class Attached:
 
     @of_target
     def syscall(self, number: int, *args: int) -> int:
-        """Have a thread of the target make a system call, and return its result.
+        """Make a system call in a thread of the target, and return its result.
 
         Raises :class:`OSError` when the call fails. It must not block: all threads that are in the
         program stand still until it returns.

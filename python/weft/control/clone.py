@@ -44,7 +44,7 @@ class CloneStats:
     record_bytes: int
     """Bytes of records, by which the program's state is found at any place of the clone."""
     links: int
-    """Branches that were tied to the block that they lead to."""
+    """Branches that were linked to the block that they lead to."""
     lookups: int
     """How often the agent was asked where code is."""
     misses: int
@@ -52,7 +52,7 @@ class CloneStats:
     protection_faults: int
     """Writes to pages from which code was translated."""
     flushes: int
-    """How often the whole clone was thrown away."""
+    """How often the whole clone was flushed."""
     agent_entries: int
     """How often a thread left the clone for the agent."""
     signals: int

@@ -234,7 +234,7 @@ class Visited(Running):
         self._host = host
 
     def serve(self, connection: socket.socket) -> Ending:
-        """Have a debugger be served until it goes, or the program does."""
+        """Serve a debugger until it disconnects, or the program ends."""
         match _visits.ask(self._host, connection):
             case {"kind": kind, "number": int(number)}:
                 return Ending(kind, number)  # type: ignore[arg-type]
@@ -247,6 +247,6 @@ class Visited(Running):
 
 
 def visit(pid: int) -> Visited | None:
-    """Find the weft that has a process in a clone: nothing if there is none, or none for us."""
+    """Find the weft that has a process in a clone; `None` if there is none of this user's."""
     host = _visits.knock(pid)
     return None if host is None else Visited(pid, host)

@@ -204,7 +204,7 @@ class Probing(Attached):
         )
 
     def replace(self, where: str | Iterable[str], value: int | str) -> Probe:
-        """Have functions, or system calls, give a value at once, in place of doing anything.
+        """Make functions, or system calls, return a value at once, without executing them.
 
         ``value`` is a number, or an expression of the snippet language, which may name the
         arguments. It is what the caller finds as an integer or a pointer. What calls them does not

@@ -1,7 +1,7 @@
-"""Debuggers for a program that this weft has in a clone, and that somebody else asks for.
+"""Debuggers for a program that this weft has in a clone, requested by another weft.
 
 The kernel lets one thread trace a program, so the weft that measures it has to serve the debugger,
-too. Whoever wants to debug hands over the debugger's connection, and hears how the visit has ended.
+too. The other weft hands over the debugger's connection, and receives how the visit has ended.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _name(pid: int) -> str:
     """The beginning of the name under which a weft waits for those who want to debug a process.
 
     The name is in the abstract namespace, where nothing is left behind but every user can take any
-    name. So the rest of it is random, and whoever looks for it asks who has it: see :func:`knock`.
+    name. So the rest of it is random, and :func:`knock` checks which user listens at it.
     """
     return f"weft-debug-{pid}-"
 
@@ -86,7 +86,7 @@ class Visits:
         self._thread.start()
 
     def close(self) -> None:
-        """Have nobody come any more, and who is there leave."""
+        """Accept no more debuggers, and disconnect the one that is there."""
         with self._lock:
             self._is_closed, visitor = True, self._visitor
         if _has_ended(self._pid):
@@ -110,7 +110,7 @@ class Visits:
                 self._receive(peer)
 
     def _receive(self, peer: socket.socket) -> None:
-        """Serve the debuggers that somebody has, one after the other."""
+        """Serve the debuggers of another weft, one after the other."""
         if not _is_trusted(peer):
             return
         while True:
@@ -146,13 +146,13 @@ class Visits:
 def knock(pid: int) -> socket.socket | None:
     """Return a connection to the weft that has a process in a clone, if it can be visited.
 
-    A debugger's connection is handed over there, and a debugger trusts whoever serves it: so the
+    A debugger's connection is handed over there, and a debugger trusts its server: so the
     listener has to be this user's, or root's.
     """
     for name in _names(pid):
         peer = socket.socket(socket.AF_UNIX)
         try:
-            # Somebody else's may have a queue that is full.
+            # A listener of another user may have a queue that is full.
             peer.setblocking(False)
             peer.connect(name)
             if _is_trusted(peer):
@@ -165,7 +165,7 @@ def knock(pid: int) -> socket.socket | None:
 
 
 def ask(peer: socket.socket, visitor: socket.socket) -> dict[str, str | int]:
-    """Have a debugger be served there, and return how that has ended."""
+    """Request that a debugger is served there, and return how that has ended."""
     socket.send_fds(peer, [b"d"], [visitor.fileno()])
     answer = b""
     while not answer.endswith(b"\n"):

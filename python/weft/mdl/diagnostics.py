@@ -1,4 +1,4 @@
-"""What can be wrong with an MDL text, and how it is shown to whoever wrote it."""
+"""What can be wrong with an MDL text, and how it is shown to its author."""
 
 from __future__ import annotations
 

@@ -394,7 +394,7 @@ class _Formatter:
             self.lines.append("")
 
     def _want_blank(self) -> None:
-        """Have an empty line before what comes next."""
+        """Ask for an empty line before what comes next."""
         if self.part.before:
             self.part.before[0].blank_before = True
         else:

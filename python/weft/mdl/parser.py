@@ -118,7 +118,7 @@ class _Driver:
         """Where parsing went on after the last mistake."""
 
     def run(self) -> Tree[Token] | None:
-        """Parse all tokens; return nothing if there is nothing to make sense of."""
+        """Parse all tokens; return `None` if no part of them can be parsed."""
         while True:
             token = self._as_expected(self.tokens[self.position])
             if self._accepts(token.type):

@@ -166,4 +166,4 @@ class Plan:
     selected: tuple[int, ...] = ()
     """The keys of a vectorised metric that the focus asks for."""
     kept: str = ""
-    """What is kept of calls that have not ended: a timer or a mark; nothing if none is."""
+    """What is kept of calls that have not ended: a timer or a mark; empty if nothing is."""

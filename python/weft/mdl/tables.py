@@ -54,7 +54,7 @@ def _folder() -> Path:
 def _load(path: Path) -> Lark:
     with path.open("rb") as file:
         owner = os.fstat(file.fileno())
-        # With sudo, the folder may be that of somebody whom one should not trust so much.
+        # With sudo, the folder may be another user's, whose files must not be executed as root.
         if owner.st_uid != os.geteuid() or owner.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise PermissionError(path)
         return Lark.load(marshal.load(file))
@@ -63,7 +63,7 @@ def _load(path: Path) -> Lark:
 def _store(path: Path, made: Lark) -> None:
     data, memo = made.memo_serialize([TerminalDef, Rule])
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Whoever reads it meanwhile must find all of it, or nothing.
+    # Another process that reads it meanwhile must find all of it, or nothing.
     draft = path.with_name(f"{path.name}.{os.getpid()}")
     draft.write_bytes(marshal.dumps({"data": data, "memo": memo}))
     draft.replace(path)

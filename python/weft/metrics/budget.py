@@ -3,7 +3,7 @@
 What is asked for is not woven at once: how often its code would be hit is tried for a few
 milliseconds, by a counter that costs a nanosecond. That, times the predicted time of a hit, is what
 it will cost. What fits into the budget is measured, the cheapest first. A counter that does not fit
-is measured for moments, and its value is an estimate with an interval; what cannot be estimated is
+is duty-cycled, and its value is an estimate with an interval; what cannot be estimated is
 left out, and says so, with how often it would be hit. Moments tell when there is room again.
 
 What everything costs is accounted for, weft's own use of processors included: see
@@ -51,7 +51,7 @@ _TRIES = 50
 _MOST = 0.85
 """What part of the budget is planned for: predictions are rough."""
 _MOMENTS = 0.3
-"""What part of it is kept for moments where there are any."""
+"""What part of it is kept for duty cycles, where there are any."""
 _LEAST = 0.2
 """What part of it is there for probes, whatever else weft spends."""
 _ROOM = 0.6
@@ -87,7 +87,7 @@ class _Unit:
     node: Node
     meters: list[_Meter]
     scouts: list[_Meter]
-    """What tells how often it would be hit; none where it can be measured for moments itself."""
+    """Counts how often it would be hit; `None` where it can be duty-cycled itself."""
     state: Literal["waiting", "on", "sampled", "removed"] = "waiting"
     load: float | None = None
     """The part of the target's time that it takes when it is measured; not known at first."""
@@ -309,7 +309,7 @@ class Budget:
         return loss
 
     def _moment(self, units: Iterable[_Unit]) -> dict[int, Moment]:
-        """Have units in the code for a moment, and learn what they cost; by their nodes."""
+        """Put units into the code for one interval, and return what they cost, by node."""
         units = list(units)
         tried = list(dict.fromkeys(meter for unit in units for meter in unit.tries))
         numbers = [meter.number for meter in tried]

@@ -51,7 +51,7 @@ _LOOK_AGAIN = 0.2
 """How long at least between two looks at what is loaded, in seconds."""
 
 _JUST_NOW = 0.01
-"""The same where somebody asks whether a value is complete, and the loader tells nothing."""
+"""The same where completeness is requested, and the loader reports nothing."""
 
 
 class Engine:
@@ -153,7 +153,7 @@ class Engine:
     def lock(self) -> threading.RLock:
         """What one has to have who weaves or samples.
 
-        In a forked child nobody gets it: a thread of the parent may have had it, for ever.
+        In a forked child it cannot be taken: a thread of the parent may have held it.
         """
         self.target.check_here()
         return self._lock
@@ -288,7 +288,7 @@ class Engine:
         return Path(self.session.program()).name
 
     def _preparing(self) -> AbstractContextManager[None]:
-        """Have what is prepared once not counted as what measuring costs."""
+        """Leave what is prepared once out of what measuring costs."""
         return nullcontext() if self.budget is None else self.budget.ledger.own.preparing()
 
     def _make(

@@ -13,7 +13,7 @@ _SHORT = 0.001
 
 
 def fallen(before: float, now: float, focus: str) -> Missing | None:
-    """Say that a value which only grows has become less; nothing if it has not."""
+    """Return that a value which only grows has become less; `None` if it has not."""
     # Times are sums of what is rounded.
     if now >= before - 1e-6:
         return None

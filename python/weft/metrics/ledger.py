@@ -212,10 +212,10 @@ class _Machine:
         self._contention = 1.0
 
     def contention(self) -> float:
-        """The part of the last second in which weft was in somebody's way, from 0 to 1.
+        """The part of the last second in which weft kept other threads waiting, from 0 to 1.
 
-        That is when no processor was idle and, where the kernel tells, somebody waited for one: a
-        processor that is busy with nothing but weft is one that nobody else wants.
+        That is when no processor was idle and, where the kernel reports it, a thread waited for
+        one: a processor that is busy with nothing but weft is one that nothing else wants.
         """
         passed = time.monotonic() - self._time
         if passed >= INTERVAL:
@@ -243,7 +243,7 @@ class _Machine:
 
 
 def _waited_seconds() -> float | None:
-    """How long somebody has waited for a processor; nothing where the kernel does not tell."""
+    """How long threads have waited for a processor; `None` where the kernel does not report it."""
     try:
         found = re.search(r"^some .*total=(\d+)", _PRESSURE.read_text())
     except OSError:

@@ -752,7 +752,7 @@ class Metric:
             raise InvalidArgument(f"{self.path} was removed", "", "ask for it again")
 
     def since(self, before: tuple[float, float]) -> Sample:
-        """Have all metrics sampled, and return how this one has grown since a time and a total."""
+        """Sample all metrics, and return how this one has grown since a time and a total."""
         # Another stream may have noted the last values already.
         with suppress(TargetGone):
             self._engine.sample()

@@ -36,7 +36,7 @@ class Node:
     has_hits: bool = False
     """Whether each of its probes counts how often it is hit."""
     scouts: list[tuple[Probe, int]] = field(default_factory=list)
-    """Counters that tell how often it would be hit, where it cannot be measured for moments: one
+    """Counters of how often it would be hit, where it cannot be duty-cycled: one
     for each probe, of its own and of its predicates, with the number of that."""
     known: dict[int, set[Point]] = field(init=False)
     """Where it is, by the place in its definition."""

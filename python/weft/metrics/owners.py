@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["refuse_nobody"]
 
 _SHOWN = 4
-"""How many threads are named for somebody who has named none of them."""
+"""How many threads an error names at most."""
 
 
 def refuse_nobody(session: Probing, focus: Focus) -> None:

@@ -1,7 +1,7 @@
-"""Estimates of what is measured for moments only, to stay within a budget.
+"""Estimates of what is duty-cycled, measured in short intervals only, to stay within a budget.
 
 Times are those for which the target ran on processors: what else the machine does, and that the
-target is stopped for moments, then makes no difference.
+target is stopped for a few milliseconds, then makes no difference.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class Completeness:
         return Completeness(self.interval, (*self.missing, *more))
 
     def summary(self) -> str:
-        """Say in one line what is missing; nothing if nothing is."""
+        """Return what is missing in one line; empty if nothing is."""
         if not self.missing:
             return ""
         first, *others = self.missing

@@ -81,7 +81,7 @@ class TargetFacts:
     command: tuple[str, ...] = ()
     exit_code: int | None = None
     has_ended: bool = False
-    """The exit code of a process that somebody else has started cannot be known."""
+    """The exit code of a process that weft has not started is not known."""
 
     @property
     def name(self) -> str:

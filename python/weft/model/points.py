@@ -34,7 +34,7 @@ PointKind: TypeAlias = Literal[
     "syscall",
     "sysreturn",
 ]
-"""Where a function is entered; each way out of it; before and after each call that it makes; the
+"""Where a function is entered; each exit of it; before and after each call that it makes; the
 start of a basic block; a way from one block to another; any instruction; each read of memory, and
 each write to it, before it happens; a system call before it is made, and when it comes back."""
 

@@ -68,7 +68,7 @@ class Implementations:
         return {one: self._functions(one, self._words(slots)) for one, slots in addresses.items()}
 
     def _possible(self, function: Function) -> list[Function]:
-        """What the code of the resolver can choose; nothing if that cannot be told."""
+        """What the code of the resolver can choose; `None` if that is not known."""
         try:
             offsets, slots, is_open = function.module.symbols.candidates(function.index)
         except BadFile:

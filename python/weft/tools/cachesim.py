@@ -101,7 +101,7 @@ class Simulated:
 def simulate(
     trace: Trace, levels: Sequence[Level] = DEFAULT, threads: Sequence[int] = ()
 ) -> Simulated:
-    """Have all data accesses go through caches, each behind the one before.
+    """Send all data accesses through caches, each behind the one before.
 
     Each thread has caches of its own, as if it had a core for itself: what threads do to each
     other's caches is not simulated. Stores bring a line in as loads do. Of an access to several

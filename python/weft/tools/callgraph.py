@@ -16,7 +16,7 @@ from functools import cached_property
 __all__ = ["INDIRECT", "SMALL", "CallGraph", "Stack", "apportion"]
 
 INDIRECT = -1
-"""In place of a caller: whoever called by an indirect branch, or started the program."""
+"""In place of a caller: an indirect branch, or the start of the program."""
 SMALL = -2
 """At the bottom of a stack: what is in stacks that are too small to be listed."""
 _FIRST_CYCLE = -3

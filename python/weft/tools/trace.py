@@ -215,7 +215,7 @@ class Trace:
 
     All tables have a column ``thread``. Addresses are those of the process. ``clock`` is how many
     instructions the thread had executed before; ``time``, ``start`` and ``end`` are nanoseconds,
-    exact for system calls, and reckoned between them for calls.
+    exact for system calls, and interpolated between them for calls.
     """
 
     path: Path

@@ -94,7 +94,7 @@ class Watcher:
         """From when on something may be woven, by the monotonic clock."""
 
     def want(self, requests: frozenset[Request]) -> None:
-        """Have this measured, and nothing else."""
+        """Request that this is measured, and nothing else."""
         # What is wanted is said after each reading. If that alone brought the next one, there would
         # be one after the other, all of them too early to tell rates.
         if requests != self._wanted:
@@ -102,7 +102,7 @@ class Watcher:
             self._wake.set()
 
     def list_functions(self, module: str) -> None:
-        """Have the functions of a module listed."""
+        """Request the list of the functions of a module."""
         self._to_list.append(module)
         self._wake.set()
 
@@ -115,7 +115,7 @@ class Watcher:
             self._wake.set()
 
     def leave(self) -> None:
-        """Have the target left, and the thread end."""
+        """Leave the target, and end the thread."""
         self._is_closing.set()
         self._wake.set()
 

@@ -65,7 +65,7 @@ class Pusher(Running):
         self._on_failure = on_failure
         self._said = _LastWords()
         self._sent = self._failed = 0
-        # Its logger prints to standard error, again and again, unless somebody listens.
+        # Its logger prints to standard error, again and again, unless it has a handler.
         logging.getLogger("opentelemetry").addHandler(self._said)
         self._starts: dict[tuple[str, str], int] = {}
         self._rising = Rising()
@@ -116,7 +116,7 @@ class _LastWords(logging.Handler):
 def check(url: str) -> str:
     """Find out whether metrics can be sent to a URL; returns it with the path that it stands for.
 
-    Whether somebody listens there is seen when they are sent.
+    Whether a collector listens there is seen when they are sent.
     """
     with needed("otel", "sending metrics by OTLP"):
         import opentelemetry.exporter.otlp.proto.http.metric_exporter  # noqa: F401

@@ -46,7 +46,7 @@ class _Slice:
     time: int
     thread: int
     name: str | None
-    """What begins; nothing if something ends."""
+    """What begins; `None` if something ends."""
     category: str = ""
     annotations: tuple[tuple[str, int, bool], ...] = ()
     """Names, values, and whether they are addresses."""
@@ -86,7 +86,7 @@ class _Writer:
 def write(trace: Trace, file: BinaryIO) -> int:
     """Write the calls and system calls of a trace; returns how many slices there are.
 
-    Times within a thread are exact for system calls and reckoned for what is between them. A
+    Times within a thread are exact for system calls and interpolated for what is between them. A
     function that is left otherwise than by a return (``longjmp``, an exception) ends when the one
     that goes on does something.
     """
@@ -168,7 +168,7 @@ def _calls(trace: Trace, thread: int) -> Iterator[_Slice]:
                 stack.append(ip)
                 yield _Slice(time, thread, names[key], "call", (("address", target, True),))
                 continue
-            # Whoever called from right before there goes on; a return that leads to nobody's call
+            # The frame that called from right before there goes on; a return that leads to no call
             # is a jump.
             depth = len(stack)
             while depth and not 0 < target - stack[depth - 1] <= _LONGEST_CALL:

@@ -1,4 +1,4 @@
-"""Whether a metric only grows, as its definition says: what is received may rely on it for ever."""
+"""Whether a metric only grows, as its definition says: receivers may rely on it until the end."""
 
 from __future__ import annotations
 
