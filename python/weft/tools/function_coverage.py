@@ -16,14 +16,8 @@ from weft.errors import BadFile, InvalidArgument
 from weft.model.losses import sentences
 from weft.model.points import Point
 from weft.model.program import Module
-from weft.tools.coverage import (
-    Coverage,
-    FunctionCoverage,
-    ModuleCoverage,
-    chooser,
-    functions_only,
-    is_startup,
-)
+from weft.tools.coverage import Coverage, FunctionCoverage, ModuleCoverage, functions_only
+from weft.tools.coverage.choice import chooser, is_startup
 
 __all__ = ["FunctionRecorder"]
 

@@ -22,8 +22,8 @@ from weft.tools.coverage import (
     FunctionCoverage,
     ModuleCoverage,
     Share,
-    open_symbols,
 )
+from weft.tools.coverage.choice import open_symbols
 
 _INSTRUCTIONS = 50_000
 """How many instructions of a module are shown: more than that nobody reads."""
