@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 FORMATS = ("text", "json", "html", "lcov", "cobertura", "drcov")
 """The formats: modules of :mod:`weft.export.coverage`."""
+_WITHOUT_CONTEXTS = ("lcov", "cobertura", "drcov")
+"""Those that cannot say in which context something was executed."""
 
 _ROUND = 0.2
 """How often to look whether something was asked for, in seconds."""
@@ -58,6 +60,7 @@ class Wish:
     counts: bool
     modules: tuple[str, ...]
     weaver: str
+    context: str | None
     seconds: float | None
     dump_every: float | None
     output: str | None
@@ -90,6 +93,12 @@ _output_options = all_of(
     "own code that go once they were hit.",
 )
 @click.option(
+    "--context",
+    metavar="NAME",
+    help="Put a name on what is executed, such as that of the test; json keeps it, and `weft cov "
+    "merge` keeps names apart.",
+)
+@click.option(
     "--for",
     "seconds",
     type=Seconds(min=0),
@@ -111,7 +120,7 @@ def command(ctx: click.Context, /, target: tuple[str, ...], **options: Any) -> N
     the machine code and its debug information; it need not be built for that. The exit code is
     that of CMD. A process PID goes on as before when the recording ends.
 
-    `weft cov report`, `merge` and `diff` read what was written with --format json.
+    `weft cov report`, `merge`, `diff` and `contexts` read what was written with --format json.
 
     \b
     Examples:
@@ -123,8 +132,12 @@ def command(ctx: click.Context, /, target: tuple[str, ...], **options: Any) -> N
       weft cov report cov.json --format html -o cov.html
       weft cov merge first.json second.json -o both.json
       weft cov diff old.json new.json
+      weft cov --context unit -o unit.json --format json -- ./tests
+      weft cov contexts parse.c:42 all.json
     """
     wanted = Wish(**options)
+    if wanted.context == "":
+        raise InvalidArgument("a context needs a name", advice="for example --context unit")
     _check_output(wanted.output, wanted.output_format)
     # From here on a signal asks for what there is so far, also before there is something.
     with _asked_by_signal() as was_asked:
@@ -162,6 +175,8 @@ def report(file: str, output: str | None, output_format: str) -> None:
 @format_option_of(["json", *(name for name in FORMATS if name != "json")])
 def merge(files: tuple[str, ...], output: str | None, output_format: str) -> None:
     """Add up what several runs have executed.
+
+    What they have executed in a context of the same name is one context in the result.
 
     \b
     Examples:
@@ -209,6 +224,47 @@ def diff(old: str, new: str, output_format: str) -> None:
     print_json({"schema": 1, "changes": found})
 
 
+@command.part("contexts")
+@click.command()
+@click.argument("where", metavar="FILE:LINE|FUNCTION")
+@click.argument("file", type=click.Path())
+@format_option_of(["text", "json"])
+def contexts(where: str, file: str, output_format: str) -> None:
+    """Say in which contexts, such as tests, a line or a function was executed.
+
+    FILE may be the end of a path, and FUNCTION a pattern; if there are several, all are listed.
+
+    \b
+    Examples:
+      weft cov contexts parse.c:42 all.json
+      weft cov contexts 'parse_*' all.json --format json
+    """
+    from weft.export.coverage.json import read
+    from weft.export.coverage.text import show_places
+    from weft.tools import coverage
+
+    covered = read(file)
+    places = coverage.contexts_at(covered, where)
+    # One that is incomplete may have been here, and nobody has seen it.
+    lost = {context.shown_name: list(context.lost) for context in covered.contexts if context.lost}
+    if output_format == "text":
+        show_places(console(), places, len(covered.contexts))
+        for name, texts in lost.items():
+            click.echo(f"note: {name} is incomplete: {'; '.join(texts)}", err=True)
+        return
+    found = [
+        {
+            "file": place.file,
+            "line": place.line,
+            "function": place.function,
+            "count": place.count,
+            "contexts": [context.name for context in place.contexts],
+        }
+        for place in places
+    ]
+    print_json({"schema": 1, "counted": covered.is_counted, "places": found, "incomplete": lost})
+
+
 def _check_output(output: str | None, output_format: str) -> None:
     """Find out now whether there can be a result: one who has recorded for hours wants it."""
     if output is None:
@@ -225,6 +281,9 @@ def _write(coverage: Coverage, output: str | None, output_format: str, *, to_std
     else:
         deliver(lambda file: format_.write(file, coverage), output, to_stderr=to_stderr)
     say_lost(coverage.flow.lost, output, output_format)
+    if coverage.contexts and output_format in _WITHOUT_CONTEXTS:
+        text = f"note: {output_format} has no place for contexts: --format json keeps them"
+        click.echo(text, err=True)
 
 
 def _run(words: tuple[str, ...], wanted: Wish, result: _Result) -> int:
@@ -400,7 +459,12 @@ class _Result:
         wanted = self._wanted
 
         def write() -> None:
-            _write(coverage(), wanted.output, wanted.output_format, to_stderr=to_stderr)
+            covered = coverage()
+            if wanted.context is not None:
+                from weft.tools.coverage import in_context
+
+                covered = in_context(covered, wanted.context)
+            _write(covered, wanted.output, wanted.output_format, to_stderr=to_stderr)
 
         code = None
         # Ctrl-C is how one says that it is enough.

@@ -5,10 +5,13 @@ as gcov counts it: how often control came to it from another line, or went round
 """
 
 from weft.tools.coverage.changes import Change, diff
+from weft.tools.coverage.contexts import Place, contexts_at, in_context
 from weft.tools.coverage.covering import cover
 from weft.tools.coverage.merging import functions_only, merge
 from weft.tools.coverage.parts import (
     Branch,
+    Context,
+    Executed,
     FileCoverage,
     FunctionCoverage,
     ModuleCoverage,
@@ -19,13 +22,18 @@ from weft.tools.coverage.result import Coverage
 __all__ = [
     "Branch",
     "Change",
+    "Context",
     "Coverage",
+    "Executed",
     "FileCoverage",
     "FunctionCoverage",
     "ModuleCoverage",
+    "Place",
     "Share",
+    "contexts_at",
     "cover",
     "diff",
     "functions_only",
+    "in_context",
     "merge",
 ]

@@ -11,6 +11,7 @@ from weft.errors import BadFile, InvalidArgument
 from weft.model.flow import Block, CodeModule, Edge, Flow
 from weft.tools.coverage.adding import Add, adder, merged_file
 from weft.tools.coverage.choice import open_symbols
+from weft.tools.coverage.contexts import merged_contexts
 from weft.tools.coverage.parts import FileCoverage, FunctionCoverage, ModuleCoverage
 from weft.tools.coverage.result import Coverage
 
@@ -61,7 +62,12 @@ def merge(coverages: Sequence[Coverage]) -> Coverage:
     lost = dict.fromkeys(text for coverage in coverages for text in coverage.flow.lost)
     command = _common_command([coverage.flow.command for coverage in coverages])
     flow = Flow(tuple(modules), _summed(edges, add), is_counted, command, tuple(lost))
-    return Coverage(flow, tuple(details))
+    places_of = [
+        [numbers[run, place] for place in range(len(coverage.flow.modules))]
+        for run, coverage in enumerate(coverages)
+    ]
+    contexts = merged_contexts(coverages, places_of, len(modules))
+    return Coverage(flow, tuple(details), contexts)
 
 
 def _common_command(commands: Sequence[tuple[str, ...]]) -> tuple[str, ...]:

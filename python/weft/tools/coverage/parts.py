@@ -6,7 +6,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 
-__all__ = ["Branch", "FileCoverage", "FunctionCoverage", "ModuleCoverage", "Share"]
+__all__ = [
+    "Branch",
+    "Context",
+    "Executed",
+    "FileCoverage",
+    "FunctionCoverage",
+    "ModuleCoverage",
+    "Share",
+]
+
+NO_CONTEXT = "(no context)"
+"""What to call the context without a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,3 +133,42 @@ class ModuleCoverage:
     def branch_share(self) -> Share:
         """How many of the ways from its branches were taken."""
         return sum((file.branch_share for file in self.files), Share(0, 0))
+
+
+@dataclass(frozen=True)
+class Executed:
+    """What one context has executed of a module."""
+
+    functions: frozenset[int]
+    """The offsets of its functions."""
+    lines: Mapping[str, frozenset[int]]
+    """The lines of each of its source files."""
+
+    @classmethod
+    def of(cls, module: ModuleCoverage) -> Executed:
+        """Return all that was executed of a module."""
+        lines = {
+            file.path: frozenset(line for line, count in file.lines.items() if count)
+            for file in module.files
+        }
+        return cls(
+            frozenset(function.offset for function in module.functions if function.count),
+            {path: found for path, found in lines.items() if found},
+        )
+
+
+@dataclass(frozen=True)
+class Context:
+    """A name for a part of what was executed, such as that of a test."""
+
+    name: str
+    """Empty for what was executed outside of all contexts that have a name."""
+    modules: tuple[Executed, ...]
+    """What it has executed of each module of the coverage, in their order."""
+    lost: tuple[str, ...] = ()
+    """What could not be kept, in words: then it may have executed more."""
+
+    @property
+    def shown_name(self) -> str:
+        """What to call it."""
+        return self.name or NO_CONTEXT

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from weft.model.flow import Flow
 from weft.tools.coverage.adding import adder, shared_file, shared_functions
-from weft.tools.coverage.parts import FileCoverage, FunctionCoverage, ModuleCoverage
+from weft.tools.coverage.parts import Context, FileCoverage, FunctionCoverage, ModuleCoverage
 
 __all__ = ["Coverage"]
 
@@ -20,6 +20,8 @@ class Coverage:
     """Its blocks and the ways between them."""
     modules: tuple[ModuleCoverage, ...]
     """In the order of the modules of the flow."""
+    contexts: tuple[Context, ...] = ()
+    """What of it was executed under which name; none if no names were given."""
 
     @property
     def is_counted(self) -> bool:
