@@ -385,3 +385,15 @@ def test_a_server_is_recorded_under_load(tmp_path: Path) -> None:
         merged = cov(["report", out, "--format", "drcov", "-o", tmp_path / "out.drcov"], tmp_path)
         assert merged.returncode == 0, merged.stderr
         assert len(drcov.read((tmp_path / "out.drcov").read_bytes()).blocks) > 500
+
+
+@pytest.mark.parametrize(
+    ("script", "limit", "code"), [("exit 0", "99", 6), ("exit 3", "99", 3), ("exit 0", "0", 0)]
+)
+def test_a_program_that_fails_keeps_its_exit_code(script: str, limit: str, code: int) -> None:
+    command = [sys.executable, "-m", "weft", "cov", "--fail-under", limit]
+    done = subprocess.run(
+        [*command, "--", "sh", "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == code
+    assert f"the limit is {limit}%" in done.stderr

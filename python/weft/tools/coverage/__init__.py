@@ -7,6 +7,7 @@ as gcov counts it: how often control came to it from another line, or went round
 from weft.tools.coverage.changes import Change, diff
 from weft.tools.coverage.contexts import Place, contexts_at, in_context
 from weft.tools.coverage.covering import cover
+from weft.tools.coverage.limit import check_limit, figure
 from weft.tools.coverage.merging import functions_only, merge
 from weft.tools.coverage.parts import (
     Branch,
@@ -30,9 +31,11 @@ __all__ = [
     "ModuleCoverage",
     "Place",
     "Share",
+    "check_limit",
     "contexts_at",
     "cover",
     "diff",
+    "figure",
     "functions_only",
     "in_context",
     "merge",
