@@ -305,7 +305,7 @@ def _write(coverage: Coverage, output: str | None, output_format: str, *, to_std
         format_.show(console(stderr=to_stderr), coverage)
     else:
         deliver(lambda file: format_.write(file, coverage), output, to_stderr=to_stderr)
-    say_lost(coverage.flow.lost, output, output_format)
+    say_lost((*coverage.flow.lost, *coverage.remarks()), output, output_format)
     if coverage.contexts and output_format in _WITHOUT_CONTEXTS:
         text = f"note: {output_format} has no place for contexts: --format json keeps them"
         click.echo(text, err=True)

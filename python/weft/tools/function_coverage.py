@@ -97,7 +97,8 @@ class FunctionRecorder:
                 count = hits[address]
                 covered.append(replace(function, count=count if self._counts else min(count, 1)))
             modules.append(ModuleCoverage(module.path, True, len(covered), tuple(covered), ()))
-        found = functions_only(modules, self._command, is_counted=self._counts)
+        builds = [module.symbols.build_id for module, _ in self._modules.values()]
+        found = functions_only(modules, self._command, is_counted=self._counts, build_ids=builds)
         lost = sentences([("outlived", outlived)] if outlived else [])
         return replace(found, flow=replace(found.flow, lost=lost))
 

@@ -59,6 +59,7 @@ summary .path { flex: 1; overflow-wrap: anywhere; }
 .code .n { width: 5em; } .code .c { width: 8em; } .code .b { width: 5em; padding-right: 1.5em; }
 .hit { background: var(--hit); } .miss { background: var(--miss); }
 .half { background: var(--half); }
+.total td { font-weight: 600; }
 .label { font-weight: 600; padding-top: .6rem; }
 """
 
@@ -79,6 +80,12 @@ def _page(coverage: Coverage) -> Iterator[str]:
     yield f"<p>{how} &middot; weft {escape(__version__)}</p>\n"
     for text in coverage.flow.lost:
         yield f'<p class="half">incomplete: {escape(text)}</p>\n'
+    for text in coverage.remarks():
+        yield f'<p class="half">note: {escape(text)}</p>\n'
+    if coverage.commands:
+        yield "<p>executed: "
+        yield ", ".join(f"<code>{escape(' '.join(words))}</code>" for words in coverage.commands)
+        yield "</p>\n"
     files = [source for source, _ in coverage.files() if source.lines]
     yield from _summary(coverage, files)
     if files:
@@ -108,11 +115,15 @@ def _base(paths: Sequence[str]) -> str:
 def _summary(coverage: Coverage, files: Sequence[FileCoverage]) -> Iterator[str]:
     yield "<table><tr><th>module</th><th>functions</th><th></th><th>lines</th><th></th>"
     yield "<th>branches</th><th></th></tr>\n"
-    for module in sorted(coverage.shown_modules(), key=lambda module: not module.is_detailed):
+    named = coverage.named_modules()
+    for name, module in named:
         shares = (module.function_share, module.line_share, module.branch_share)
         cells = "".join(map(_cells, shares))
-        yield f'<tr><td class="name" title="{escape(module.path)}">{escape(module.name)}</td>'
+        yield f'<tr><td class="name" title="{escape(module.path)}">{escape(name)}</td>'
         yield f"{cells}</tr>\n"
+    if sum(module.is_detailed for _, module in named) > 1:
+        cells = "".join(map(_cells, coverage.totals()))
+        yield f'<tr class="total"><td class="name">total of what is in detail</td>{cells}</tr>\n'
     yield "</table>\n"
     if len(files) > 1:
         base = _base([source.path for source in files])

@@ -46,6 +46,8 @@ def write(file: BinaryIO, coverage: Coverage) -> None:
             for edge in flow.edges
         ],
     }
+    if coverage.commands:
+        document["commands"] = [list(words) for words in coverage.commands]
     if coverage.contexts:
         # Whoever does not know of contexts reads the rest as before: the schema stays.
         document["contexts"] = [_context(context) for context in coverage.contexts]
@@ -151,7 +153,8 @@ def _coverage(document: dict[str, Any]) -> Coverage:
     contexts = tuple(_read_context(context) for context in document.get("contexts", ()))
     if any(len(context.modules) != len(modules) for context in contexts):
         raise ValueError("a context has other modules than there are")
-    return Coverage(flow, tuple(details), contexts)
+    commands = tuple(tuple(words) for words in document.get("commands", ()))
+    return Coverage(flow, tuple(details), contexts, commands)
 
 
 def _read_context(context: dict[str, Any]) -> Context:

@@ -149,13 +149,14 @@ def _parts(coverage: Coverage) -> Iterable[RenderableType]:
     if coverage.contexts:
         yield from _contexts(coverage)
     table = _table("MODULE", "FUNCTIONS", *(["LINES"] if files else []))
-    shown = coverage.shown_modules()
-    for module in shown:
-        lines = module.line_share
+    shown = coverage.named_modules()
+    rows = [(name, module.function_share, module.line_share) for name, module in shown]
+    if sum(module.is_detailed for _, module in shown) > 1:
+        functions, all_lines, _ = coverage.totals()
+        rows.append(("TOTAL in detail", functions, all_lines))
+    for name, functions, lines in rows:
         cells = _cells(lines) if lines.total else (_plain(""), _plain(""))
-        table.add_row(
-            _plain(module.name), *_cells(module.function_share), *(cells if files else ())
-        )
+        table.add_row(_plain(name), *_cells(functions), *(cells if files else ()))
     yield table
     unused = sum(module.function_total > 0 for module in coverage.modules) - len(shown)
     if unused:
@@ -164,7 +165,7 @@ def _parts(coverage: Coverage) -> Iterable[RenderableType]:
     what = f"{blocks:,} blocks" if blocks else "functions"
     how = "with counts" if coverage.is_counted else "executed or not"
     yield f"{' '.join(coverage.flow.command)}: {what}, {how}"
-    for text in coverage.flow.lost:
+    for text in (*coverage.flow.lost, *coverage.remarks()):
         yield f"note: {text}"
 
 

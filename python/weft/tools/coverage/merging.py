@@ -14,6 +14,7 @@ from weft.tools.coverage.choice import open_symbols
 from weft.tools.coverage.contexts import merged_contexts
 from weft.tools.coverage.parts import FileCoverage, FunctionCoverage, ModuleCoverage
 from weft.tools.coverage.result import Coverage
+from weft.tools.coverage.sameness import alike, same_modules
 
 __all__ = ["functions_only", "merge"]
 
@@ -22,30 +23,36 @@ _MOST_COMMANDS = 3
 
 
 def functions_only(
-    modules: Sequence[ModuleCoverage], command: Sequence[str], *, is_counted: bool
+    modules: Sequence[ModuleCoverage],
+    command: Sequence[str],
+    *,
+    is_counted: bool,
+    build_ids: Sequence[str | None] = (),
 ) -> Coverage:
     """Return the coverage of functions of which no blocks are known."""
-    places = tuple(CodeModule(module.path, None, 0, 0, 0, ()) for module in modules)
+    places = tuple(
+        CodeModule(module.path, build_id, 0, 0, 0, ())
+        for module, build_id in zip(modules, build_ids or [None] * len(modules), strict=True)
+    )
     return Coverage(Flow(places, (), is_counted, tuple(command)), tuple(modules))
 
 
 def merge(coverages: Sequence[Coverage]) -> Coverage:
     """Return what several runs have executed together; of modules that are the same, counts add up.
 
+    The runs may be of different programs: a library that several use, of the same build, is one.
     If one of them is not counted, neither is the result.
     """
     if not coverages:
         raise InvalidArgument("there is nothing to merge", advice="name the files of two runs")
     is_counted = all(coverage.is_counted for coverage in coverages)
     add = adder(is_counted)
-    parts: dict[tuple[str, str | None], list[tuple[int, int]]] = {}
-    for run, coverage in enumerate(coverages):
-        for place, module in enumerate(coverage.flow.modules):
-            parts.setdefault((module.path, module.build_id), []).append((run, place))
+    parts = same_modules(coverages)
+    coverages = alike(coverages, parts)
     modules, details = [], []
     numbers: dict[tuple[int, int], int] = {}
     falls: list[Edge] = []
-    for number, places in enumerate(parts.values()):
+    for number, places in enumerate(parts):
         numbers.update((place, number) for place in places)
         merged, splits = _merged_module(
             [coverages[run].flow.modules[place] for run, place in places], add
@@ -60,19 +67,19 @@ def merge(coverages: Sequence[Coverage]) -> Coverage:
         for edge in coverage.flow.edges
     ]
     lost = dict.fromkeys(text for coverage in coverages for text in coverage.flow.lost)
-    command = _common_command([coverage.flow.command for coverage in coverages])
+    commands = tuple(dict.fromkeys(one for coverage in coverages for one in coverage.runs))
+    command = _common_command(commands)
     flow = Flow(tuple(modules), _summed(edges, add), is_counted, command, tuple(lost))
     places_of = [
         [numbers[run, place] for place in range(len(coverage.flow.modules))]
         for run, coverage in enumerate(coverages)
     ]
     contexts = merged_contexts(coverages, places_of, len(modules))
-    return Coverage(flow, tuple(details), contexts)
+    return Coverage(flow, tuple(details), contexts, commands if len(commands) > 1 else ())
 
 
-def _common_command(commands: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+def _common_command(different: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     """What to call several runs: by their command if it is one, or else by all of them."""
-    different = list(dict.fromkeys(commands))
     if len(different) == 1:
         return different[0]
     shown = [" ".join(command) for command in different[:_MOST_COMMANDS]]
