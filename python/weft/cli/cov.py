@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from weft.model.program import Module
     from weft.tools.coverage import Coverage
 
-FORMATS = ("text", "json", "html", "lcov", "cobertura", "drcov")
+FORMATS = ("text", "json", "html", "lcov", "cobertura", "sarif", "drcov")
 """The formats: modules of :mod:`weft.export.coverage`."""
-_WITHOUT_CONTEXTS = ("lcov", "cobertura", "drcov")
+_WITHOUT_CONTEXTS = ("lcov", "cobertura", "sarif", "drcov")
 """Those that cannot say in which context something was executed."""
 
 _ROUND = 0.2

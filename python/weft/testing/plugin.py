@@ -19,12 +19,13 @@ from weft.testing.channel import CHANNEL, INSIDE
 
 __all__ = ["Boundaries"]
 
-FORMATS = ("text", "json", "html", "lcov", "cobertura", "drcov")
+FORMATS = ("text", "json", "html", "lcov", "cobertura", "sarif", "drcov")
 SUFFIXES = {
     ".html": "html",
     ".info": "lcov",
     ".json": "json",
     ".lcov": "lcov",
+    ".sarif": "sarif",
     ".txt": "text",
     ".xml": "cobertura",
 }

@@ -249,7 +249,7 @@ def _deliver(coverage: Coverage, wish: Wish, code: int, paths: Sequence[str]) ->
         print(f"weft: native coverage of {tests} tests is in {wish.report}")
         for text in (*coverage.flow.lost, *coverage.remarks()):
             print(f"note: {text}", file=sys.stderr)
-    if wish.format in ("lcov", "cobertura", "drcov"):
+    if wish.format in ("lcov", "cobertura", "sarif", "drcov"):
         print(f"note: {wish.format} has no place for tests: json and html do", file=sys.stderr)
     if wish.fail_under is None:
         return code
