@@ -340,6 +340,39 @@ def test_where_weft_cannot_work_it_says_why(tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
+def test_what_runs_no_tests_is_not_recorded(tmp_path: Path) -> None:
+    (tmp_path / "test_nothing.py").write_text("def test_nothing(): pass\n")
+    done = run_pytest(tmp_path, "--weft-cov", "_speed.so", "--collect-only")
+    assert done.returncode == 0 and "test_nothing.py::test_nothing" in done.stdout
+    assert "no coverage" not in done.stderr
+
+
+def test_an_inner_pytest_belongs_to_the_test_that_starts_it(project: Path) -> None:
+    """As it may have the option from a configuration that both read."""
+    inner = project / "inner"
+    inner.mkdir()
+    (inner / "test_inner.py").write_text(
+        "import _speed\n\ndef test_inner(): assert _speed.twice(2) == 4\n"
+    )
+    (project / "test_speed.py").write_text(
+        textwrap.dedent(
+            """
+            import subprocess, sys
+
+            def test_outer():
+                command = [sys.executable, "-m", "pytest", "inner", "--weft-cov", "_speed.so"]
+                done = subprocess.run(command, check=True, capture_output=True, text=True)
+                assert "recorded by the pytest that has started this one" in done.stdout
+            """
+        )
+    )
+    options = ["--weft-cov", "_speed.so", "--weft-cov-report", "cov.json"]
+    done = run_pytest(project, "test_speed.py", *options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = read(project / "cov.json")
+    assert who_executes(found, "twice") == ["test_outer"]
+
+
 def test_without_the_option_nothing_of_weft_is_loaded(tmp_path: Path) -> None:
     (tmp_path / "test_nothing.py").write_text(
         "import sys\n\n"

@@ -101,12 +101,18 @@ def test_json_keeps_contexts_and_reads_what_has_none(tmp_path: Path) -> None:
     assert coverage_json.read(file) == replace(both(), contexts=())
 
 
-def test_a_context_of_other_modules_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("modules", "told"),
+    [([{"functions": [], "files": {}}], "other modules"), ([{"functions": [], "files": []}], "")],
+)
+def test_contexts_that_make_no_sense_are_refused(
+    tmp_path: Path, modules: list[object], told: str
+) -> None:
     document = json.loads(written(coverage_json, both()))
-    document["contexts"][1]["modules"].pop()
+    document["contexts"][1]["modules"] = modules
     file = tmp_path / "bad.json"
     file.write_text(json.dumps(document))
-    with pytest.raises(BadFile, match="other modules"):
+    with pytest.raises(BadFile, match=f"no coverage that weft has written.*{told}"):
         coverage_json.read(file)
 
 

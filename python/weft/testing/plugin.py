@@ -20,6 +20,17 @@ from weft.testing.channel import CHANNEL, INSIDE
 __all__ = ["Boundaries"]
 
 FORMATS = ("text", "json", "html", "lcov", "cobertura", "sarif", "drcov")
+_NO_TESTS = (
+    "help",
+    "version",
+    "collectonly",
+    "showfixtures",
+    "show_fixtures_per_test",
+    "markers",
+    "cacheshow",
+    "setupplan",
+)
+"""The options with which pytest runs no tests."""
 SUFFIXES = {
     ".html": "html",
     ".info": "lcov",
@@ -76,14 +87,15 @@ def pytest_load_initial_conftests(
     if given and not options.weft_cov:
         name = given[0].replace("_", "-")
         raise pytest.UsageError(f"--weft-cov-{name} needs --weft-cov LIBRARY.so")
-    if options.weft_cov and not (options.help or options.version):
+    if options.weft_cov and not any(getattr(options, name, None) for name in _NO_TESTS):
         channel = os.environ.pop(CHANNEL, None)
         if channel is not None:
             boundaries = Boundaries(int(channel), options.weft_cov)
             early_config.pluginmanager.register(boundaries, "weft-cov-boundaries")
         elif INSIDE not in os.environ:
-            # What a recorded program starts is recorded with it, and counts to its test.
             raise SystemExit(_record(early_config))
+        else:
+            early_config.pluginmanager.register(Inner(), "weft-cov-inner")
     return (yield)
 
 
@@ -125,6 +137,14 @@ def _refuse_xdist(config: pytest.Config) -> None:
             "--weft-cov cannot be used with pytest-xdist (-n, --dist, --tx): of tests that run "
             "side by side weft cannot tell which has executed what; add -n 0"
         )
+
+
+class Inner:
+    """In a pytest that a recorded test has started: recorded with it, as part of that test."""
+
+    def pytest_report_header(self) -> str:
+        """Say who reports the coverage (called by pytest)."""
+        return "weft: recorded by the pytest that has started this one, as part of its test"
 
 
 class Boundaries:

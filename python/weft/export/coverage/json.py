@@ -116,7 +116,7 @@ def read(path: str | Path) -> Coverage:
         raise BadFile(f"{path} is of another version", why, advice)
     try:
         return _coverage(document)
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise _not_ours(path, f"{type(error).__name__}: {error}") from None
 
 
