@@ -144,6 +144,27 @@ def test_html_names_the_contexts_of_a_line() -> None:
     assert 'class="x"' not in written(coverage_html, known()).decode()
 
 
+def test_html_names_the_contexts_of_a_function() -> None:
+    page = written(coverage_html, both()).decode()
+    [row] = [line for line in page.splitlines() if "g&lt;int&gt;()</td>" in line]
+    assert '<td><span class="x" title="second">&times;1</span></td>' in row
+    assert "<th>contexts</th>" not in written(coverage_html, known()).decode()
+
+
+def test_without_lines_it_is_functions_that_only_one_has() -> None:
+    def stripped(what: Coverage) -> Coverage:
+        functions = tuple(replace(one, file=None, line=None) for one in what.modules[0].functions)
+        program = replace(what.modules[0], files=(), functions=functions)
+        return replace(what, modules=(program, what.modules[1]))
+
+    runs = [in_context(stripped(known()), "a"), in_context(stripped(other_run()), "b")]
+    lines = [
+        line.split() for line in written(coverage_text, coverage.merge(runs)).decode().splitlines()
+    ]
+    at = lines.index(["CONTEXT", "(2)", "FUNCTIONS", "ONLY", "HERE"])
+    assert lines[at + 1 : at + 3] == [["a", "(incomplete)", "1", "1"], ["b", "1", "1"]]
+
+
 def test_a_line_of_very_many_contexts_names_some() -> None:
     many = coverage.merge([in_context(known(), f"t{number}") for number in range(25)])
     page = written(coverage_html, many).decode()

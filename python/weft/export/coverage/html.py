@@ -24,7 +24,14 @@ from weft.tools.coverage import (
     Share,
 )
 from weft.tools.coverage.choice import open_symbols
-from weft.tools.coverage.contexts import extent, line_contexts, only_in
+from weft.tools.coverage.contexts import (
+    FunctionKey,
+    extent,
+    function_contexts,
+    function_key,
+    line_contexts,
+    only_in,
+)
 
 _INSTRUCTIONS = 50_000
 """How many instructions of a module are shown: more than that nobody reads."""
@@ -95,9 +102,9 @@ def _page(coverage: Coverage) -> Iterator[str]:
         for number, source in enumerate(files):
             names = by_line.get(source.path, {}) if coverage.contexts else None
             yield from _file(number, source, base, names, is_open=len(files) == 1)
-    functions = [function for _, function in coverage.functions()]
+    functions = coverage.functions()
     if functions:
-        yield from _functions(functions)
+        yield from _functions(functions, function_contexts(coverage) if coverage.contexts else None)
     if coverage.contexts:
         yield from _contexts(coverage)
     for module, details in zip(coverage.flow.modules, coverage.modules, strict=True):
@@ -186,7 +193,7 @@ def _who(count: int | None, names: Sequence[str]) -> str:
         return '<span class="x"></span>'
     shown = [*names[:_NAMES], *([f"and {len(names) - _NAMES} more"] if len(names) > _NAMES else [])]
     title = f' title="{"&#10;".join(map(escape, shown))}"' if shown else ""
-    return f'<span class="x"{title}>{f"&times;{len(names)}" if names else ""}</span>'
+    return f'<span class="x"{title}>{f"&times;{len(names):,}" if names else ""}</span>'
 
 
 def _contexts(coverage: Coverage) -> Iterator[str]:
@@ -225,18 +232,26 @@ def _line(
     )
 
 
-def _functions(functions: Sequence[FunctionCoverage]) -> Iterator[str]:
-    share = Share.of(function.count for function in functions)
+def _functions(
+    functions: Sequence[tuple[ModuleCoverage, FunctionCoverage]],
+    names: Mapping[FunctionKey, Sequence[str]] | None,
+) -> Iterator[str]:
+    share = Share.of(function.count for _, function in functions)
     yield "<h2>Functions</h2>\n"
     yield '<details><summary><span class="path">'
     yield f"{share.total - share.hit:,} of {share.total:,} were not executed</span>"
     yield f"{_meter(share)}</summary>\n"
-    yield "<table><tr><th>function</th><th>count</th><th>bytes</th><th>source</th></tr>\n"
-    for function in sorted(functions, key=lambda one: (one.count > 0, -one.size)):
+    column = "" if names is None else "<th>contexts</th>"
+    yield f"<table><tr><th>function</th><th>count</th>{column}<th>bytes</th><th>source</th></tr>\n"
+    for module, function in sorted(functions, key=lambda one: (one[1].count > 0, -one[1].size)):
         style = "" if function.count else ' class="miss"'
-        where = f"{function.file}:{function.line}" if function.file else f"{function.offset:#x}"
+        where = f"{module.name}+{function.offset:#x}"
+        if function.file:
+            where = f"{function.file}:{function.line}"
+        who = "" if names is None else _who(1, names.get(function_key(module, function), ()))
         yield f'<tr{style}><td class="name">{escape(function.name)}</td>'
-        yield f'<td class="number">{function.count:,}</td><td class="number">{function.size:,}</td>'
+        yield f'<td class="number">{function.count:,}</td>{who and f"<td>{who}</td>"}'
+        yield f'<td class="number">{function.size:,}</td>'
         yield f'<td class="name">{escape(where)}</td></tr>\n'
     yield "</table></details>\n"
 

@@ -94,13 +94,15 @@ def _contexts(coverage: Coverage) -> Iterable[RenderableType]:
     own = only_in(coverage)
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column(f"CONTEXT ({len(coverage.contexts)})", overflow="fold")
-    for title in ("FUNCTIONS", "LINES", "ONLY HERE"):
+    has_lines = any(source.lines for source, _ in coverage.files())
+    for title in ("FUNCTIONS", *(["LINES"] if has_lines else []), "ONLY HERE"):
         table.add_column(title, justify="right")
     ordered = sorted(coverage.contexts, key=lambda one: (-own[one.shown_name], one.name))
     for context in ordered[:_CONTEXTS]:
         functions, lines = extent(coverage, context)
         name = context.shown_name + (" (incomplete)" if context.lost else "")
-        table.add_row(_plain(name), f"{functions:,}", f"{lines:,}", f"{own[context.shown_name]:,}")
+        numbers = [functions, *([lines] if has_lines else []), own[context.shown_name]]
+        table.add_row(_plain(name), *(f"{number:,}" for number in numbers))
     yield table
     if len(ordered) > _CONTEXTS:
         yield f"  and {len(ordered) - _CONTEXTS} contexts more"

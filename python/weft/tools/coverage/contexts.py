@@ -8,20 +8,26 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import TypeAlias
 
 from weft.errors import InvalidArgument
-from weft.tools.coverage.parts import Context, Executed, FunctionCoverage
+from weft.tools.coverage.parts import Context, Executed, FunctionCoverage, ModuleCoverage
 from weft.tools.coverage.result import Coverage
 
 __all__ = [
     "Place",
     "contexts_at",
     "extent",
+    "function_contexts",
+    "function_key",
     "in_context",
     "line_contexts",
     "merged_contexts",
     "only_in",
 ]
+
+FunctionKey: TypeAlias = tuple[str, int | None, str]
+"""A function, whichever modules have it."""
 
 _NEAR = 3
 """How many names are suggested."""
@@ -81,13 +87,39 @@ def line_contexts(coverage: Coverage) -> dict[str, dict[int, list[str]]]:
     return found
 
 
+def function_contexts(coverage: Coverage) -> dict[FunctionKey, list[str]]:
+    """Return for each function that is looked at in detail the contexts that have executed it."""
+    found: dict[FunctionKey, list[str]] = defaultdict(list)
+    for context in coverage.contexts:
+        keys = {
+            function_key(module, function)
+            for module, executed in zip(coverage.modules, context.modules, strict=True)
+            if module.is_detailed
+            for function in module.functions
+            if function.offset in executed.functions
+        }
+        for key in keys:
+            found[key].append(context.shown_name)
+    return found
+
+
+def function_key(module: ModuleCoverage, function: FunctionCoverage) -> FunctionKey:
+    """Return what makes functions of several modules the same."""
+    if function.file is None:
+        return module.path, function.offset, function.name
+    return function.file, function.line, function.name
+
+
 def only_in(coverage: Coverage) -> dict[str, int]:
-    """Return how many lines each context has executed that no other has."""
+    """Return how many lines each context has executed that no other has.
+
+    If no lines are known, it is functions.
+    """
     counts = {context.shown_name: 0 for context in coverage.contexts}
-    for lines in line_contexts(coverage).values():
-        for names in lines.values():
-            if len(names) == 1:
-                counts[names[0]] += 1
+    by_line = [names for lines in line_contexts(coverage).values() for names in lines.values()]
+    for names in by_line or function_contexts(coverage).values():
+        if len(names) == 1:
+            counts[names[0]] += 1
     return counts
 
 
