@@ -134,6 +134,12 @@ class IncompleteMetric(WeftError):
         self.missing = tuple(missing)
 
 
+class CoverageTooLow(WeftError):
+    """Less was executed than ``--fail-under`` asks for."""
+
+    exit_code = 6
+
+
 class LimitReached(WeftError):
     """There is no room in the target for more of it."""
 

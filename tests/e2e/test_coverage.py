@@ -385,3 +385,59 @@ def test_a_server_is_recorded_under_load(tmp_path: Path) -> None:
         merged = cov(["report", out, "--format", "drcov", "-o", tmp_path / "out.drcov"], tmp_path)
         assert merged.returncode == 0, merged.stderr
         assert len(drcov.read((tmp_path / "out.drcov").read_bytes()).blocks) > 500
+
+
+@pytest.mark.parametrize(
+    ("script", "limit", "code"), [("exit 0", "99", 6), ("exit 3", "99", 3), ("exit 0", "0", 0)]
+)
+def test_a_program_that_fails_keeps_its_exit_code(script: str, limit: str, code: int) -> None:
+    command = [sys.executable, "-m", "weft", "cov", "--fail-under", limit]
+    done = subprocess.run(
+        [*command, "--", "sh", "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == code
+    assert f"the limit is {limit}%" in done.stderr
+
+
+def test_two_programs_with_a_library_in_one_report(tmp_path: Path) -> None:
+    """Lines of a library that one run has not looked at are found; nothing counts twice."""
+    (tmp_path / "shared.c").write_text(
+        "int twice(int x) {\n    return 2 * x;\n}\n"
+        "int thrice(int x) {\n    return 3 * x;\n}\n"
+        "int never(int x) {\n    return x;\n}\n"
+    )
+    library = tmp_path / "libshared.so"
+    subprocess.run(
+        ["gcc", "-g", "-shared", "-fPIC", tmp_path / "shared.c", "-o", library], check=True
+    )
+    files: list[Path] = []
+    for name, function in (("left", "twice"), ("right", "thrice")):
+        source, program = tmp_path / f"{name}.c", tmp_path / name
+        source.write_text(
+            f"int {function}(int);\nint main(void) {{\n    return {function}(0);\n}}\n"
+        )
+        subprocess.run(
+            ["gcc", "-g", source, library, f"-Wl,-rpath,{tmp_path}", "-o", program], check=True
+        )
+        files.append(tmp_path / f"{name}.json")
+        chosen = ["--module", name, *(["--module", "libshared*"] if name == "left" else [])]
+        options = [*chosen, "--context", name, "--format", "json", "-o", str(files[-1])]
+        assert cov([*options, "--", program], tmp_path).returncode == 0
+    done = cov(["merge", *files, "-o", tmp_path / "both.json"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    merged = read(tmp_path / "both.json")
+    [shared] = [module for module in merged.modules if module.path == str(library)]
+    [file] = shared.files
+    assert {line for line, count in file.lines.items() if count} == {1, 2, 4, 5}
+    assert {line for line, count in file.lines.items() if not count} == {7, 8}
+
+    def contexts(where: str) -> list[str]:
+        [place] = coverage.contexts_at(merged, where)
+        return [context.name for context in place.contexts]
+
+    assert (contexts("shared.c:2"), contexts("shared.c:5")) == (["left"], ["right"])
+    assert (contexts("twice"), contexts("thrice"), contexts("never")) == (["left"], ["right"], [])
+    assert {module.name for module in merged.modules} >= {"left", "right", "libshared.so"}
+    assert len([module for module in merged.modules if module.name == "libc.so.6"]) == 1
+    done = cov(["merge", *files, "--format", "html", "-o", tmp_path / "both.html"], tmp_path)
+    assert done.returncode == 0 and "total of what" in (tmp_path / "both.html").read_text()

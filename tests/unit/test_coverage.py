@@ -32,6 +32,7 @@ from weft.tools.coverage import (
     ModuleCoverage,
     Share,
 )
+from weft.tools.coverage.choice import chooser, open_symbols
 
 
 def known(**changed: object) -> Coverage:
@@ -209,11 +210,11 @@ def test_a_share_of_nothing_is_all() -> None:
 
 def test_what_is_looked_at_is_what_is_here_or_else_the_program(tmp_path: Path) -> None:
     here, there = str(tmp_path / "tests"), "/usr/bin/sh"
-    is_wanted = coverage.chooser([here, there], (), there, tmp_path)
+    is_wanted = chooser([here, there], (), there, tmp_path)
     assert is_wanted(here) and not is_wanted(there)
-    is_wanted = coverage.chooser([there, "/lib/libc.so.6"], (), there, tmp_path)
+    is_wanted = chooser([there, "/lib/libc.so.6"], (), there, tmp_path)
     assert is_wanted(there) and is_wanted(here) and not is_wanted("/lib/libc.so.6")
-    is_wanted = coverage.chooser([here, there], ("libc*", "/usr/*"), here, tmp_path)
+    is_wanted = chooser([here, there], ("libc*", "/usr/*"), here, tmp_path)
     assert [is_wanted(path) for path in (here, there, "/lib/libc.so.6", NO_FILE)] == [
         False,
         True,
@@ -253,7 +254,7 @@ def test_another_build_of_a_module_is_another_module() -> None:
 
 def test_blocks_that_are_cut_differently_are_cut_at_both(tmp_path: Path) -> None:
     program = str(compile_program("coverage/short.c", tmp_path / "short", "-O0"))
-    symbols = coverage.open_symbols(CodeModule(program, None, 0, 0, 0, ()))
+    symbols = open_symbols(CodeModule(program, None, 0, 0, 0, ()))
     [index] = symbols.find("main")
     begin = symbols.rows([index])[0][2]
     # The first instructions of a function that is not optimised have these sizes.

@@ -40,8 +40,10 @@ if TYPE_CHECKING:
     from weft.model.program import Module
     from weft.tools.coverage import Coverage
 
-FORMATS = ("text", "json", "html", "lcov", "cobertura", "drcov")
+FORMATS = ("text", "json", "html", "lcov", "cobertura", "sarif", "drcov")
 """The formats: modules of :mod:`weft.export.coverage`."""
+_WITHOUT_CONTEXTS = ("lcov", "cobertura", "sarif", "drcov")
+"""Those that cannot say in which context something was executed."""
 
 _ROUND = 0.2
 """How often to look whether something was asked for, in seconds."""
@@ -58,13 +60,23 @@ class Wish:
     counts: bool
     modules: tuple[str, ...]
     weaver: str
+    context: str | None
     seconds: float | None
     dump_every: float | None
+    fail_under: float | None
     output: str | None
     output_format: str
 
 
+_limit_option = click.option(
+    "--fail-under",
+    type=click.FloatRange(0, 100),
+    metavar="PERCENT",
+    help="End with exit code 6 if less of the lines was executed, or of the functions if no lines "
+    "are known.",
+)
 _output_options = all_of(
+    _limit_option,
     click.option("-o", "--output", metavar="FILE", help="Write the result to a file."),
     format_option_of(list(FORMATS)),
 )
@@ -90,6 +102,12 @@ _output_options = all_of(
     "own code that go once they were hit.",
 )
 @click.option(
+    "--context",
+    metavar="NAME",
+    help="Put a name on what is executed, such as that of the test; json keeps it, and `weft cov "
+    "merge` keeps names apart.",
+)
+@click.option(
     "--for",
     "seconds",
     type=Seconds(min=0),
@@ -109,9 +127,10 @@ def command(ctx: click.Context, /, target: tuple[str, ...], **options: Any) -> N
 
     Of a program CMD that is started, or of a process PID: its functions, lines and branches, from
     the machine code and its debug information; it need not be built for that. The exit code is
-    that of CMD. A process PID goes on as before when the recording ends.
+    that of CMD, or 6 if CMD succeeds and less is executed than --fail-under asks for. A process
+    PID goes on as before when the recording ends.
 
-    `weft cov report`, `merge` and `diff` read what was written with --format json.
+    `weft cov report`, `merge`, `diff` and `contexts` read what was written with --format json.
 
     \b
     Examples:
@@ -123,8 +142,17 @@ def command(ctx: click.Context, /, target: tuple[str, ...], **options: Any) -> N
       weft cov report cov.json --format html -o cov.html
       weft cov merge first.json second.json -o both.json
       weft cov diff old.json new.json
+      weft cov --context unit -o unit.json --format json -- ./tests
+      weft cov contexts parse.c:42 all.json
     """
     wanted = Wish(**options)
+    if wanted.fail_under is not None and wanted.output_format == "drcov":
+        raise InvalidArgument(
+            "drcov has blocks only, and --fail-under is about lines",
+            advice="write json, and both from that with `weft cov report`",
+        )
+    if wanted.context == "":
+        raise InvalidArgument("a context needs a name", advice="for example --context unit")
     _check_output(wanted.output, wanted.output_format)
     # From here on a signal asks for what there is so far, also before there is something.
     with _asked_by_signal() as was_asked:
@@ -132,8 +160,10 @@ def command(ctx: click.Context, /, target: tuple[str, ...], **options: Any) -> N
         pid = process_id(target)
         if pid is not None:
             _attach(pid, wanted, result)
+            result.hold()
             return
         code = _run(target, wanted, result)
+    result.hold(code)
     ctx.exit(code)
 
 
@@ -141,32 +171,41 @@ def command(ctx: click.Context, /, target: tuple[str, ...], **options: Any) -> N
 @click.command()
 @click.argument("file", type=click.Path())
 @_output_options
-def report(file: str, output: str | None, output_format: str) -> None:
+def report(file: str, fail_under: float | None, output: str | None, output_format: str) -> None:
     """Write a recorded coverage in another format.
 
     \b
     Examples:
       weft cov report cov.json
       weft cov report cov.json --format html -o cov.html
+      weft cov report cov.json --fail-under 80
     """
     from weft.export.coverage.json import read
 
     _check_output(output, output_format)
-    _write(read(file), output, output_format, to_stderr=False)
+    covered = read(file)
+    _write(covered, output, output_format, to_stderr=False)
+    _hold(covered, fail_under)
 
 
 @command.part("merge")
 @click.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path())
+@_limit_option
 @click.option("-o", "--output", metavar="FILE", help="Write the result to a file.")
 @format_option_of(["json", *(name for name in FORMATS if name != "json")])
-def merge(files: tuple[str, ...], output: str | None, output_format: str) -> None:
+def merge(
+    files: tuple[str, ...], fail_under: float | None, output: str | None, output_format: str
+) -> None:
     """Add up what several runs have executed.
+
+    What they have executed in a context of the same name is one context in the result.
 
     \b
     Examples:
       weft cov merge unit.json system.json -o all.json
       weft cov merge run-*.json --format lcov -o cov.info
+      weft cov merge run-*.json -o all.json --fail-under 80
     """
     from weft.export.coverage.json import read
     from weft.tools import coverage
@@ -174,6 +213,7 @@ def merge(files: tuple[str, ...], output: str | None, output_format: str) -> Non
     _check_output(output, output_format)
     merged = coverage.merge([read(file) for file in files])
     _write(merged, output, output_format, to_stderr=False)
+    _hold(merged, fail_under)
 
 
 @command.part("diff")
@@ -209,6 +249,47 @@ def diff(old: str, new: str, output_format: str) -> None:
     print_json({"schema": 1, "changes": found})
 
 
+@command.part("contexts")
+@click.command()
+@click.argument("where", metavar="FILE:LINE|FUNCTION")
+@click.argument("file", type=click.Path())
+@format_option_of(["text", "json"])
+def contexts(where: str, file: str, output_format: str) -> None:
+    """Say in which contexts, such as tests, a line or a function was executed.
+
+    FILE may be the end of a path, and FUNCTION a pattern; if there are several, all are listed.
+
+    \b
+    Examples:
+      weft cov contexts parse.c:42 all.json
+      weft cov contexts 'parse_*' all.json --format json
+    """
+    from weft.export.coverage.json import read
+    from weft.export.coverage.text import show_places
+    from weft.tools import coverage
+
+    covered = read(file)
+    places = coverage.contexts_at(covered, where)
+    # One that is incomplete may have been here, and nobody has seen it.
+    lost = {context.shown_name: list(context.lost) for context in covered.contexts if context.lost}
+    if output_format == "text":
+        show_places(console(), places, len(covered.contexts))
+        for name, texts in lost.items():
+            click.echo(f"note: {name} is incomplete: {'; '.join(texts)}", err=True)
+        return
+    found = [
+        {
+            "file": place.file,
+            "line": place.line,
+            "function": place.function,
+            "count": place.count,
+            "contexts": [context.name for context in place.contexts],
+        }
+        for place in places
+    ]
+    print_json({"schema": 1, "counted": covered.is_counted, "places": found, "incomplete": lost})
+
+
 def _check_output(output: str | None, output_format: str) -> None:
     """Find out now whether there can be a result: one who has recorded for hours wants it."""
     if output is None:
@@ -224,7 +305,25 @@ def _write(coverage: Coverage, output: str | None, output_format: str, *, to_std
         format_.show(console(stderr=to_stderr), coverage)
     else:
         deliver(lambda file: format_.write(file, coverage), output, to_stderr=to_stderr)
-    say_lost(coverage.flow.lost, output, output_format)
+    say_lost((*coverage.flow.lost, *coverage.remarks()), output, output_format)
+    if coverage.contexts and output_format in _WITHOUT_CONTEXTS:
+        text = f"note: {output_format} has no place for contexts: --format json keeps them"
+        click.echo(text, err=True)
+
+
+def _hold(coverage: Coverage, limit: float | None, code: int = 0) -> None:
+    """Fail if less was executed than asked for; a program that has failed keeps its exit code."""
+    from weft.errors import CoverageTooLow
+    from weft.tools.coverage import check_limit
+
+    if limit is None:
+        return
+    try:
+        click.echo(check_limit(coverage, limit), err=True)
+    except CoverageTooLow as error:
+        if not code:
+            raise
+        click.echo(f"error: {error}", err=True)
 
 
 def _run(words: tuple[str, ...], wanted: Wish, result: _Result) -> int:
@@ -385,6 +484,7 @@ class _Result:
     def __init__(self, wanted: Wish, was_asked: Callable[[], bool]) -> None:
         self._wanted = wanted
         self._was_asked = was_asked
+        self._last: Coverage | None = None
 
     def record(
         self,
@@ -399,8 +499,14 @@ class _Result:
         """
         wanted = self._wanted
 
-        def write() -> None:
-            _write(coverage(), wanted.output, wanted.output_format, to_stderr=to_stderr)
+        def write() -> Coverage:
+            covered = coverage()
+            if wanted.context is not None:
+                from weft.tools.coverage import in_context
+
+                covered = in_context(covered, wanted.context)
+            _write(covered, wanted.output, wanted.output_format, to_stderr=to_stderr)
+            return covered
 
         code = None
         # Ctrl-C is how one says that it is enough.
@@ -417,8 +523,13 @@ class _Result:
                     write()
                     if is_due and wanted.dump_every is not None:
                         due = time.monotonic() + wanted.dump_every
-        write()
+        self._last = write()
         return code
+
+    def hold(self, code: int = 0) -> None:
+        """Fail if less was executed than asked for."""
+        if self._last is not None:
+            _hold(self._last, self._wanted.fail_under, code)
 
 
 @contextlib.contextmanager

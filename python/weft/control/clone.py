@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -175,24 +175,34 @@ class ClonedProgram:
             raise
         return Tracing(draft, native)
 
-    def flow(self) -> Flow:
+    def flow(self, is_wanted: Callable[[str], bool] | None = None) -> Flow:
         """Return what has been executed so far, at any time: nothing stands still for it.
 
         It needs ``records`` when the program is started, or taken over. What threads are in the
-        middle of may count already.
+        middle of may count already. ``is_wanted`` chooses modules by their paths; the edges are
+        then those between chosen ones.
         """
         modules, blocks, edges, counted, lost = self._target.flow()
-        by_module: list[list[Block]] = [[] for _ in modules]
+        numbers: dict[int, int] = {}
+        for place, (path, *_) in enumerate(modules):
+            if is_wanted is None or is_wanted(path or NO_FILE):
+                numbers[place] = len(numbers)
+        by_module: list[list[Block]] = [[] for _ in numbers]
         for module, offset, size, instructions, count in blocks:
-            by_module[module].append(Block(offset, size, instructions, count))
+            if module in numbers:
+                by_module[numbers[module]].append(Block(offset, size, instructions, count))
         return Flow(
             modules=tuple(
                 CodeModule(path or NO_FILE, build_id, bias, start, size, tuple(found))
                 for (path, build_id, bias, start, size), found in zip(
-                    modules, by_module, strict=True
+                    (modules[place] for place in numbers), by_module, strict=True
                 )
             ),
-            edges=tuple(Edge(*edge) for edge in edges),
+            edges=tuple(
+                Edge(numbers[edge[0]], edge[1], numbers[edge[2]], *edge[3:])
+                for edge in edges
+                if edge[0] in numbers and edge[2] in numbers
+            ),
             is_counted=self._records != "hits",
             command=self._command,
             lost=sentences(lost),

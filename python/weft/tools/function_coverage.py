@@ -16,14 +16,8 @@ from weft.errors import BadFile, InvalidArgument
 from weft.model.losses import sentences
 from weft.model.points import Point
 from weft.model.program import Module
-from weft.tools.coverage import (
-    Coverage,
-    FunctionCoverage,
-    ModuleCoverage,
-    chooser,
-    functions_only,
-    is_startup,
-)
+from weft.tools.coverage import Coverage, FunctionCoverage, ModuleCoverage, functions_only
+from weft.tools.coverage.choice import chooser, is_startup
 
 __all__ = ["FunctionRecorder"]
 
@@ -103,7 +97,8 @@ class FunctionRecorder:
                 count = hits[address]
                 covered.append(replace(function, count=count if self._counts else min(count, 1)))
             modules.append(ModuleCoverage(module.path, True, len(covered), tuple(covered), ()))
-        found = functions_only(modules, self._command, is_counted=self._counts)
+        builds = [module.symbols.build_id for module, _ in self._modules.values()]
+        found = functions_only(modules, self._command, is_counted=self._counts, build_ids=builds)
         lost = sentences([("outlived", outlived)] if outlived else [])
         return replace(found, flow=replace(found.flow, lost=lost))
 

@@ -45,6 +45,10 @@ def write(file: BinaryIO, coverage: Coverage) -> None:
         root.set(f"{name}-valid", str(share.total))
     root.set("version", f"weft {__version__}")
     root.set("timestamp", str(int(time.time())))
+    # A comment may not hold two hyphens in a row.
+    notes = [f"incomplete: {text}" for text in coverage.flow.lost]
+    for text in [*notes, *coverage.remarks()]:
+        root.insert(0, ElementTree.Comment(f" {text.replace('--', '- -')} "))
     ElementTree.indent(root)
     file.write(_HEAD.encode() + ElementTree.tostring(root) + b"\n")
 

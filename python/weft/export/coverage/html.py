@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import BinaryIO
@@ -22,11 +22,21 @@ from weft.tools.coverage import (
     FunctionCoverage,
     ModuleCoverage,
     Share,
-    open_symbols,
+)
+from weft.tools.coverage.choice import open_symbols
+from weft.tools.coverage.contexts import (
+    FunctionKey,
+    extent,
+    function_contexts,
+    function_key,
+    line_contexts,
+    only_in,
 )
 
 _INSTRUCTIONS = 50_000
 """How many instructions of a module are shown: more than that nobody reads."""
+_NAMES = 20
+"""How many contexts of a line are named."""
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1b1f24; --paper: #fff; --faint: #6a737d; --rule: #d8dee4;
@@ -50,10 +60,13 @@ summary { cursor: pointer; padding: .4rem .8rem; display: flex; gap: 1rem; align
 summary .path { flex: 1; overflow-wrap: anywhere; }
 .code { overflow-x: auto; border-top: 1px solid var(--rule); }
 .code div { white-space: pre; min-width: max-content; padding-right: 1rem; }
-.code .n, .code .c, .code .b { display: inline-block; color: var(--faint); text-align: right; }
+.code .n, .code .c, .code .b, .code .x { display: inline-block; color: var(--faint);
+  text-align: right; }
+.code .x { width: 4em; padding-right: 1em; cursor: help; }
 .code .n { width: 5em; } .code .c { width: 8em; } .code .b { width: 5em; padding-right: 1.5em; }
 .hit { background: var(--hit); } .miss { background: var(--miss); }
 .half { background: var(--half); }
+.total td { font-weight: 600; }
 .label { font-weight: 600; padding-top: .6rem; }
 """
 
@@ -72,16 +85,28 @@ def _page(coverage: Coverage) -> Iterator[str]:
     yield f"<h1>Coverage of <code>{command}</code></h1>\n"
     how = "with exact counts" if coverage.is_counted else "executed or not, without counts"
     yield f"<p>{how} &middot; weft {escape(__version__)}</p>\n"
+    for text in coverage.flow.lost:
+        yield f'<p class="half">incomplete: {escape(text)}</p>\n'
+    for text in coverage.remarks():
+        yield f'<p class="half">note: {escape(text)}</p>\n'
+    if coverage.commands:
+        yield "<p>executed: "
+        yield ", ".join(f"<code>{escape(' '.join(words))}</code>" for words in coverage.commands)
+        yield "</p>\n"
     files = [source for source, _ in coverage.files() if source.lines]
     yield from _summary(coverage, files)
     if files:
         yield "<h2>Files</h2>\n"
         base = _base([source.path for source in files])
+        by_line = line_contexts(coverage)
         for number, source in enumerate(files):
-            yield from _file(number, source, base, is_open=len(files) == 1)
-    functions = [function for _, function in coverage.functions()]
+            names = by_line.get(source.path, {}) if coverage.contexts else None
+            yield from _file(number, source, base, names, is_open=len(files) == 1)
+    functions = coverage.functions()
     if functions:
-        yield from _functions(functions)
+        yield from _functions(functions, function_contexts(coverage) if coverage.contexts else None)
+    if coverage.contexts:
+        yield from _contexts(coverage)
     for module, details in zip(coverage.flow.modules, coverage.modules, strict=True):
         if details.is_detailed and not details.files and module.blocks:
             yield from _disassembly(module, details, coverage.is_counted)
@@ -97,11 +122,15 @@ def _base(paths: Sequence[str]) -> str:
 def _summary(coverage: Coverage, files: Sequence[FileCoverage]) -> Iterator[str]:
     yield "<table><tr><th>module</th><th>functions</th><th></th><th>lines</th><th></th>"
     yield "<th>branches</th><th></th></tr>\n"
-    for module in sorted(coverage.shown_modules(), key=lambda module: not module.is_detailed):
+    named = coverage.named_modules()
+    for name, module in named:
         shares = (module.function_share, module.line_share, module.branch_share)
         cells = "".join(map(_cells, shares))
-        yield f'<tr><td class="name" title="{escape(module.path)}">{escape(module.name)}</td>'
+        yield f'<tr><td class="name" title="{escape(module.path)}">{escape(name)}</td>'
         yield f"{cells}</tr>\n"
+    if sum(module.is_detailed for _, module in named) > 1:
+        cells = "".join(map(_cells, coverage.totals()))
+        yield f'<tr class="total"><td class="name">total of what is in detail</td>{cells}</tr>\n'
     yield "</table>\n"
     if len(files) > 1:
         base = _base([source.path for source in files])
@@ -130,6 +159,7 @@ def _file(
     number: int,
     source: FileCoverage,
     base: str,
+    names: Mapping[int, Sequence[str]] | None,
     *,
     is_open: bool,
 ) -> Iterator[str]:
@@ -151,11 +181,41 @@ def _file(
     shown = range(1, len(text) + 1) if text else sorted(source.lines)
     for line in shown:
         words = escape(text[line - 1]) if text else ""
-        yield _line(line, source.lines.get(line), branches[line], words)
+        count = source.lines.get(line)
+        who = "" if names is None else _who(count, names.get(line, ()))
+        yield _line(line, count, branches[line], words, who)
     yield "</div></details>\n"
 
 
-def _line(line: int, count: int | None, branches: Sequence[Branch], text: str) -> str:
+def _who(count: int | None, names: Sequence[str]) -> str:
+    """How many contexts have executed a line, and which."""
+    if count is None:
+        return '<span class="x"></span>'
+    shown = [*names[:_NAMES], *([f"and {len(names) - _NAMES} more"] if len(names) > _NAMES else [])]
+    title = f' title="{"&#10;".join(map(escape, shown))}"' if shown else ""
+    return f'<span class="x"{title}>{f"&times;{len(names):,}" if names else ""}</span>'
+
+
+def _contexts(coverage: Coverage) -> Iterator[str]:
+    own = only_in(coverage)
+    yield "<h2>Contexts</h2>\n"
+    yield '<details><summary><span class="path">'
+    yield f"{len(coverage.contexts):,} contexts; &times;2 at a line: executed in two of them"
+    yield "</span></summary>\n"
+    yield "<table><tr><th>context</th><th>functions</th><th>lines</th><th>only here</th></tr>\n"
+    for context in sorted(coverage.contexts, key=lambda one: (-own[one.shown_name], one.name)):
+        functions, lines = extent(coverage, context)
+        lost = f" (incomplete: {'; '.join(context.lost)})" if context.lost else ""
+        yield f'<tr><td class="name">{escape(context.shown_name + lost)}</td>'
+        for number in (functions, lines, own[context.shown_name]):
+            yield f'<td class="number">{number:,}</td>'
+        yield "</tr>\n"
+    yield "</table></details>\n"
+
+
+def _line(
+    line: int, count: int | None, branches: Sequence[Branch], text: str, who: str = ""
+) -> str:
     ways = FileCoverage("", {}, tuple(branches)).branch_share
     style = ""
     if count is not None:
@@ -168,22 +228,30 @@ def _line(line: int, count: int | None, branches: Sequence[Branch], text: str) -
     which = f"{ways.hit}/{ways.total}" if ways.total else ""
     return (
         f'<div{style}><span class="n">{line}</span><span class="c">{shown}</span>'
-        f'<span class="b"{title}>{which}</span>{text}</div>\n'
+        f'<span class="b"{title}>{which}</span>{who}{text}</div>\n'
     )
 
 
-def _functions(functions: Sequence[FunctionCoverage]) -> Iterator[str]:
-    share = Share.of(function.count for function in functions)
+def _functions(
+    functions: Sequence[tuple[ModuleCoverage, FunctionCoverage]],
+    names: Mapping[FunctionKey, Sequence[str]] | None,
+) -> Iterator[str]:
+    share = Share.of(function.count for _, function in functions)
     yield "<h2>Functions</h2>\n"
     yield '<details><summary><span class="path">'
     yield f"{share.total - share.hit:,} of {share.total:,} were not executed</span>"
     yield f"{_meter(share)}</summary>\n"
-    yield "<table><tr><th>function</th><th>count</th><th>bytes</th><th>source</th></tr>\n"
-    for function in sorted(functions, key=lambda one: (one.count > 0, -one.size)):
+    column = "" if names is None else "<th>contexts</th>"
+    yield f"<table><tr><th>function</th><th>count</th>{column}<th>bytes</th><th>source</th></tr>\n"
+    for module, function in sorted(functions, key=lambda one: (one[1].count > 0, -one[1].size)):
         style = "" if function.count else ' class="miss"'
-        where = f"{function.file}:{function.line}" if function.file else f"{function.offset:#x}"
+        where = f"{module.name}+{function.offset:#x}"
+        if function.file:
+            where = f"{function.file}:{function.line}"
+        who = "" if names is None else _who(1, names.get(function_key(module, function), ()))
         yield f'<tr{style}><td class="name">{escape(function.name)}</td>'
-        yield f'<td class="number">{function.count:,}</td><td class="number">{function.size:,}</td>'
+        yield f'<td class="number">{function.count:,}</td>{who and f"<td>{who}</td>"}'
+        yield f'<td class="number">{function.size:,}</td>'
         yield f'<td class="name">{escape(where)}</td></tr>\n'
     yield "</table></details>\n"
 

@@ -13,7 +13,15 @@ from typing import Any, BinaryIO
 from weft.base.files import read as read_file
 from weft.errors import BadFile
 from weft.model.flow import Block, CodeModule, Edge, Flow
-from weft.tools.coverage import Branch, Coverage, FileCoverage, FunctionCoverage, ModuleCoverage
+from weft.tools.coverage import (
+    Branch,
+    Context,
+    Coverage,
+    Executed,
+    FileCoverage,
+    FunctionCoverage,
+    ModuleCoverage,
+)
 
 SCHEMA = 1
 """To be raised whenever a reader of the last one would be misled."""
@@ -38,6 +46,11 @@ def write(file: BinaryIO, coverage: Coverage) -> None:
             for edge in flow.edges
         ],
     }
+    if coverage.commands:
+        document["commands"] = [list(words) for words in coverage.commands]
+    if coverage.contexts:
+        # Whoever does not know of contexts reads the rest as before: the schema stays.
+        document["contexts"] = [_context(context) for context in coverage.contexts]
     file.write(json.dumps(document, separators=(",", ":")).encode() + b"\n")
 
 
@@ -73,6 +86,20 @@ def _module(module: CodeModule, details: ModuleCoverage) -> dict[str, Any]:
     }
 
 
+def _context(context: Context) -> dict[str, Any]:
+    return {
+        "name": context.name,
+        "lost": list(context.lost),
+        "modules": [
+            {
+                "functions": sorted(executed.functions),
+                "files": {path: sorted(lines) for path, lines in sorted(executed.lines.items())},
+            }
+            for executed in context.modules
+        ],
+    }
+
+
 def read(path: str | Path) -> Coverage:
     """Read what :func:`write` has written."""
     try:
@@ -89,7 +116,7 @@ def read(path: str | Path) -> Coverage:
         raise BadFile(f"{path} is of another version", why, advice)
     try:
         return _coverage(document)
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise _not_ours(path, f"{type(error).__name__}: {error}") from None
 
 
@@ -123,7 +150,22 @@ def _coverage(document: dict[str, Any]) -> Coverage:
         raise ValueError("an edge is of a module that is not there")
     command, lost = tuple(document["command"]), tuple(document["lost"])
     flow = Flow(tuple(modules), edges, document["counted"], command, lost)
-    return Coverage(flow, tuple(details))
+    contexts = tuple(_read_context(context) for context in document.get("contexts", ()))
+    if any(len(context.modules) != len(modules) for context in contexts):
+        raise ValueError("a context has other modules than there are")
+    commands = tuple(tuple(words) for words in document.get("commands", ()))
+    return Coverage(flow, tuple(details), contexts, commands)
+
+
+def _read_context(context: dict[str, Any]) -> Context:
+    executed = tuple(
+        Executed(
+            frozenset(module["functions"]),
+            {path: frozenset(lines) for path, lines in module["files"].items()},
+        )
+        for module in context["modules"]
+    )
+    return Context(context["name"], executed, tuple(context["lost"]))
 
 
 def _not_ours(path: str | Path, why: str) -> BadFile:

@@ -14,8 +14,10 @@ from weft.tools.coverage import (
     FileCoverage,
     FunctionCoverage,
     ModuleCoverage,
+    Place,
     Share,
 )
+from weft.tools.coverage.contexts import extent, only_in
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -29,6 +31,8 @@ _FUNCTIONS = 20
 _FILES = 40
 _RANGES = 8
 """How many places of a file are named."""
+_CONTEXTS = 20
+"""How many contexts are listed."""
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
@@ -64,6 +68,45 @@ def show_changes(screen: Console, changes: list[Change]) -> None:
             where += f":{first.line}" if first == last else f":{first.line}-{last.line}"
         function = f"  {first.function}" if first.function else ""
         screen.print(Text(f"{sign} {where}{function}", style), soft_wrap=True)
+
+
+def show_places(screen: Console, places: list[Place], total: int) -> None:
+    """Print which contexts have executed lines or functions; ``total`` is how many there are."""
+    from rich.text import Text
+
+    for place in places:
+        where = _short(place.file) + (f":{place.line}" if place.line is not None else "")
+        function = f"  {place.function}" if place.function else ""
+        if place.contexts:
+            number = len(place.contexts)
+            told = f"executed in {number} of {total} context{'s' if total != 1 else ''}"
+        else:
+            told = "executed in no context" if place.count else "not executed"
+        screen.print(Text(f"{where}{function}: {told}"), soft_wrap=True)
+        for context in place.contexts:
+            screen.print(Text(f"  {context.shown_name}", "green"), soft_wrap=True)
+
+
+def _contexts(coverage: Coverage) -> Iterable[RenderableType]:
+    """The contexts, and how much each has executed; those first that have most of their own."""
+    from rich.table import Table
+
+    own = only_in(coverage)
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column(f"CONTEXT ({len(coverage.contexts)})", overflow="fold")
+    has_lines = any(source.lines for source, _ in coverage.files())
+    for title in ("FUNCTIONS", *(["LINES"] if has_lines else []), "ONLY HERE"):
+        table.add_column(title, justify="right")
+    ordered = sorted(coverage.contexts, key=lambda one: (-own[one.shown_name], one.name))
+    for context in ordered[:_CONTEXTS]:
+        functions, lines = extent(coverage, context)
+        name = context.shown_name + (" (incomplete)" if context.lost else "")
+        numbers = [functions, *([lines] if has_lines else []), own[context.shown_name]]
+        table.add_row(_plain(name), *(f"{number:,}" for number in numbers))
+    yield table
+    if len(ordered) > _CONTEXTS:
+        yield f"  and {len(ordered) - _CONTEXTS} contexts more"
+    yield ""
 
 
 def _ranges(changes: list[Change]) -> list[tuple[Change, Change]]:
@@ -105,14 +148,17 @@ def _parts(coverage: Coverage) -> Iterable[RenderableType]:
         if len(files) > _FILES:
             yield f"  and {len(files) - _FILES} files more, of which more was executed"
         yield ""
+    if coverage.contexts:
+        yield from _contexts(coverage)
     table = _table("MODULE", "FUNCTIONS", *(["LINES"] if files else []))
-    shown = coverage.shown_modules()
-    for module in shown:
-        lines = module.line_share
+    shown = coverage.named_modules()
+    rows = [(name, module.function_share, module.line_share) for name, module in shown]
+    if sum(module.is_detailed for _, module in shown) > 1:
+        functions, all_lines, _ = coverage.totals()
+        rows.append(("TOTAL in detail", functions, all_lines))
+    for name, functions, lines in rows:
         cells = _cells(lines) if lines.total else (_plain(""), _plain(""))
-        table.add_row(
-            _plain(module.name), *_cells(module.function_share), *(cells if files else ())
-        )
+        table.add_row(_plain(name), *_cells(functions), *(cells if files else ()))
     yield table
     unused = sum(module.function_total > 0 for module in coverage.modules) - len(shown)
     if unused:
@@ -121,7 +167,7 @@ def _parts(coverage: Coverage) -> Iterable[RenderableType]:
     what = f"{blocks:,} blocks" if blocks else "functions"
     how = "with counts" if coverage.is_counted else "executed or not"
     yield f"{' '.join(coverage.flow.command)}: {what}, {how}"
-    for text in coverage.flow.lost:
+    for text in (*coverage.flow.lost, *coverage.remarks()):
         yield f"note: {text}"
 
 

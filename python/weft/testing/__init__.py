@@ -1,0 +1,1 @@
+"""For those who test native code: coverage by test."""

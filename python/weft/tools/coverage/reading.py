@@ -1,0 +1,201 @@
+"""What a module has: its functions, lines and branches, and what blocks say of them.
+
+All that does not depend on what was executed is read once, for any number of runs or tests.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+from weft import _native
+from weft.model.flow import CodeModule
+from weft.tools.coverage.choice import is_startup
+from weft.tools.coverage.parts import Branch, FileCoverage, FunctionCoverage, ModuleCoverage
+from weft.tools.lines import LineRows, ModuleEdges, line_counts, line_rows
+
+__all__ = ["ModuleReader"]
+
+_CONDITIONAL, _INDIRECT_JUMP, _RETURN = 1, 4, 6
+"""Transfers of :meth:`weft._native.ModuleSymbols.instructions`."""
+_GOING_ON = {0, 3, 5}
+"""What goes on with the next instruction: all that is no transfer, and calls."""
+
+
+class ModuleReader:
+    """The functions and lines of a module, to say what of them was executed."""
+
+    def __init__(self, symbols: _native.ModuleSymbols) -> None:
+        self._symbols = symbols
+        self._functions = [row for row in symbols.rows(symbols.select()) if _is_own(row[0], row[4])]
+
+    def cover(
+        self, module: CodeModule, edges: ModuleEdges, *, is_detailed: bool, is_counted: bool
+    ) -> ModuleCoverage:
+        """Return what was executed of the module, given its blocks and edges."""
+        rows = self._functions
+        counts = _function_counts(module, edges, [(row[2], row[3]) for row in rows])
+        sources: Sequence[tuple[str, int] | None] = [None] * len(rows)
+        kept: Sequence[int] = range(len(rows))
+        files: tuple[FileCoverage, ...] = ()
+        if is_detailed:
+            sources = [self._declared.get(row[2]) for row in rows]
+            files = self._files(module, edges, is_counted)
+        else:
+            kept = [place for place, count in enumerate(counts) if count]
+        functions = [
+            FunctionCoverage(
+                rows[place][1] or rows[place][0],
+                rows[place][2],
+                rows[place][3],
+                counts[place],
+                *(sources[place] or (None, None)),
+            )
+            for place in kept
+        ]
+        return ModuleCoverage(module.path, is_detailed, len(rows), tuple(functions), files)
+
+    @cached_property
+    def _declared(self) -> dict[int, tuple[str, int] | None]:
+        """Where each function is declared, by its offset."""
+        indexes = self._symbols.select()
+        sources = [
+            (os.path.normpath(source[0]), source[1]) if source else None
+            for source, row in zip(
+                self._symbols.sources(indexes), self._symbols.rows(indexes), strict=True
+            )
+            if _is_own(row[0], row[4])
+        ]
+        return dict(zip((row[2] for row in self._functions), sources, strict=True))
+
+    @cached_property
+    def _extents(self) -> list[tuple[int, int]]:
+        return _apart([(row[2], row[3]) for row in self._functions if row[3]])
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [offset for offset, _ in self._extents]
+
+    @cached_property
+    def _instructions(self) -> list[tuple[int, int, int]]:
+        """The offset, the size and the transfer of each instruction."""
+        columns = self._symbols.instructions(self._extents)
+        offsets = memoryview(columns[0]).cast("Q")
+        return list(zip(offsets, columns[1], columns[2], strict=True))
+
+    @cached_property
+    def _rows(self) -> LineRows:
+        destructors = {row[2] for row in self._functions if "::~" in (row[1] or "")}
+        starts = self._starts
+        returns = [
+            at
+            for at, _, transfer in self._instructions
+            # The end of a destructor is a statement: its object ends there.
+            if transfer == _RETURN and starts[bisect_right(starts, at) - 1] not in destructors
+        ]
+        return line_rows(self._symbols, self._extents, self._declared, returns)
+
+    @cached_property
+    def _places(self) -> list[tuple[int, int]]:
+        """All lines, by the number of their file."""
+        return sorted(set(self._rows.places))
+
+    @cached_property
+    def _branches(self) -> list[tuple[int, tuple[int, int]]]:
+        """The conditional branches, and their lines."""
+        found = []
+        for at, _, transfer in self._instructions:
+            if transfer == _CONDITIONAL and (where := self._rows.covering(at)) is not None:
+                found.append((at, where))
+        return found
+
+    @cached_property
+    def _onward(self) -> set[int]:
+        """Where control comes to from right before."""
+        return {at + size for at, size, transfer in self._instructions if transfer in _GOING_ON}
+
+    @cached_property
+    def _jumps(self) -> dict[int, int]:
+        """The indirect jumps, and where each ends."""
+        return {at: at + size for at, size, kind in self._instructions if kind == _INDIRECT_JUMP}
+
+    def _files(
+        self, module: CodeModule, edges: ModuleEdges, is_counted: bool
+    ) -> tuple[FileCoverage, ...]:
+        rows = self._rows
+        if not rows.starts:
+            return ()
+        leads = self._leads(module)
+        counts = line_counts(module.blocks, edges, rows, self._onward, self._starts, leads)
+        lines: dict[int, dict[int, int]] = defaultdict(dict)
+        for place in self._places:
+            count = counts.get(place, 0)
+            lines[place[0]][place[1]] = count if is_counted else min(count, 1)
+        branches: dict[int, list[Branch]] = defaultdict(list)
+        for at, (file, line) in self._branches:
+            branches[file].append(Branch(at, line, edges.taken[at], edges.passed[at]))
+        return tuple(
+            FileCoverage(
+                rows.files[number],
+                lines[number],
+                tuple(sorted(branches[number], key=lambda branch: (branch.line, branch.offset))),
+            )
+            for number in sorted(lines, key=lambda number: rows.files[number])
+        )
+
+    def _leads(self, module: CodeModule) -> Mapping[int, list[int]]:
+        """Where jumps through a table that were executed may lead, by where they end.
+
+        A computed ``goto`` is not among what is found: to gcov its targets are reached from no
+        line, as those of whatever is not known.
+        """
+        executed = {block.offset + block.size for block in module.blocks}
+        jumps, starts = self._jumps, self._starts
+        functions = {bisect_right(starts, at) - 1 for at, end in jumps.items() if end in executed}
+        extents = [self._extents[function] for function in sorted(functions)]
+        tables = self._symbols.jump_tables(extents)
+        return {jumps[jump]: targets for jump, targets in tables if jump in jumps}
+
+
+def _apart(extents: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same code, none of it twice: some functions begin within others."""
+    found: list[tuple[int, int]] = []
+    end = 0
+    for offset, size in extents:
+        start = max(offset, end)
+        end = max(end, offset + size)
+        if start < end:
+            found.append((start, end - start))
+    return found
+
+
+def _is_own(name: str, kind: str) -> bool:
+    return kind != "plt" and not is_startup(name)
+
+
+def _function_counts(
+    module: CodeModule, edges: ModuleEdges, extents: Sequence[tuple[int, int]]
+) -> list[int]:
+    """How often each function was entered; at least 1 for one of which something was executed."""
+    blocks = module.blocks
+    starts = [block.offset for block in blocks]
+    back: Counter[int] = Counter()
+    sizes = dict(extents)
+    for edge in edges.inward:
+        size = sizes.get(edge.target)
+        if size and edges.is_within(edge) and edge.target <= edge.source < edge.target + size:
+            back[edge.target] += edge.count
+    counts = []
+    for offset, size in extents:
+        at = bisect_right(starts, offset) - 1
+        count = 0
+        if at >= 0 and offset < blocks[at].offset + blocks[at].size:
+            count = max(blocks[at].count - back[offset], 1)
+        elif size:
+            after = at + 1
+            count = int(after < len(blocks) and starts[after] < offset + size)
+        counts.append(count)
+    return counts

@@ -1,0 +1,279 @@
+"""From what was recorded to a profile: names for modules, functions and lines."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from weft.errors import BadFile
+from weft.model.flow import NO_FILE, CodeModule, Flow
+from weft.model.program import Function, Module
+from weft.tools.profile.result import Profile, ProfiledBlock, ProfiledFunction, ProfiledModule
+from weft.tools.profile.sources import Lines, Table
+
+__all__ = ["profile"]
+
+_UNKNOWN = "[unknown]"
+
+
+def profile(flow: Flow, modules: Iterable[Module] = ()) -> Profile:
+    """Find out what was executed by name: functions, source lines, instructions.
+
+    Files are opened by the paths that the program has for them. ``modules`` says where else they
+    are, as for a process in a container, or what is in them, if they are no files.
+    """
+    return _Reader(flow, {module.path: module for module in modules}).read()
+
+
+class _Reader:
+    """Puts names to what was executed."""
+
+    def __init__(self, flow: Flow, known: dict[str, Module]) -> None:
+        self.flow = flow
+        self.known = known
+        self.problems = list(flow.lost)
+        self.functions: list[ProfiledFunction] = []
+        self.blocks: list[ProfiledBlock] = []
+        self.found: dict[int, Function] = {}
+        """What is known of functions, by their places."""
+        self.entries: Counter[int] = Counter()
+        """How often each function's first instruction was executed."""
+        self.tables: dict[int, Table] = {}
+
+    def read(self) -> Profile:
+        for place, module in enumerate(self.flow.modules):
+            self._module(place, module)
+        self._fold_cold_parts()
+        self._fold_fragments()
+        self._fold_stubs()
+        return Profile(
+            command=self.flow.command,
+            modules=tuple(
+                ProfiledModule(module.path, module.build_id, module.bias)
+                for module in self.flow.modules
+            ),
+            functions=tuple(self.functions),
+            blocks=tuple(self.blocks),
+            edges=self.flow.edges,
+            problems=tuple(self.problems),
+        )
+
+    def _module(self, place: int, recorded: CodeModule) -> None:
+        if not recorded.blocks:
+            return
+        module = self._opened(recorded)
+        indexes: Sequence[int | None] = [None] * len(recorded.blocks)
+        if module is not None:
+            self.tables[place] = Table(module)
+            indexes = self._contained(place, recorded)
+        numbers = self._functions(place, indexes, recorded.blocks[0].offset)
+        lines = Lines(module)
+        for block, index in zip(recorded.blocks, indexes, strict=True):
+            number = numbers[index]
+            code, written = lines.of(block)
+            self.blocks.append(
+                ProfiledBlock(
+                    function=number,
+                    offset=block.offset,
+                    size=block.size,
+                    instructions=block.instructions,
+                    count=block.count,
+                    code=code,
+                    lines=written,
+                )
+            )
+            if block.offset == self.functions[number].offset:
+                self.entries[number] += block.count
+
+    def _contained(self, place: int, recorded: CodeModule) -> Sequence[int | None]:
+        """The function of each block, by its number in the module.
+
+        Some symbols do not say how long their function is, such as those of the C runtime. To these
+        belongs what follows them, if control has gone there from them without a call.
+        """
+        table, blocks = self.tables[place], recorded.blocks
+        found = table.symbols.containing([block.offset for block in blocks])
+        if None not in found:
+            return found
+        starts = [row[2] for row in table.rows]
+        ends = [block.offset + block.size for block in blocks]
+        sources: dict[int, set[int]] = defaultdict(set)
+        for edge in self.flow.edges:
+            if edge.module == edge.to_module == place and edge.kind != "call":
+                sources[edge.target].add(edge.source)
+        for number, block in enumerate(blocks):
+            if found[number] is not None:
+                continue
+            index = bisect_right(starts, block.offset) - 1
+            if index < 0 or table.rows[index][3]:
+                continue
+            origins = {bisect_right(ends, source) for source in sources[block.offset]}
+            if number and ends[number - 1] == block.offset:
+                origins.add(number - 1)
+            if any(found[origin] == index for origin in origins if origin < number):
+                found[number] = index
+        return found
+
+    def _opened(self, recorded: CodeModule) -> Module | None:
+        if recorded.path == NO_FILE:
+            return None
+        problem = ""
+        # The way by the process is good only as long as that is there.
+        for module in (Module(recorded.path), self.known.get(recorded.path)):
+            if module is None:
+                continue
+            try:
+                build_id = module.symbols.build_id
+            except BadFile as error:
+                problem = problem or str(error)
+                continue
+            if recorded.build_id is None or build_id == recorded.build_id:
+                return module
+            problem = f"{recorded.path}: the file is another one than was executed"
+        self.problems.append(problem)
+        return None
+
+    def _functions(
+        self, place: int, indexes: Sequence[int | None], lowest: int
+    ) -> dict[int | None, int]:
+        """Add the functions of a module; their places, by their numbers in the module."""
+        numbers: dict[int | None, int] = {}
+        wanted = sorted({index for index in indexes if index is not None})
+        if place in self.tables:
+            table = self.tables[place]
+            for index, source in zip(wanted, table.symbols.sources(wanted), strict=True):
+                row = table.rows[index]
+                name, demangled, offset, size, kind, binding, visibility, origin, aliases = row
+                numbers[index] = len(self.functions)
+                self.found[len(self.functions)] = Function(
+                    *(table.module, name, offset, size, demangled, kind),
+                    *(binding, visibility, origin),
+                    aliases=tuple(aliases),
+                    index=index,
+                )
+                self.functions.append(
+                    ProfiledFunction(
+                        module=place,
+                        name=name,
+                        demangled=demangled,
+                        offset=offset,
+                        size=size,
+                        local_number=table.local_numbers.get(index, 0),
+                        file=source[0] if source else None,
+                        line=(source[1] or None) if source else None,
+                        part_of=None,
+                    )
+                )
+        if None in indexes:
+            numbers[None] = len(self.functions)
+            name = NO_FILE if self.flow.modules[place].path == NO_FILE else _UNKNOWN
+            unknown = ProfiledFunction(place, name, None, lowest, 0, 0, None, None, None)
+            self.functions.append(unknown)
+        return numbers
+
+    def _fold_cold_parts(self) -> None:
+        """Let ``NAME.cold``, which compilers move out of ``NAME``, count to it."""
+        named: dict[tuple[int, str], list[int]] = defaultdict(list)
+        for number in self.found:
+            function = self.functions[number]
+            named[function.module, function.name].append(number)
+        for number in self.found:
+            function = self.functions[number]
+            name, dot, _ = function.name.partition(".cold")
+            wholes = named.get((function.module, name), [])
+            if dot and len(wholes) == 1:
+                self._fold(number, wholes[0])
+
+    def _fold_fragments(self) -> None:
+        """The same for parts that have no name any more, which tell by how they are reached.
+
+        They are never called, they are jumped to from one function only, and they jump back into
+        the midst of it.
+        """
+        starts, numbers = self._where()
+        entered = Counter(self.entries)
+        reached_from: dict[int, set[int | None]] = defaultdict(set)
+        back: set[tuple[int, int]] = set()
+        for edge in self.flow.edges:
+            places = []
+            for module, offset in ((edge.module, edge.source), (edge.to_module, edge.target)):
+                inside = starts.get(module, [])
+                place = bisect_right(inside, offset) - 1
+                places.append(numbers[module][place] if place >= 0 else None)
+            source, target = places
+            if source is None or target is None:
+                continue
+            is_entry = edge.target == self.functions[target].offset
+            if is_entry:
+                entered[target] -= edge.count
+            if edge.kind == "call":
+                reached_from[target].add(None)
+            elif source != target:
+                reached_from[target].add(source)
+                if not is_entry:
+                    back.add((source, target))
+        parts: dict[int, int] = {}
+        for part, sources in reached_from.items():
+            [whole, *others] = sources
+            if whole is not None and not others and (part, whole) in back and entered[part] <= 0:
+                parts[part] = whole
+        for part, whole in parts.items():
+            # Of two that were never entered, as far as is known, the larger one is the function.
+            if parts.get(whole) != part or self.functions[part].size < self.functions[whole].size:
+                self._fold(part, whole)
+
+    def _where(self) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
+        """Of each module the offsets of its blocks, and the functions that they are in."""
+        starts: dict[int, list[int]] = defaultdict(list)
+        numbers: dict[int, list[int]] = defaultdict(list)
+        for block in self.blocks:
+            module = self.functions[block.function].module
+            starts[module].append(block.offset)
+            numbers[module].append(block.function)
+        return starts, numbers
+
+    def _fold_stubs(self) -> None:
+        """Let the linker's stubs count to the functions that they lead to, by their names."""
+        exported: dict[str, list[int]] = defaultdict(list)
+        for number, function in self.found.items():
+            if function.kind != "plt" and function.binding != "local" and self.entries[number]:
+                for name in (function.name, *function.aliases):
+                    exported[name].append(number)
+        for number, function in self.found.items():
+            if function.kind != "plt":
+                continue
+            name = function.name.removesuffix("@plt")
+            found = exported.get(name) or self._chosen_at_start(name)
+            own = self.functions[number].module
+            # A library's own function stands in for another of its name, if it comes first.
+            found = sorted(found, key=lambda other: self.functions[other].module == own)
+            enough = [other for other in found if self.entries[other] >= self.entries[number]]
+            if enough:
+                self._fold(number, enough[0])
+
+    def _chosen_at_start(self, name: str) -> list[int]:
+        """The function that a name stands for which is chosen at start-up, if there is no doubt.
+
+        The C library names its ``strlen`` for AVX2 ``__strlen_avx2``.
+        """
+        choosing = {place for place, table in self.tables.items() if name in table.chosen_at_start}
+        candidates = [
+            number
+            for number, function in self.found.items()
+            if self.functions[number].module in choosing
+            and self.entries[number]
+            and any(one.startswith(f"__{name}_") for one in (function.name, *function.aliases))
+        ]
+        return candidates if len(candidates) == 1 else []
+
+    def _fold(self, part: int, whole: int) -> None:
+        """Let a function count to another, or to what that counts to."""
+        further = self.functions[whole].part_of
+        root = whole if further is None else further
+        if root == part:
+            return
+        for number, function in enumerate(self.functions):
+            if number == part or function.part_of == part:
+                self.functions[number] = replace(function, part_of=root)

@@ -1,0 +1,334 @@
+"""A profile: how often every block, function and call was executed."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from functools import cached_property
+
+from weft._native import disassemble
+from weft.model.flow import Edge
+from weft.tools.callgraph import INDIRECT, SMALL, CallGraph
+
+__all__ = [
+    "CallSite",
+    "Profile",
+    "ProfiledBlock",
+    "ProfiledFunction",
+    "ProfiledModule",
+    "SourceLine",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ProfiledModule:
+    """A file with code."""
+
+    path: str
+    """The file, as the program has it; :data:`weft.model.flow.NO_FILE` for code without one."""
+    build_id: str | None
+    """What tells it from others of the same name."""
+    bias: int
+    """What to add to an offset for the address in the process."""
+
+    @property
+    def name(self) -> str:
+        """The last part of its path."""
+        return self.path.rpartition("/")[2] or self.path
+
+
+@dataclass(frozen=True, slots=True)
+class ProfiledFunction:
+    """A function of which something was executed."""
+
+    module: int
+    """Its module's place among the modules."""
+    name: str
+    """The linker's name for it."""
+    demangled: str | None
+    """Its C++ or Rust name where that differs."""
+    offset: int
+    """Its address as the file states it."""
+    size: int
+    """Its bytes, 0 where nothing tells."""
+    local_number: int
+    """Which it is, from 1, of the functions with this name that only their own source file sees; 0
+    if others see it, too."""
+    file: str | None
+    """Where it is written; needs debug information."""
+    line: int | None
+    part_of: int | None
+    """The place of the function that it counts to: a stub of the linker counts to the function that
+    it leads to, and what a compiler has moved away as rarely executed to where it was."""
+
+    @property
+    def display_name(self) -> str:
+        """The name to show to people."""
+        return self.demangled or self.name
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLine:
+    """Where the code from an offset on is written."""
+
+    offset: int
+    file: str
+    """Empty where that is not known."""
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProfiledBlock:
+    """Instructions that are executed one after the other, all of them or none."""
+
+    function: int
+    """The place of its function, whether that is part of another or not."""
+    offset: int
+    size: int
+    instructions: int
+    count: int
+    """How often it was executed."""
+    code: bytes
+    """Its bytes; none where they could not be read."""
+    lines: tuple[SourceLine, ...]
+    """Where it is written, each until the next; none without debug information."""
+
+    @property
+    def cost(self) -> int:
+        """The instructions that were executed here."""
+        return self.instructions * self.count
+
+    def listing(self) -> list[tuple[int, int, str]]:
+        """Its instructions: of each its offset, its length and its text."""
+        return disassemble(self.code, self.offset)
+
+    def line_at(self, offset: int) -> SourceLine | None:
+        """Where the instruction at an offset is written."""
+        place = bisect_right(self.lines, offset, key=lambda line: line.offset) - 1
+        return self.lines[place] if place >= 0 and self.lines[place].file else None
+
+
+@dataclass(frozen=True, slots=True)
+class CallSite:
+    """An instruction by which functions go to another, and how often."""
+
+    caller: int
+    """The place of the function."""
+    module: int
+    offset: int
+    """The instruction: a direct call, or a jump out of the function."""
+    callee: int
+    count: int
+
+
+@dataclass(frozen=True)
+class Profile:
+    """How often everything was executed.
+
+    Functions and modules are named by their places in these sequences.
+    """
+
+    command: tuple[str, ...]
+    """The program, with its arguments."""
+    modules: tuple[ProfiledModule, ...]
+    functions: tuple[ProfiledFunction, ...]
+    blocks: tuple[ProfiledBlock, ...]
+    """In the order of modules and offsets."""
+    edges: tuple[Edge, ...]
+    """The ways between blocks that are not indirect."""
+    problems: tuple[str, ...]
+    """What could not be read, in words."""
+
+    @cached_property
+    def total(self) -> int:
+        """All instructions that were executed."""
+        return sum(block.cost for block in self.blocks)
+
+    @cached_property
+    def self_counts(self) -> tuple[int, ...]:
+        """The instructions that each function executed itself; exact."""
+        counts = [0] * len(self.functions)
+        for block in self.blocks:
+            counts[self.owner(block.function)] += block.cost
+        return tuple(counts)
+
+    @cached_property
+    def module_counts(self) -> tuple[int, ...]:
+        """The instructions that were executed in each module; exact."""
+        counts = [0] * len(self.modules)
+        for block in self.blocks:
+            counts[self.functions[block.function].module] += block.cost
+        return tuple(counts)
+
+    @cached_property
+    def line_counts(self) -> Counter[tuple[int, str, int]]:
+        """The instructions of each function by source file and line; exact.
+
+        What has no known line is at line 0 of no file.
+        """
+        counts: Counter[tuple[int, str, int]] = Counter()
+        for block in self.blocks:
+            for file, line, instructions in _lines_of(block):
+                counts[self.owner(block.function), file, line] += instructions * block.count
+        return counts
+
+    @cached_property
+    def call_sites(self) -> tuple[CallSite, ...]:
+        """The instructions by which functions go to others, or call themselves."""
+        return self._found_calls[0]
+
+    @cached_property
+    def indirect_calls(self) -> dict[int, int]:
+        """How often functions were entered by branches whose source is not known.
+
+        That is how often the function was entered, less the calls that are known.
+        """
+        return self._found_calls[1]
+
+    @cached_property
+    def calls(self) -> tuple[int, ...]:
+        """How often each function was called; exact."""
+        counts = [0] * len(self.functions)
+        for (_, callee), count in self.graph.calls.items():
+            counts[callee] += count
+        return tuple(counts)
+
+    @cached_property
+    def graph(self) -> CallGraph:
+        """Who called whom, and what of the cost is due to whom."""
+        calls: Counter[tuple[int, int]] = Counter()
+        for site in self.call_sites:
+            calls[site.caller, site.callee] += site.count
+        for callee, count in self.indirect_calls.items():
+            calls[INDIRECT, callee] += count
+        return CallGraph(self.self_counts, calls)
+
+    @property
+    def inclusive_counts(self) -> list[float]:
+        """What each function cost with all that it called; attributed by the calls."""
+        return self.graph.inclusive
+
+    def owner(self, function: int) -> int:
+        """The function that a function counts to: itself, or the one that it is part of."""
+        whole = self.functions[function].part_of
+        return function if whole is None else whole
+
+    def hottest_functions(self) -> list[int]:
+        """The functions that count, those first that executed most themselves."""
+        counts = self.self_counts
+        shown = (place for place, one in enumerate(self.functions) if one.part_of is None)
+        return sorted(shown, key=lambda place: (-counts[place], self.functions[place].name))
+
+    def hottest_blocks(self) -> list[ProfiledBlock]:
+        """The blocks, those first in which most instructions were executed."""
+        return sorted(self.blocks, key=lambda block: -block.cost)
+
+    def frame_name(self, frame: int) -> str:
+        """What to call a frame of a stack."""
+        if frame == INDIRECT:
+            return "[indirect]"
+        if frame == SMALL:
+            return "[small]"
+        if self.graph.cycle_of(frame) is not None:
+            number = self.graph.cycles.index(self.graph.cycle_of(frame) or ()) + 1
+            return f"<cycle {number}>"
+        return self.functions[frame].display_name
+
+    def module_of(self, block: ProfiledBlock) -> int:
+        """The place of a block's module."""
+        return self.functions[block.function].module
+
+    def block_at(self, module: int, offset: int) -> ProfiledBlock | None:
+        """The block that has the instruction at an offset."""
+        starts, blocks = self._blocks_by_module.get(module, ([], []))
+        place = bisect_right(starts, offset) - 1
+        if place < 0 or offset >= blocks[place].offset + blocks[place].size:
+            return None
+        return blocks[place]
+
+    def only(self, pattern: str) -> Profile:
+        """The same, of the modules whose name or path matches a pattern.
+
+        Calls from elsewhere count as indirect ones then.
+        """
+        matching = [
+            place
+            for place, module in enumerate(self.modules)
+            if fnmatchcase(module.name, pattern) or fnmatchcase(module.path, pattern)
+        ]
+        modules = {old: place for place, old in enumerate(matching)}
+        kept = [place for place, one in enumerate(self.functions) if one.module in modules]
+        new = {old: place for place, old in enumerate(kept)}
+        functions = (self.functions[old] for old in kept)
+        return replace(
+            self,
+            modules=tuple(self.modules[old] for old in matching),
+            functions=tuple(
+                replace(
+                    one,
+                    module=modules[one.module],
+                    part_of=None if one.part_of is None else new.get(one.part_of),
+                )
+                for one in functions
+            ),
+            blocks=tuple(
+                replace(block, function=new[block.function])
+                for block in self.blocks
+                if block.function in new
+            ),
+            edges=tuple(
+                replace(edge, module=modules[edge.module], to_module=modules[edge.to_module])
+                for edge in self.edges
+                if edge.module in modules and edge.to_module in modules
+            ),
+        )
+
+    @cached_property
+    def _blocks_by_module(self) -> dict[int, tuple[list[int], list[ProfiledBlock]]]:
+        blocks: dict[int, list[ProfiledBlock]] = defaultdict(list)
+        for block in self.blocks:
+            blocks[self.module_of(block)].append(block)
+        return {
+            module: ([block.offset for block in inside], inside)
+            for module, inside in blocks.items()
+        }
+
+    @cached_property
+    def _found_calls(self) -> tuple[tuple[CallSite, ...], dict[int, int]]:
+        sites = []
+        # How often the first instruction of a function is reached: all of it, less what is known.
+        unknown: Counter[int] = Counter()
+        for block in self.blocks:
+            function = self.functions[block.function]
+            if function.part_of is None and block.offset == function.offset:
+                unknown[block.function] += block.count
+        for edge in self.edges:
+            source = self.block_at(edge.module, edge.source)
+            target = self.block_at(edge.to_module, edge.target)
+            if source is None or target is None:
+                continue
+            caller, callee = self.owner(source.function), self.owner(target.function)
+            if edge.target == self.functions[target.function].offset and (
+                target.function == callee or caller != callee or edge.kind == "call"
+            ):
+                unknown[callee] -= edge.count
+            if edge.kind == "call" or caller != callee:
+                sites.append(CallSite(caller, edge.module, edge.source, callee, edge.count))
+        # A program that runs on while it is looked at may not add up by a few.
+        return tuple(sites), {place: count for place, count in unknown.items() if count > 0}
+
+
+def _lines_of(block: ProfiledBlock) -> Iterator[tuple[str, int, int]]:
+    """The source lines of a block, and how many instructions are from each."""
+    if not block.lines:
+        yield "", 0, block.instructions
+        return
+    counts: Counter[tuple[str, int]] = Counter()
+    for offset, _, _ in block.listing():
+        line = block.line_at(offset)
+        counts[(line.file, line.line) if line else ("", 0)] += 1
+    for (file, number), count in counts.items():
+        yield file, number, count
