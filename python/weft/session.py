@@ -21,15 +21,15 @@ from weft import _native
 from weft.base.patience import patiently
 from weft.control.attached import of_target
 from weft.control.clone import ClonedProgram, Records
-from weft.control.debugged import Debugged
 from weft.control.probing import Probing
-from weft.control.visits import Visits
 from weft.errors import InvalidArgument, NoSuchProcess
 from weft.model.points import Point
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from weft.control.debugged import Debugged
+    from weft.control.visits import Visits
     from weft.metrics.engine import Engine
     from weft.metrics.metric import Metric
 
@@ -413,6 +413,7 @@ class Cloned(ClonedProgram):
             stopped.serve(connection)  # until the debugger goes
         ```
         """
+        from weft.control.debugged import Debugged
         from weft.metrics.debugging import DebugOwner
 
         owner = DebugOwner(Session.of_clone, joined=lambda: self.session)
@@ -426,6 +427,8 @@ class Cloned(ClonedProgram):
 
     def __enter__(self) -> Self:
         """Have `weft debug PID` find the program as well, as long as it is measured."""
+        from weft.control.visits import Visits
+
         self._visits = Visits(self.pid, self.debugged)
         return self
 

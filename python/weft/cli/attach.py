@@ -10,7 +10,6 @@ import weft
 from weft.cli import clone, measure
 from weft.cli.inputs import Pid
 from weft.cli.output import console, left_in, print_json
-from weft.model.measured import TargetFacts
 
 
 @click.command()
@@ -45,6 +44,8 @@ def command(pid: int, **options: Any) -> None:
     if wanted.is_empty:
         _ask(pid, wanted.output_format)
         return
+    from weft.model.measured import TargetFacts
+
     with weft.attach(pid) as session, measure.waiting_for(pid) as wait:
         facts = TargetFacts(pid, session.program(), session.command())
         metrics = measure.begin_or_clone(session, wanted, weaver)

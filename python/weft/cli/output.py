@@ -6,11 +6,9 @@ Errors go to standard error, in the same format.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -148,6 +146,8 @@ def say_lost(texts: Iterable[str], output: str | None, output_format: str) -> No
 
 def print_json(value: Any, file: TextIO | None = None) -> None:
     """Write a result as JSON: indented for people, on one line for programs."""
+    import json
+
     file = file or sys.stdout
     click.echo(json.dumps(value, indent=2 if file.isatty() else None), file=file)
 
@@ -247,9 +247,13 @@ def _internal(error: BaseException) -> Internal:
 
 def _fail(ctx: click.Context, error: WeftError) -> NoReturn:
     if os.environ.get("WEFT_DEBUG"):
+        import traceback
+
         traceback.print_exc()
     try:
         if _as_json(ctx):
+            import json
+
             parts = {"what": error.what, "why": error.why, "advice": error.advice}
             click.echo(json.dumps({"error": {"kind": type(error).__name__, **parts}}), err=True)
         else:
@@ -261,16 +265,25 @@ def _fail(ctx: click.Context, error: WeftError) -> NoReturn:
 
 
 def _print(error: WeftError) -> None:
-    from rich.text import Text
-
     lines = (
-        ("error", "bold red", error.what),
-        ("  why", "bold", error.why),
-        ("  try", "bold green", error.advice),
+        ("error", "red", error.what),
+        ("  why", None, error.why),
+        ("  try", "green", error.advice),
     )
-    screen = console(stderr=True)
-    for label, style, text in lines:
+    # Rich would take longer to load than most errors to happen.
+    is_coloured = _is_coloured(sys.stderr)
+    for label, colour, text in lines:
         if text:
             # A text of several lines begins on one of its own.
             gap = "" if text.startswith("\n") else " "
-            screen.print(Text.assemble((f"{label}:", style), gap, text), soft_wrap=True)
+            shown = click.style(f"{label}:", fg=colour, bold=True) if is_coloured else f"{label}:"
+            click.echo(f"{shown}{gap}{text}", err=True, color=is_coloured)
+
+
+def _is_coloured(stream: TextIO) -> bool:
+    """Whether a stream is to be coloured, by the rules that Rich has for it."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return stream.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown")

@@ -52,7 +52,6 @@ def command(ctx: click.Context, /, program: tuple[str, ...], **options: Any) -> 
     if not wanted.is_empty:
         ctx.exit(_measure(session, wanted, program, weaver))
     code = session.wait()
-    pauses = session.pauses()
     session.detach()
     if wanted.output_format == "json":
         print_json(
@@ -60,7 +59,8 @@ def command(ctx: click.Context, /, program: tuple[str, ...], **options: Any) -> 
                 "schema": 1,
                 "target": {"pid": session.pid, "command": list(program), "exit_code": code},
                 "pauses": [
-                    {"seconds": pause.seconds, "threads": pause.threads} for pause in pauses
+                    {"seconds": pause.seconds, "threads": pause.threads}
+                    for pause in session.pauses()
                 ],
             },
             file=sys.stderr,

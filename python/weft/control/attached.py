@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import select
 import time
 import weakref
@@ -16,12 +15,24 @@ from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
 
 from weft import _native
 from weft.errors import BadFile, InvalidArgument, TargetError, TargetGone
-from weft.model.program import Mapping, Module, Pause, Pong, Process, Processor, Registers, Thread
-from weft.program.live_modules import Paths, live_modules
-from weft.program.resources import ResourceTree
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from weft.model.program import (
+        Mapping,
+        Module,
+        Pause,
+        Pong,
+        Processor,
+        Registers,
+        Thread,
+    )
+    from weft.program.live_modules import Paths
+    from weft.program.resources import ResourceTree
+
+# What describes a program is loaded by the methods that return it: a command that has not begun
+# with its work yet does without.
 
 __all__ = ["Attached", "of_target"]
 
@@ -176,6 +187,8 @@ class Attached:
 
         Raises an error if a thread that was asked did not answer.
         """
+        from weft.model.program import Pong
+
         return [Pong(tid, unasked) for tid, unasked in self._target.ping()]
 
     @of_target
@@ -195,16 +208,25 @@ class Attached:
     @of_target
     def threads(self) -> list[Thread]:
         """Return the threads that exist now."""
+        from weft.model.program import Thread
+
         return [Thread(*thread, self.pid) for thread in _native.threads(self.pid)]
 
     @of_target
     def modules(self) -> list[Module]:
         """The program, its libraries and the vDSO; their functions are read when asked for."""
+        from weft.program.live_modules import live_modules
+
         return live_modules(self.pid, paths=self._paths)
 
     @of_target
     def resources(self) -> ResourceTree:
         """The resource tree of the target as it is now: its code, its process and its threads."""
+        import platform
+
+        from weft.model.program import Process
+        from weft.program.resources import ResourceTree
+
         program = self.program()
         return ResourceTree(
             # The program itself comes first.
@@ -226,17 +248,23 @@ class Attached:
     @of_target
     def maps(self) -> list[Mapping]:
         """Return the memory map of the target, weft's own mappings included."""
+        from weft.model.program import Mapping
+
         return [Mapping(**mapping) for mapping in _native.maps(self.pid)]
 
     @of_target
     def processor(self) -> Processor:
         """Return what the agent saw of the processor."""
+        from weft.model.program import Processor
+
         features, size = self._target.cpu()
         return Processor(tuple(features), size)
 
     @of_target
     def registers(self, tid: int | None = None) -> Registers:
         """Return the registers of a thread (by default the main one), with all vector state."""
+        from weft.model.program import Registers
+
         values = self._target.registers(self.pid if tid is None else tid)
         return Registers(
             general={name: value for name, value in values.items() if isinstance(value, int)},
@@ -305,6 +333,8 @@ class Attached:
 
         ``first`` is how many of them one knows already.
         """
+        from weft.model.program import Pause
+
         return [Pause(*pause) for pause in self._target.pauses(first)]
 
     def detach(self) -> None:

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Literal
 from weft import _native
 from weft.base.files import Draft
 from weft.errors import WeftError
-from weft.model.flow import NO_FILE, Block, CodeModule, Edge, Flow
 from weft.model.losses import sentences
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from weft.model.flow import Block, Flow
 
 __all__ = ["CloneStats", "ClonedProgram", "Records", "Tracing"]
 
@@ -181,6 +182,8 @@ class ClonedProgram:
         It needs ``records`` when the program is started, or taken over. What threads are in the
         middle of may count already.
         """
+        from weft.model.flow import NO_FILE, Block, CodeModule, Edge, Flow
+
         modules, blocks, edges, counted, lost = self._target.flow()
         by_module: list[list[Block]] = [[] for _ in modules]
         for module, offset, size, instructions, count in blocks:
