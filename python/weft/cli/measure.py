@@ -83,8 +83,8 @@ interval_option = click.option(
     type=Seconds(min=0.01),
     default=1.0,
     show_default=True,
-    metavar="SECONDS",
-    help="How often to sample.",
+    metavar="TIME",
+    help="How often to sample: 1, 500ms.",
 )
 
 budget_option = click.option(
@@ -115,8 +115,9 @@ options = all_of(
         "--for",
         "seconds",
         type=Seconds(min=0),
-        metavar="SECONDS",
-        help="How long to measure; without it until Ctrl-C, or until the target ends.",
+        metavar="TIME",
+        help="How long to measure: 90, 1s, 10m, 1h30m; without it until Ctrl-C, or until the "
+        "target ends.",
     ),
     budget_option,
     click.option("-o", "--output", metavar="FILE", help="Write the result to a file."),

@@ -69,8 +69,9 @@ _module_option = click.option(
     "--for",
     "seconds",
     type=Seconds(min=0),
-    metavar="SECONDS",
-    help="How long to count in a process; without it until Ctrl-C, or until it ends.",
+    metavar="TIME",
+    help="How long to count in a process: 90, 500ms, 10m; without it until Ctrl-C, or until it "
+    "ends.",
 )
 @click.pass_context
 def command(
