@@ -101,7 +101,8 @@ def test_a_process_that_cannot_be(words: str, pid: str) -> None:
     ("words", "code"),
     [
         (["attach", "\N{SUPERSCRIPT TWO}"], 2),
-        (["attach", "x"], 2),
+        (["attach", "x!y"], 3),
+        (["attach", "./x"], 2),
         (["cov", "\N{SUPERSCRIPT TWO}"], 3),
         (["run", "-m", "calls@", "--", "false"], 2),
         (["run", "-m", "@", "--", "false"], 2),

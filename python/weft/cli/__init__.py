@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from weft.base.files import FULL
+from weft.base.names import did_you_mean
 from weft.cli import output
+from weft.cli.inputs import sentence
 from weft.errors import WeftError
 
 if TYPE_CHECKING:
@@ -54,6 +56,16 @@ class CommandFolder(click.Group):
         module = importlib.import_module(f"{self.package}.{cmd_name.replace('-', '_')}")
         command: click.Command = module.command
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that the first word names, or say which one may be meant."""
+        name = args[0]
+        if not ctx.resilient_parsing and self.get_command(ctx, name) is None:
+            meant = did_you_mean(name, self.list_commands(ctx))
+            raise click.UsageError(sentence(f"No such command '{name}'.", meant), ctx)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write one line of help for each subcommand."""

@@ -13,7 +13,7 @@ from weft.cli.output import console, left_in, print_json
 
 
 @click.command()
-@click.argument("pid", type=Pid())
+@click.argument("pid", type=Pid(), metavar="PID|NAME")
 @clone.options
 @measure.options
 def command(pid: int, **options: Any) -> None:
@@ -30,7 +30,7 @@ def command(pid: int, **options: Any) -> None:
       weft attach 4711 -m latency@/Code/redis-server/processCommand --budget 1%
       weft attach 4711 -m io_bytes -m lock_wait --for 10 -o out.json --format json
       weft attach 4711 -e 'return read { if ($return > 0) got += $return }'
-      weft attach "$(pidof redis-server)"
+      weft attach redis-server
       weft attach 4711 --weaver clone --stats --for 10
       weft attach 4711 --weaver clone -m calls@/Code/redis-server/dictFind
     """

@@ -19,7 +19,7 @@ import click
 from weft import debug
 from weft.base.files import Draft, check
 from weft.base.interrupts import interruptible, raise_again
-from weft.cli.inputs import process_id
+from weft.cli.inputs import Launching, process_id
 from weft.clone import Records
 from weft.debug import Address, Debugged, Ending, Visited
 from weft.errors import AlreadyTraced, InvalidArgument, WeftError
@@ -33,8 +33,10 @@ _FATAL = "SIGSEGV SIGBUS SIGILL SIGFPE SIGABRT SIGSYS SIGQUIT SIGXCPU SIGXFSZ"
 """The signals that leave a core, as the kernel has it."""
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
-@click.argument("target", nargs=-1, required=True, type=click.UNPROCESSED, metavar="PID|-- CMD...")
+@click.command(cls=Launching, context_settings={"ignore_unknown_options": True})
+@click.argument(
+    "target", nargs=-1, required=True, type=click.UNPROCESSED, metavar="PID|NAME|-- CMD..."
+)
 @click.option(
     "--gdb-args",
     metavar="WORDS",

@@ -23,7 +23,7 @@ STAGES = ("ast", "points", "ir", "asm", "cost")
 
 @click.command()
 @click.argument("metric", metavar="METRIC[@FOCUS]")
-@click.argument("pid", required=False, type=Pid())
+@click.argument("pid", required=False, type=Pid(), metavar="[PID|NAME]")
 @click.option(
     "--emit",
     "stages",

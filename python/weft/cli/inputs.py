@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from weft.errors import NoSuchProcess
+from weft.base.names import did_you_mean
+from weft.errors import BadFile, NoSuchProcess
 
 if TYPE_CHECKING:
+    from weft.program.processes import RunningProcess
+
     _Time = click.ParamType[float]
 else:
     _Time = click.ParamType  # which takes no parameters in older versions
@@ -20,6 +24,7 @@ _LONGEST = 100 * 365 * 86400.0
 """The most seconds that can be waited for; the kernel's limit is not much higher."""
 
 
+_HAS_DASHES = "weft.has_dashes"
 _NUMBER = r"(?:[0-9]{1,12}(?:\.[0-9]{0,12})?|\.[0-9]{1,12})"
 _UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 """The units of time, from the longest on."""
@@ -69,24 +74,100 @@ def _in_seconds(text: str) -> float | None:
 
 
 class Pid(click.IntRange):
-    """The id of a process."""
+    """A process, by its id or by the name that it was started as."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Read it."""
-        found = process_id([str(value)])
-        if found is None:
-            self.fail(f"{value!r} is no process id.", param, ctx)
-        return found
+        """Return its id."""
+        word = str(value)
+        found = _number(word)
+        if found is None and not may_be_name(word):
+            self.fail(f"{value!r} is neither the id nor the name of a process.", param, ctx)
+        return _only_process(word) if found is None else found
+
+
+class Launching(click.Command):
+    """A command that starts a program, whose words it does not look at.
+
+    An option that it does not know is taken for the program's, unless it comes before the program:
+    then it is a mistake.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Refuse options that there are not; take note whether a program follows ``--``."""
+        before = args[: args.index("--")] if "--" in args else list(args)
+        ctx.meta[_HAS_DASHES] = "--" in args
+        rest = super().parse_args(ctx, args)
+        words = next(
+            (ctx.params.get(one.name or "") for one in self.params if one.nargs == -1), None
+        )
+        if words and words[0].startswith("-") and words[0] in before:
+            self._refuse(ctx, words[0])
+        return rest
+
+    def _refuse(self, ctx: click.Context, word: str) -> None:
+        if ctx.resilient_parsing:
+            return
+        name = word.partition("=")[0]
+        known = [option for one in self.get_params(ctx) for option in one.opts]
+        meant = did_you_mean(name, [one for one in known if one.startswith("-")])
+        raise click.UsageError(sentence(f"No such option '{name}'.", meant), ctx)
+
+
+def sentence(text: str, more: str) -> str:
+    """Return a sentence and, if there is one, the next."""
+    return f"{text} {more[0].upper()}{more[1:]}" if more else text
+
+
+def may_be_name(word: str) -> bool:
+    """Whether a word may be the name of a process: no path, no option, and no number."""
+    return bool(word) and not word[0].isdigit() and not word.startswith("-") and "/" not in word
 
 
 def process_id(words: Sequence[str]) -> int | None:
-    """Return the process that words name, or nothing if they are a command.
+    """Return the process that words name, or ``None`` if they are a command.
 
-    A command whose name is a number has to be written as a path: ``./123``.
+    A command whose name is a number has to be written as a path: ``./123``. A single word that is
+    the name of a process stands for that, unless it follows ``--``.
     """
-    if len(words) != 1 or not (words[0].isascii() and words[0].isdecimal()):
+    if len(words) != 1:
         return None
-    digits = words[0].lstrip("0") or "0"
+    word = words[0]
+    found = _number(word)
+    ctx = click.get_current_context(silent=True)
+    if found is not None or not may_be_name(word) or (ctx and ctx.meta.get(_HAS_DASHES)):
+        return found
+    return _process_or_program(word)
+
+
+def file_or_process(word: str) -> int | None:
+    """Return the process that a word names, or ``None`` if it is a file.
+
+    A file whose name is a number has to be written as a path: ``./123``.
+    """
+    found = _number(word)
+    if found is not None or not may_be_name(word) or Path(word).exists():
+        return found
+    import shutil
+
+    from weft.program.processes import find_process, processes_named
+
+    if processes_named(word):
+        return _only_process(word)
+    program = shutil.which(word)
+    advice = f"for the program: {program}"
+    if program is None:
+        try:
+            return find_process(word).pid
+        except NoSuchProcess as error:
+            advice = error.advice
+    raise BadFile(f"there is no file or process {word}", "", advice)
+
+
+def _number(word: str) -> int | None:
+    """The process of a number; ``None`` if the word is none."""
+    if not (word.isascii() and word.isdecimal()):
+        return None
+    digits = word.lstrip("0") or "0"
     if len(digits) > len(str(_HIGHEST_PID)) or int(digits) > _HIGHEST_PID:
         raise NoSuchProcess(
             f"there is no process {digits[:40]}",
@@ -94,3 +175,36 @@ def process_id(words: Sequence[str]) -> int | None:
             "list the processes: weft ps",
         )
     return int(digits)
+
+
+def _only_process(name: str) -> int:
+    from weft.program.processes import find_process
+
+    return _noted(name, find_process(name))
+
+
+def _process_or_program(name: str) -> int | None:
+    """The only process of a name; ``None`` if it is that of a program that can be started."""
+    import shutil
+
+    from weft.program.processes import find_process, processes_named, several
+
+    found = processes_named(name)
+    program = shutil.which(name)
+    to_start = f"; to start another: -- {name}" if program else ""
+    if not found:
+        # Whoever is told that there is no such program wants to know of processes, too.
+        return None if program else find_process(name, "process or program").pid
+    if len(found) > 1:
+        error = several(name, found)
+        error.advice += to_start
+        raise error
+    return _noted(name, found[0], to_start)
+
+
+def _noted(name: str, process: RunningProcess, more: str = "") -> int:
+    """Say which process a name stands for."""
+    ctx = click.get_current_context(silent=True)
+    if ctx is None or not ctx.resilient_parsing:
+        click.echo(f"note: {name} is process {process.pid}, {process.command}{more}", err=True)
+    return process.pid

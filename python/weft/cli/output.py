@@ -18,6 +18,8 @@ import click
 
 from weft.base import interrupts as _interrupts
 from weft.base.files import FULL, Draft, cannot_write
+from weft.base.names import closest
+from weft.cli.inputs import Launching, may_be_name
 from weft.errors import Internal, InvalidArgument, WeftError
 
 if TYPE_CHECKING:
@@ -78,7 +80,7 @@ def file_option(help_text: str) -> Callable[[_Function], _Function]:
     )
 
 
-class WithParts(click.Command):
+class WithParts(Launching):
     """A command whose first word may be that of a part, which then is the command."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -96,6 +98,14 @@ class WithParts(click.Command):
         if args and args[0] in self.parts:
             name, *rest = args
             return self.parts[name].make_context(f"{info_name} {name}", rest, parent, **extra)
+        if args and may_be_name(args[0]) and (close := closest(args[0], self.parts, 1)):
+            import shutil
+
+            if shutil.which(args[0]) is None:
+                text = f"There is no program '{args[0]}'."
+                raise click.UsageError(
+                    f"{text} Did you mean `weft {info_name} {close[0]}`?", parent
+                )
         return super().make_context(info_name, args, parent, **extra)
 
     def part(self, name: str) -> Callable[[click.Command], click.Command]:

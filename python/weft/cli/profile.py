@@ -62,7 +62,9 @@ _module_option = click.option(
 
 
 @click.command(cls=WithParts, context_settings={"ignore_unknown_options": True})
-@click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED, metavar="CMD...|PID")
+@click.argument(
+    "program", nargs=-1, required=True, type=click.UNPROCESSED, metavar="PID|NAME|-- CMD..."
+)
 @_output_options
 @_module_option
 @click.option(

@@ -10,13 +10,14 @@ import click
 
 import weft
 from weft.cli import clone, measure
+from weft.cli.inputs import Launching
 from weft.cli.output import forward_signals, print_json
 
 if TYPE_CHECKING:
     from weft.metrics.metric import Metric
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+@click.command(cls=Launching, context_settings={"ignore_unknown_options": True})
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
 @clone.options
 @measure.options
