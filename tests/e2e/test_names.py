@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from weft import attach
 from weft.base.names import program_name
 from weft.program.processes import find_process, processes, processes_named
+from weft.ui.source import SessionSource
 
 WEFT = (sys.executable, "-m", "weft")
 
@@ -127,6 +129,22 @@ def test_a_process_goes_by_the_name_of_its_file_and_that_of_its_link(tmp_path: P
         found = find_process("napper-seven")
         assert (found.pid, found.name) == (pid, "napper-seven")
         assert {"sleep", "napper-seven"} <= found.names
+
+
+def test_a_program_is_shown_as_what_it_was_started_as(tmp_path: Path) -> None:
+    """Not as the file that a link leads to."""
+    with napping(tmp_path, "napper-eight") as [pid]:
+        assert weft("attach", pid).stdout.startswith(f"napper-eight (process {pid})\n")
+        target = json.loads(weft("attach", pid, "--format", "json").stdout)["target"]
+        assert (target["name"], Path(target["program"]).name) == ("napper-eight", "sleep")
+        measured = weft("attach", pid, "-m", "syscalls", "--for", "50ms", "--format", "json").stdout
+        assert json.loads(measured)["target"]["name"] == "napper-eight"
+        found = json.loads(weft("ps", "--format", "json").stdout)["processes"]
+        assert [one["name"] for one in found if one["pid"] == pid] == ["napper-eight"]
+        assert f"{pid} " in weft("ps").stdout
+        with attach(pid) as session:
+            assert SessionSource(session).target.name == "napper-eight"
+            assert session.resources().processes[0].name == "napper-eight"
 
 
 @pytest.mark.parametrize(

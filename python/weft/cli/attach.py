@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 import weft
+from weft.base.numbers import printable
 from weft.cli import clone, measure
 from weft.cli.inputs import Pid
 from weft.cli.output import console, left_in, print_json
@@ -57,17 +58,19 @@ def command(pid: int, **options: Any) -> None:
 
 def _ask(pid: int, output_format: str) -> None:
     """Have every thread answer from inside, and leave."""
+    from weft.model.measured import TargetFacts
+
     with weft.attach(pid) as session:
         pongs = {pong.tid: pong for pong in session.ping()}
         # A thread that was born since the ping has not been asked.
         threads = [thread for thread in session.threads() if thread.tid in pongs]
         processor = session.processor()
-        program = session.program()
+        facts = TargetFacts(pid, session.program(), session.command())
     pauses = session.pauses()
     if output_format == "json":
         document: dict[str, Any] = {
             "schema": 1,
-            "target": {"pid": pid, "program": program},
+            "target": {"pid": pid, "name": facts.name, "program": facts.program},
             "threads": [
                 {
                     "tid": thread.tid,
@@ -86,9 +89,11 @@ def _ask(pid: int, output_format: str) -> None:
         print_json(document)
         return
 
+    from rich.text import Text
+
     screen = console()
     answered = sum(pongs[thread.tid].answered for thread in threads)
-    screen.print(f"[bold]{program}[/] (process {pid})")
+    screen.print(Text.assemble((printable(facts.name), "bold"), f" (process {pid})"))
     screen.print(f"  threads    {answered} of {len(threads)} answered from inside")
     for thread in threads:
         if reason := pongs[thread.tid].unasked:

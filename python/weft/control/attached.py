@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
 
 from weft import _native
+from weft.base.names import program_name
 from weft.errors import BadFile, InvalidArgument, TargetError, TargetGone
 
 if TYPE_CHECKING:
@@ -227,11 +228,10 @@ class Attached:
         from weft.model.program import Process
         from weft.program.resources import ResourceTree
 
-        program = self.program()
         return ResourceTree(
             # The program itself comes first.
             modules=sorted(self.modules(), key=lambda module: not module.is_program),
-            processes=[Process(self.pid, Path(program).name)],
+            processes=[Process(self.pid, program_name(self.command(), self.program()))],
             threads=self.threads(),
             machine=platform.node(),
             program_names=self._program_names(),
@@ -241,9 +241,7 @@ class Attached:
         """What the program was started as: by a link, perhaps, as redis-server is."""
         with self._looking():
             name = Path(f"/proc/{self.pid}/comm").read_text().rstrip("\n")
-        # Servers write other things there, after a space or a colon.
-        started_as = "".join(self.command()[:1]).split(" ")[0].rstrip(":")
-        return [name, Path(started_as).name]
+        return [name, program_name(self.command(), "")]
 
     @of_target
     def maps(self) -> list[Mapping]:
