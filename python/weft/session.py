@@ -279,8 +279,9 @@ class Session(Probing):
         ```
 
         A focus is a path of the resource tree, or several of different hierarchies joined by
-        commas: ``/Code/server/handle,/Thread/worker-*``. ``weft metrics`` lists the library;
-        :meth:`load_metrics` adds to it.
+        commas: ``/Code/server/handle,/Thread/worker-*``. The name of a function stands for the only
+        one that the program and its libraries have of this name: ``handle``; if there are several,
+        it is refused. ``weft metrics`` lists the library; :meth:`load_metrics` adds to it.
 
         :attr:`weft.Metric.completeness` says whether all of it is measured. A time, a distribution
         of times or a constraint that would begin in a function and never end, since an exit of that

@@ -263,7 +263,7 @@ def test_run_says_when_a_program_becomes_another() -> None:
             ["-m", "calls@/Code/libx.so.9/malloc"],
             r"no function matches /Code/libx.so.9/malloc\n.* has loaded .*libc\.so\.6",
         ),
-        (["-m", "calls@malloc"], "'malloc' is no focus"),
+        (["-m", "calls@mallok"], "the program has no function mallok\n.*\n.*did you mean malloc"),
         (["-e", "entry mallok { n++ }"], "it has no function mallok\n.*did you mean `malloc`"),
         (
             ["-e", "entry malloc { bytes += }"],

@@ -28,7 +28,7 @@ def command(pid: int, **options: Any) -> None:
     \b
     Examples:
       weft attach 4711 -m calls@/Code/libc.so.6/malloc
-      weft attach 4711 -m latency@/Code/redis-server/processCommand --budget 1%
+      weft attach redis-server -m latency@processCommand --budget 1%
       weft attach 4711 -m io_bytes -m lock_wait --for 10 -o out.json --format json
       weft attach 4711 -e 'return read { if ($return > 0) got += $return }'
       weft attach redis-server

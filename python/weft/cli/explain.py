@@ -12,6 +12,7 @@ import click
 
 import weft
 from weft.cli.inputs import Pid
+from weft.cli.measure import say_foci
 from weft.cli.output import file_option, format_option, print_json
 from weft.errors import InvalidArgument
 
@@ -85,6 +86,8 @@ def _stages(
     session: weft.Session, name: str, focus: str, wanted: tuple[str, ...]
 ) -> Iterator[tuple[str, str]]:
     engine = session.metrics
+    typed, focus = focus, engine.full_focus(focus)
+    say_foci([(typed, focus)])
     plan = engine.plan(engine.definition(name), focus)
     if plan is None:
         yield "points", f"{name} is counted by the kernel: nothing is woven"

@@ -9,7 +9,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -213,15 +213,28 @@ def begin(session: Session, wanted: Wish) -> list[Metric]:
     with interruptible():
         if wanted.budget is not None:
             session.metrics.keep_within(wanted.budget, counts_process=True)
+        wishes = requests(session, wanted)
         metrics = session.metrics.request_all(
-            requests(session, wanted),
+            wishes,
             allow_incomplete=wanted.allow_incomplete,
             wait=wanted.wait,
         )
+    say_foci((focus, metric.focus) for (_, focus), metric in zip(wishes, metrics, strict=True))
     for metric in metrics:
         if metric.is_waiting:
             click.echo(f"note: {metric.path} waits for what it is about to be loaded", err=True)
     return metrics
+
+
+def say_foci(foci: Iterable[tuple[str, str]]) -> None:
+    """Say what names of functions stand for, given each focus as it was typed and as it is."""
+    names = {
+        typed.partition(",/")[0]: path.partition(",/")[0]
+        for typed, path in foci
+        if typed and not typed.startswith("/")
+    }
+    for name, path in names.items():
+        click.echo(f"note: {name} is {path}", err=True)
 
 
 def begin_or_clone(session: Session, wanted: Wish, weaver: str) -> Sequence[Metric] | None:

@@ -112,7 +112,9 @@ class DebugOwner:
             self._began = time.monotonic()
         self._metrics[text] = metric
         summary = metric.completeness.summary()
-        return f"{text} is measured\n" if not summary else f"{text} is incomplete: {summary}\n"
+        note = "" if metric.focus == focus else f"note: {focus} is {metric.focus}\n"
+        said = f"{text} is incomplete: {summary}" if summary else f"{text} is measured"
+        return f"{note}{said}\n"
 
     def session(self) -> Session:
         """Return the session in which the program is measured."""

@@ -26,6 +26,7 @@ from weft.mdl.loader import Library, load
 from weft.mdl.lower import Focus, Instrument, Key, Plan, Unseen, Weaving, lower
 from weft.metrics import kernel
 from weft.metrics.budget import Budget
+from weft.metrics.lookup import full_focus
 from weft.metrics.metric import Metric, Reading
 from weft.metrics.missing import CLONE_HELPS, Piece, incomplete_metric, left_open, missing_points
 from weft.metrics.owners import refuse_nobody
@@ -263,6 +264,14 @@ class Engine:
             wait=wait,
         )[0]
 
+    def full_focus(self, focus: str) -> str:
+        """Return a focus whose names of functions are paths: see :mod:`weft.metrics.lookup`."""
+        if not focus or focus.startswith("/"):
+            return focus
+        with self.lock:
+            self.look()
+            return full_focus(self.program.tree, focus)
+
     def request_all(
         self,
         wanted: Sequence[tuple[ast.Metric, str]],
@@ -277,8 +286,9 @@ class Engine:
         a function that never ends: see :class:`weft.errors.IncompleteMetric`. With ``wait``, what
         they are about may be in libraries that are not loaded yet.
         """
-        wishes = [(metric, focus, (0, 1)) for metric, focus in wanted]
         with self.session._living():
+            wanted = [(metric, self.full_focus(focus)) for metric, focus in wanted]
+            wishes = [(metric, focus, (0, 1)) for metric, focus in wanted]
             for _, focus in wanted:
                 refuse_nobody(self.session, Focus.parse(focus))
         return self._request(

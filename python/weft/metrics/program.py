@@ -9,15 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from weft import _native
+from weft.base.names import closest
 from weft.errors import InvalidArgument
 from weft.mdl.diagnostics import did_you_mean
 from weft.metrics.glibc import nameless
+from weft.metrics.lookup import function_names
 from weft.model.points import Point, PointSelection
-from weft.model.program import Function, Procedures
+from weft.model.program import Function, Module, Procedures
 from weft.program.ifuncs import Implementations, by_address, unbound
 
 if TYPE_CHECKING:
     from weft.control.probing import Probing
+    from weft.program.resources import ResourceTree
 
 __all__ = ["TargetProgram"]
 
@@ -83,6 +86,11 @@ class TargetProgram:
                 found += module.find(pattern) or nameless(module, pattern)
         self._named[pattern] = self._by_address(found)
         return self._named[pattern]
+
+    @property
+    def tree(self) -> ResourceTree:
+        """All that a focus can name."""
+        return self._tree
 
     def own(self) -> Procedures:
         """The functions of the program itself, not of its libraries."""
@@ -167,21 +175,17 @@ class TargetProgram:
         parts = path.split("/", 3)
         if path.startswith("/Code/"):
             name = parts[3] if len(parts) > 3 else ""
-            modules = [one for one in modules if fnmatchcase(one.name, parts[2])]
+            matching = self._tree.match("/".join(parts[:3]))
+            modules = [one.value for one in matching if isinstance(one.value, Module)]
             if not modules:
                 known = [module.name for module in self._tree.modules]
                 meant = did_you_mean(parts[2], known)
                 return f"{meant} The program has loaded {', '.join(known)}".lstrip()
         if any(one.endswith(f"/{name}") for one in self.implementations.names):
             return str(unbound(name))
-        names = (
-            function.name
-            for module in modules
-            for function in module.functions()
-            if function.kind == "function"
-        )
         listed = f"`weft points {modules[0].path}` lists what there is"
-        return did_you_mean(name, names, listed)
+        close = closest(name, function_names(modules))
+        return f"did you mean {' or '.join(f'`{one}`' for one in close)}?" if close else listed
 
     def _all(self) -> Iterator[Function]:
         for module in self._tree.modules:
