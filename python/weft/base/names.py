@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from heapq import nlargest
 
-__all__ = ["closest", "did_you_mean", "program_name"]
+__all__ = ["closest", "did_you_mean", "may_be_name", "program_name"]
 
 _COMPARED = 200
 """How many names are compared in full: that takes long, and a program may have 100,000."""
 _LONGEST = 120
 _CUTOFF = 0.6
 """How much of two names must be the same, from 0 to 1."""
+
+
+def may_be_name(word: str) -> bool:
+    """Whether a word may be the name of a process: no path, no option, and no number."""
+    return bool(word) and not word[0].isdigit() and not word.startswith("-") and "/" not in word
 
 
 def program_name(words: Sequence[str], program: str) -> str:

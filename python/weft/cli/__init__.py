@@ -85,6 +85,10 @@ class CommandFolder(click.Group):
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run the command line."""
+        if "_WEFT_COMPLETE" in os.environ:
+            from weft.cli import completing
+
+            completing.register()
         try:
             return super().main(*args, **kwargs)
         except OSError as error:
@@ -194,7 +198,7 @@ def _show_version(ctx: click.Context, _option: click.Parameter, is_wanted: bool)
 @click.group(
     cls=CommandFolder,
     package=__name__,
-    helpers=("clone", "exports", "inputs", "measure", "output"),
+    helpers=("clone", "completing", "exports", "inputs", "measure", "output"),
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.option(

@@ -19,7 +19,7 @@ import click
 from weft import debug
 from weft.base.files import Draft, check
 from weft.base.interrupts import interruptible, raise_again
-from weft.cli.inputs import Launching, process_id
+from weft.cli.inputs import Launching, completed, process_id
 from weft.clone import Records
 from weft.debug import Address, Debugged, Ending, Visited
 from weft.errors import AlreadyTraced, InvalidArgument, WeftError
@@ -73,6 +73,7 @@ _FATAL = "SIGSEGV SIGBUS SIGILL SIGFPE SIGABRT SIGSYS SIGQUIT SIGXCPU SIGXFSZ"
     "metrics",
     multiple=True,
     metavar="METRIC[@FOCUS]",
+    shell_complete=completed("metrics"),
     help="Measure a metric meanwhile; `monitor weft probes` in GDB shows it, and so does the end.",
 )
 @click.pass_context

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 import weft
-from weft.cli.inputs import Pid
+from weft.cli.inputs import Pid, completed
 from weft.cli.measure import say_foci
 from weft.cli.output import file_option, format_option, print_json
 from weft.errors import InvalidArgument
@@ -23,7 +23,7 @@ STAGES = ("ast", "points", "ir", "asm", "cost")
 
 
 @click.command()
-@click.argument("metric", metavar="METRIC[@FOCUS]")
+@click.argument("metric", metavar="METRIC[@FOCUS]", shell_complete=completed("metrics"))
 @click.argument("pid", required=False, type=Pid(), metavar="[PID|NAME]")
 @click.option(
     "--emit",

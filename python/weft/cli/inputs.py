@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from weft.base.names import did_you_mean
+from weft.base.names import did_you_mean, may_be_name
 from weft.errors import BadFile, NoSuchProcess
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from weft.cli.completing import Completion
     from weft.program.processes import RunningProcess
 
     _Time = click.ParamType[float]
@@ -73,8 +76,26 @@ def _in_seconds(text: str) -> float | None:
     return sum(float(number) * _UNITS[unit] for number, unit in parts)
 
 
+def completed(how: str) -> Completion:
+    """Return what completes a word: a function of :mod:`weft.cli.completing`, by its name."""
+
+    def complete(ctx: click.Context, param: click.Parameter, word: str) -> list[CompletionItem]:
+        from weft.cli import completing
+
+        found: list[CompletionItem] = getattr(completing, how)(ctx, param, word)
+        return found
+
+    return complete
+
+
 class Pid(click.IntRange):
     """A process, by its id or by the name that it was started as."""
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Offer the processes that there are."""
+        return completed("processes")(ctx, param, incomplete)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return its id."""
@@ -91,6 +112,14 @@ class Launching(click.Command):
     An option that it does not know is taken for the program's, unless it comes before the program:
     then it is a mistake.
     """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for param in self.params:
+            if param.nargs == -1:
+                is_process = "PID" in (getattr(param, "metavar", None) or "")
+                how = "process_or_program" if is_process else "programs"
+                param._custom_shell_complete = completed(how)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Refuse options that there are not; take note whether a program follows ``--``."""
@@ -116,11 +145,6 @@ class Launching(click.Command):
 def sentence(text: str, more: str) -> str:
     """Return a sentence and, if there is one, the next."""
     return f"{text} {more[0].upper()}{more[1:]}" if more else text
-
-
-def may_be_name(word: str) -> bool:
-    """Whether a word may be the name of a process: no path, no option, and no number."""
-    return bool(word) and not word[0].isdigit() and not word.startswith("-") and "/" not in word
 
 
 def process_id(words: Sequence[str]) -> int | None:

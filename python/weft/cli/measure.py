@@ -19,7 +19,7 @@ import click
 from weft.base.files import check
 from weft.base.interrupts import Interrupted, heed, interruptible, raise_again
 from weft.cli.exports import Exports
-from weft.cli.inputs import Seconds
+from weft.cli.inputs import Seconds, completed
 from weft.cli.output import all_of, console, deliver, file_option, format_option_of
 from weft.errors import (
     BadMetric,
@@ -100,6 +100,7 @@ options = all_of(
         "metrics",
         multiple=True,
         metavar="METRIC[@FOCUS]",
+        shell_complete=completed("metrics"),
         help="Measure a metric, of the program or a part of it. `weft metrics` lists them.",
     ),
     click.option(

@@ -18,8 +18,8 @@ import click
 
 from weft.base import interrupts as _interrupts
 from weft.base.files import FULL, Draft, cannot_write
-from weft.base.names import closest
-from weft.cli.inputs import Launching, may_be_name
+from weft.base.names import closest, may_be_name
+from weft.cli.inputs import Launching
 from weft.errors import Internal, InvalidArgument, WeftError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 import click
 
-from weft.cli.inputs import file_or_process
+from weft.cli.inputs import completed, file_or_process
 from weft.cli.output import format_option
 from weft.errors import BadFile
 from weft.model.program import Module
@@ -24,7 +24,7 @@ _SCHEMA = 1
 
 
 @click.command("points")
-@click.argument("target", metavar="FILE|PID|NAME")
+@click.argument("target", metavar="FILE|PID|NAME", shell_complete=completed("process_or_program"))
 @click.option("--module", "module_glob", metavar="GLOB", help="Only modules of this name or path.")
 @click.option(
     "--function",
