@@ -77,7 +77,7 @@ def run(program: tuple[str, ...], options: Mapping[str, Any]) -> int:
     """Run the program to its end, and return its exit code."""
     from weft import clone
 
-    wanted = wish(options)
+    wanted = wish(options, to_stderr=True)
     is_held = not wanted.is_empty
     with clone.launch(program, cache_size=_cache_size(options), is_held=is_held) as cloned:
         forward_signals(cloned.pid)
@@ -124,7 +124,7 @@ def attach(pid: int, wanted: measure.Wish, options: Mapping[str, Any]) -> None:
     out.print(f"process {pid}: {last}", highlight=False)
 
 
-def wish(options: Mapping[str, Any]) -> measure.Wish:
+def wish(options: Mapping[str, Any], *, to_stderr: bool = False) -> measure.Wish:
     """Make sense of the options, of which none is taken out."""
     if options["stats_file"]:
         check(options["stats_file"])
@@ -132,7 +132,7 @@ def wish(options: Mapping[str, Any]) -> measure.Wish:
     if not others["metrics"] and not others["one_liners"]:
         # Then it is for how long the program runs from a clone, not for how long it is measured.
         others["seconds"] = None
-    return measure.wish(others)
+    return measure.wish(others, to_stderr=to_stderr)
 
 
 def _measure(pid: int, wanted: measure.Wish, options: Mapping[str, Any]) -> None:

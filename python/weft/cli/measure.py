@@ -8,6 +8,7 @@ import math
 import os
 import select
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -145,8 +146,8 @@ options = all_of(
 """Gives a command the options of a measurement; they reach it as keyword arguments."""
 
 
-def wish(options: dict[str, Any]) -> Wish:
-    """Make sense of the options."""
+def wish(options: dict[str, Any], *, to_stderr: bool = False) -> Wish:
+    """Make sense of the options; the result may go to standard error, if to no file."""
     useless: dict[str, object] = {
         "-f": options["files"],
         "-o": options["output"],
@@ -168,6 +169,10 @@ def wish(options: dict[str, Any]) -> Wish:
     if options["output_format"] == "parquet":
         from weft.export.metrics import parquet
 
+        if options["output"] is None and (sys.stderr if to_stderr else sys.stdout).isatty():
+            raise InvalidArgument(
+                "parquet is not for terminals", advice="write it to a file: -o out.parquet"
+            )
         parquet.check()
     prometheus, otlp = options.pop("prometheus"), options.pop("otlp")
     return Wish(Exports(prometheus, otlp, options["interval"]), budget=budget, **options)

@@ -46,7 +46,7 @@ def command(ctx: click.Context, /, program: tuple[str, ...], **options: Any) -> 
     if weaver == "clone":
         ctx.exit(clone.run(program, options))
     clone.refuse(options)
-    wanted = measure.wish(options)
+    wanted = measure.wish(options, to_stderr=True)
     session = weft.run(program)
     forward_signals(session.pid)
 

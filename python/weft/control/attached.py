@@ -43,6 +43,7 @@ _WORD = (1 << 64) - 1
 _LARGEST_ERRNO = 4095
 
 _AGAIN = "attach again"
+_GONE = "list the processes: weft ps"
 
 _Method = ParamSpec("_Method")
 _Result = TypeVar("_Result")
@@ -126,7 +127,7 @@ class Attached:
         if self._detached:
             raise TargetGone(f"weft has left process {self.pid}", "the session is over", _AGAIN)
         if self.has_ended:
-            raise TargetGone(f"process {self.pid} has ended")
+            raise TargetGone(f"process {self.pid} has ended", advice=_GONE)
 
     @contextmanager
     def _living(self) -> Iterator[None]:
@@ -146,7 +147,7 @@ class Attached:
         """
         path = _native.program(self.pid)
         if path is None:
-            raise TargetGone(f"process {self.pid} has ended")
+            raise TargetGone(f"process {self.pid} has ended", advice=_GONE)
         return path
 
     def is_current(self) -> bool:
@@ -180,7 +181,7 @@ class Attached:
         try:
             yield
         except (FileNotFoundError, ProcessLookupError):
-            raise TargetGone(f"process {self.pid} has ended") from None
+            raise TargetGone(f"process {self.pid} has ended", advice=_GONE) from None
 
     @of_target
     def ping(self) -> list[Pong]:
@@ -200,7 +201,11 @@ class Attached:
         program stand still until it returns.
         """
         if len(args) > 6:
-            raise InvalidArgument("a system call takes at most six arguments")
+            raise InvalidArgument(
+                "a system call takes at most six arguments",
+                f"there are {len(args)}",
+                "see syscall(2) for what it takes",
+            )
         result = self._target.syscall(number, [arg & _WORD for arg in args])
         if -_LARGEST_ERRNO <= result < 0:
             raise OSError(-result, os.strerror(-result))

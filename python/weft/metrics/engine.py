@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from weft import _native
 from weft.control.libraries import Arrivals, Code, Loader, arrived, mapped_code, steadily
 from weft.control.probes import Probe, refuse_anothers, remove_all
-from weft.errors import CodeGone, InvalidArgument, LimitReached, WeftError
+from weft.errors import BadSnippet, CodeGone, InvalidArgument, LimitReached, WeftError
 from weft.mdl import ast
 from weft.mdl.leaving import LOCALS
 from weft.mdl.loader import Library, load
@@ -379,10 +379,16 @@ class Engine:
     def _make(
         self, wishes: Sequence[_Wish], plans: Sequence[Plan | None], waits: bool
     ) -> list[Metric]:
-        nodes = self._weave([plan for plan in plans if plan is not None])
+        planned = [one for one, plan in zip(wishes, plans, strict=True) if plan is not None]
+        woven = [plan for plan in plans if plan is not None]
+        try:
+            nodes = self._weave(woven)
+        except (InvalidArgument, BadSnippet) as error:
+            if not isinstance(error, CodeGone):
+                error.what = f"{self._refused(planned, woven, type(error))}{error.what}"
+            raise
         rest = iter(nodes)
         try:
-            planned = [one for one, plan in zip(wishes, plans, strict=True) if plan is not None]
             for (metric, focus, _), node in zip(planned, nodes, strict=True):
                 refuse_anothers(f"{metric.name}@{focus}", node.probes)
             return [
@@ -400,6 +406,20 @@ class Engine:
         except BaseException:
             self._release_all(nodes)
             raise
+
+    def _refused(
+        self, wishes: Sequence[_Wish], plans: Sequence[Plan], kind: type[WeftError]
+    ) -> str:
+        """Name the metric that is refused when all are woven together: the first that is, alone."""
+        for (metric, focus, _), plan in zip(wishes, plans, strict=True):
+            path = f"{metric.name}@{focus}" if focus else metric.name
+            if len(plans) == 1:
+                return f"{path}: "
+            try:
+                self._release_all(self._weave([plan]))
+            except kind:
+                return f"{path}: "
+        return ""
 
     def keep_within(self, share: float, *, counts_process: bool = False) -> None:
         """Keep what the target loses below a part of its time, for all metrics asked for later.
@@ -454,19 +474,29 @@ class Engine:
                     f"it counts {', '.join(kernel.COUNTED)}",
                 )
             if focus.parts:
-                raise InvalidArgument(f"{metric.name} is known for the whole process only")
+                raise InvalidArgument(
+                    f"{metric.name} is known for the whole process only",
+                    "the kernel counts it, and not by function or thread",
+                    f"leave the focus out: -m {metric.name}",
+                )
             return None
         lists, constraints = {**self._known.lists, **self._lists}, self._known.constraints
-        return lower(
-            metric,
-            focus,
-            self.program,
-            lists,
-            constraints,
-            by_function=by_function,
-            portion=portion,
-            waits=waits,
-        )
+        try:
+            return lower(
+                metric,
+                focus,
+                self.program,
+                lists,
+                constraints,
+                by_function=by_function,
+                portion=portion,
+                waits=waits,
+            )
+        except InvalidArgument as error:
+            # Of several metrics of one name, the focus says which it is about.
+            if focus_text and error.what.startswith(f"{metric.name} finds nothing"):
+                error.what = f"{metric.name}@{focus_text}{error.what[len(metric.name) :]}"
+            raise
 
     def snippets(self, plan: Plan) -> list[tuple[Weaving, str]]:
         """What would be woven for a plan, and the text of each snippet: with the data it uses."""

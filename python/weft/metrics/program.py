@@ -149,6 +149,7 @@ class TargetProgram:
         raise InvalidArgument(
             f"the program has no variable {name}",
             "it may be local to a function, optimised away, or its symbols stripped",
+            "`nm` on the program's file lists the variables that have names",
         )
 
     def function(self, name: str, module: str) -> int:
@@ -161,11 +162,15 @@ class TargetProgram:
         if own:
             return own[0]
         if not found:
-            raise InvalidArgument(f"the program has no function {name} to call")
+            raise InvalidArgument(
+                f"the program has no function {name} to call", advice=self.similar(name)
+            )
         if len(found) > 1:
             modules = ", ".join(where for _, where in found.values())
             raise InvalidArgument(
-                f"it is not clear which {name} to call in {module}", f"there is one in {modules}"
+                f"it is not clear which {name} to call in {module}",
+                f"there is one in {modules}",
+                "measure in one of these modules",
             )
         return next(iter(found))
 
