@@ -21,15 +21,15 @@ from weft import _native
 from weft.base.patience import patiently
 from weft.control.attached import of_target
 from weft.control.clone import ClonedProgram, Records
-from weft.control.debugged import Debugged
 from weft.control.probing import Probing
-from weft.control.visits import Visits
 from weft.errors import InvalidArgument, NoSuchProcess
 from weft.model.points import Point
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from weft.control.debugged import Debugged
+    from weft.control.visits import Visits
     from weft.metrics.engine import Engine
     from weft.metrics.metric import Metric
 
@@ -280,8 +280,9 @@ class Session(Probing):
         ```
 
         A focus is a path of the resource tree, or several of different hierarchies joined by
-        commas: ``/Code/server/handle,/Thread/worker-*``. ``weft metrics`` lists the library;
-        :meth:`load_metrics` adds to it.
+        commas: ``/Code/server/handle,/Thread/worker-*``. The name of a function stands for the only
+        one that the program and its libraries have of this name: ``handle``; if there are several,
+        it is refused. ``weft metrics`` lists the library; :meth:`load_metrics` adds to it.
 
         With ``by`` its value is a map, by ``function`` or ``module`` in which it was measured, by
         ``caller``, by ``thread``, or by any expression of the language, as ``$arg[0]``. Of times,
@@ -423,6 +424,7 @@ class Cloned(ClonedProgram):
             stopped.serve(connection)  # until the debugger goes
         ```
         """
+        from weft.control.debugged import Debugged
         from weft.metrics.debugging import DebugOwner
 
         owner = DebugOwner(Session.of_clone, joined=lambda: self.session)
@@ -436,6 +438,8 @@ class Cloned(ClonedProgram):
 
     def __enter__(self) -> Self:
         """Have `weft debug PID` find the program as well, as long as it is measured."""
+        from weft.control.visits import Visits
+
         self._visits = Visits(self.pid, self.debugged)
         return self
 

@@ -23,7 +23,7 @@ import weft.trace
 from tests.e2e.harness import Background, free_port, need
 from tests.toolchain import compile_program
 from weft.debug import Address, Ending
-from weft.errors import InvalidArgument, WeftError
+from weft.errors import BadFile, InvalidArgument, WeftError
 from weft.tools.query import ask
 
 WEFT = [sys.executable, "-m", "weft", "debug"]
@@ -208,7 +208,8 @@ def test_core_files(program: Path, tmp_path: Path) -> None:
 
     core.unlink()
     done = debug(["--", program, "crash"], options=["--core", str(core)])
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 128 + signal.SIGSEGV, done.stderr
+    assert list(tmp_path.iterdir()) == [core]
     said = subprocess.run(
         ["gdb", *words("print $_siginfo._sifields._sigfault.si_addr"), program, core],
         capture_output=True,
@@ -222,6 +223,23 @@ def test_core_files(program: Path, tmp_path: Path) -> None:
     done = debug(["--", program], options=["--core", str(core)])
     assert "ended without a core" in done.stderr
     assert not core.exists()
+
+
+@pytest.mark.parametrize(
+    ("script", "code"), [("exit 7", 7), ("kill -TERM $$", 143), ("kill -ABRT $$", 134)]
+)
+def test_core_ends_with_the_code_of_the_program(script: str, code: int, tmp_path: Path) -> None:
+    core = tmp_path / "core"
+    done = debug(["--", "sh", "-c", script], options=["--core", str(core)])
+    assert done.returncode == code, done.stderr
+    assert core.exists() == (code == 134)
+
+
+def test_a_core_that_cannot_be_written_is_an_error(program: Path) -> None:
+    with Background([program, "wait"]) as process:
+        done = debug([str(process.pid)], options=["--core", "/nowhere/core"])
+    assert done.returncode == BadFile.exit_code
+    assert "cannot write /nowhere/core" in done.stderr
 
 
 def test_what_is_executed_meanwhile_is_recorded(program: Path, tmp_path: Path) -> None:

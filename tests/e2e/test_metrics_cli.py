@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import importlib
 import json
+import os
+import pty
 import re
 import signal
 import subprocess
@@ -251,6 +253,19 @@ def test_run_says_when_a_program_becomes_another() -> None:
     assert re.search(r"^note: sh has become \S+/sleep, which is not measured$", done.stderr, re.M)
 
 
+@pytest.mark.parametrize("words", [["run", "-m", "calls", "--", "true"], ["attach", "1"]])
+def test_bytes_are_not_for_terminals(words: list[str]) -> None:
+    master, terminal = pty.openpty()
+    command = [*WEFT, words[0], "-m", "calls", "--format", "parquet", *words[1:]]
+    done = subprocess.run(command, stdout=terminal, stderr=terminal, timeout=60)
+    os.close(terminal)
+    said = os.read(master, 4096).decode()
+    os.close(master)
+    assert done.returncode == InvalidArgument.exit_code
+    assert "parquet is not for terminals" in said
+    assert "write it to a file: -o out.parquet" in said
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -263,7 +278,7 @@ def test_run_says_when_a_program_becomes_another() -> None:
             ["-m", "calls@/Code/libx.so.9/malloc"],
             r"no function matches /Code/libx.so.9/malloc\n.* has loaded .*libc\.so\.6",
         ),
-        (["-m", "calls@malloc"], "'malloc' is no focus"),
+        (["-m", "calls@mallok"], "the program has no function mallok\n.*\n.*did you mean malloc"),
         (["-e", "entry mallok { n++ }"], "it has no function mallok\n.*did you mean `malloc`"),
         (
             ["-e", "entry malloc { bytes += }"],
@@ -273,6 +288,15 @@ def test_run_says_when_a_program_becomes_another() -> None:
             ["-m", "exceptions"],
             "finds nothing to measure in this program\n.*no function __cxa_throw",
         ),
+        (
+            ["-m", "exceptions@/Thread/echo"],
+            "exceptions@/Thread/echo finds nothing to measure in this program\n",
+        ),
+        (
+            ["--weaver", "clone", "-m", "calls@/Code/libc.so.6/malloc", "-m", "live_bytes"],
+            "error: live_bytes: the snippet calls a function of the program\n",
+        ),
+        (["-m", "page_faults@/Thread/echo"], "page_faults is known .*\n.*\n.*leave the focus out"),
         (["-m", "calls", "--budget", "much"], "'much' is no budget"),
         (["-m", "calls", "-o", "/nowhere/out"], "cannot write /nowhere/out"),
         (["--for", "3"], "nothing is to be measured"),

@@ -85,6 +85,33 @@ def test_an_unknown_command_is_wrong_usage(group: CommandFolder) -> None:
     assert "No such command 'nonsense'" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("atach 1", "No such command 'atach'. Did you mean attach or "),
+        ("prof -- true", "No such command 'prof'. Did you mean profile?"),
+        ("attach --weever clone 1", "No such option '--weever'. Did you mean "),
+        ("run --weever clone -- true", "No such option '--weever'. Did you mean --weaver?"),
+        ("run --weever=clone true", "No such option '--weever'. Did you mean --weaver?"),
+        ("cov --conts -- true", "No such option '--conts'. Did you mean --counts?"),
+        ("debug --cor x -- true", "No such option '--cor'. Did you mean --core or --coverage?"),
+        ("trace --vals -- true", "No such option '--vals'. Did you mean --values?"),
+        ("top --buget 1 -- true", "No such option '--buget'. Did you mean "),
+        ("cov reprot x.json", "Did you mean `weft cov report`?"),
+    ],
+)
+def test_what_may_be_meant_is_named(words: str, meant: str) -> None:
+    words = words.replace("trace", "trace -o /dev/null")
+    result = CliRunner().invoke(main, words.split())
+    assert result.exit_code == 2
+    assert meant in result.stderr
+
+
+def test_an_option_of_the_program_is_none_of_wefts() -> None:
+    result = CliRunner().invoke(main, ["run", "true", "--weever"])
+    assert (result.exit_code, result.stderr) == (0, "")
+
+
 @pytest.mark.parametrize("kind", ["InvalidArgument", "NoSuchProcess", "BadFile", "SystemCall"])
 def test_an_error_says_what_why_and_what_to_try(group: CommandFolder, kind: str) -> None:
     result = CliRunner().invoke(group, ["fail", kind])

@@ -39,6 +39,7 @@ def test_the_document_says_whom_it_is_about() -> None:
         "schema": 2,
         "target": {
             "pid": 4242,
+            "name": "redis-server",
             "program": "/usr/bin/redis-server",
             "command": ["redis-server", "--port", "7000"],
             "exit_code": None,

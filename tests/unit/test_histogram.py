@@ -24,6 +24,12 @@ def test_a_bucket_of_one_value_is_exact() -> None:
     assert distribution((7, 7, 3), (100, 100, 1)).quantile(0.5) == 7
 
 
+def test_it_is_shown_on_one_line() -> None:
+    shown = repr(distribution((10, 20, 50), (30, 40, 50), total=2600))
+    assert shown == "Histogram(count=100, mean=26, p50=20, p99=39.8)"
+    assert repr(distribution()) == "Histogram(count=0)"
+
+
 def test_there_is_nothing_to_say_about_nothing() -> None:
     assert distribution().quantile(0.99) == 0
 

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from weft.cli import main
+from weft.cli.inputs import Seconds
 from weft.errors import BadMetric
 from weft.mdl.diagnostics import MOST_ERRORS
 from weft.mdl.loader import load
@@ -41,6 +42,41 @@ def test_what_is_no_number(words: str, number: str) -> None:
     assert "nternal" not in done.output
 
 
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90", 90),
+        ("0.5", 0.5),
+        (".5s", 0.5),
+        ("1s", 1),
+        ("500ms", 0.5),
+        ("10m", 600),
+        ("1h30m", 5400),
+        ("1h 30m", 5400),
+        ("2m0.5s", 120.5),
+        ("1d", 86400),
+        ("250us", 0.00025),
+    ],
+)
+def test_lengths_of_time(text: str, seconds: float) -> None:
+    assert Seconds(min=0).convert(text, None, None) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    "text", ["1m30", "30m1h", "1m1m", "1x", "1M", "s", "1 2", "1e3", "1,5s", "--", "٣", "1h-5m"]
+)
+def test_what_is_no_length_of_time_is_refused_with_examples(text: str) -> None:
+    done = CliRunner().invoke(main, ["run", "-m", "calls", f"--for={text}", "--", "false"])
+    assert done.exit_code == 2
+    assert f"{text!r} is no length of time: write 90 or 90s, 500ms, 10m, 1h30m." in done.output
+
+
+def test_an_interval_that_is_too_short_is_refused() -> None:
+    done = CliRunner().invoke(main, ["run", "-m", "calls", "--interval=5ms", "--", "false"])
+    assert done.exit_code == 2
+    assert "5ms is out of range: it is at least 0.01s." in done.output
+
+
 @pytest.mark.parametrize("pid", [HUGE, ENDLESS, "2147483648"])
 @pytest.mark.parametrize(
     "words",
@@ -65,7 +101,8 @@ def test_a_process_that_cannot_be(words: str, pid: str) -> None:
     ("words", "code"),
     [
         (["attach", "\N{SUPERSCRIPT TWO}"], 2),
-        (["attach", "x"], 2),
+        (["attach", "x!y"], 3),
+        (["attach", "./x"], 2),
         (["cov", "\N{SUPERSCRIPT TWO}"], 3),
         (["run", "-m", "calls@", "--", "false"], 2),
         (["run", "-m", "@", "--", "false"], 2),

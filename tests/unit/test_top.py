@@ -371,6 +371,45 @@ def test_the_help_lists_every_key() -> None:
     watch(GivenSource(), steps)
 
 
+def test_escape_closes_the_help_and_goes_nowhere() -> None:
+    async def steps(app: Top, pilot: Pilot[None]) -> None:
+        await pilot.press("question_mark")
+        await until(pilot, lambda: "one step back" in screen(app))
+        await pilot.press("escape")
+        await until(pilot, lambda: "one step back" not in screen(app))
+        assert titles(app)[0] == "function"
+        await pilot.press("escape")
+        await until(pilot, lambda: titles(app)[0] == "module")
+
+    watch(GivenSource(), steps)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+def test_the_help_is_wrapped_between_words_and_in_columns(width: int) -> None:
+    async def steps(app: Top, pilot: Pilot[None]) -> None:
+        await pilot.press("question_mark")
+        await until(pilot, lambda: "one step back" in screen(app))
+        lines = screen(app).splitlines()
+        assert all(len(line) == width for line in lines)
+        keys = [line for line in lines if line.startswith(("Tab ", "Enter ", "Esc ", "Up Down "))]
+        assert len(keys) == 4
+        [last] = [line for line in lines if "leave the target as it was" in line]
+        assert last.startswith("q ") == (width < 106)
+
+    watch(GivenSource(), steps, (width, 40))
+
+
+@pytest.mark.parametrize(("width", "most"), [(60, 60), (80, 80), (200, 130)])
+def test_numbers_stand_near_their_names(width: int, most: int) -> None:
+    async def steps(app: Top, pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: "calls/s" in screen(app))
+        heading = next(line for line in screen(app).splitlines() if "calls/s" in line)
+        assert heading.index("calls/s") < most
+        await until(pilot, lambda: "? Help  q Quit" in screen(app))
+
+    watch(GivenSource(), steps, (width, 24))
+
+
 def test_it_gets_along_with_a_tiny_screen() -> None:
     async def steps(app: Top, pilot: Pilot[None]) -> None:
         await pilot.press("t", "l")

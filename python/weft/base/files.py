@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
-import shutil
 import stat
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -67,7 +64,7 @@ class _Place:
     def beside(self, is_private: bool) -> tuple[int, Path]:
         """Create a file beside it, of the same owner and mode: its descriptor and its path."""
         start = os.fsdecode(os.fsencode(self.path.name)[:_LONGEST])
-        path = self.path.with_name(f"{start}.{secrets.token_hex(4)}.part")
+        path = self.path.with_name(f"{start}.{os.urandom(4).hex()}.part")
         mode = 0o600 if is_private or self.status else 0o666
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         if self.status is not None:
@@ -160,7 +157,9 @@ class Draft:
         except OSError as error:
             if error.errno not in _NOT_BESIDE or not place.may_be_written():
                 raise
-            self.file = tempfile.TemporaryFile()  # noqa: SIM115
+            from tempfile import TemporaryFile
+
+            self.file = TemporaryFile()  # noqa: SIM115
             return
         self.file = os.fdopen(descriptor, "w+b")
 
@@ -197,7 +196,9 @@ class Draft:
                     raise
         self.file.seek(0)
         with self._place.path.open("r+b") as target:
-            shutil.copyfileobj(self.file, target)
+            from shutil import copyfileobj
+
+            copyfileobj(self.file, target)
             target.truncate()
         self.discard()
 

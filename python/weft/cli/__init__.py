@@ -7,24 +7,28 @@ add theirs by entry points of the group ``weft.commands``, which name such a com
 
 from __future__ import annotations
 
-import ast
 import importlib
-import pkgutil
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.shell_completion import CompletionItem
 
-from weft import __version__
 from weft.base.files import FULL
+from weft.base.names import did_you_mean
 from weft.cli import output
+from weft.cli.inputs import sentence
 from weft.errors import WeftError
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
+
+    from click.shell_completion import CompletionItem
+
+_GROUP = "weft.commands"
+"""The group of entry points by which other packages add commands."""
 
 
 class CommandFolder(click.Group):
@@ -53,6 +57,16 @@ class CommandFolder(click.Group):
         command: click.Command = module.command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that the first word names, or say which one may be meant."""
+        name = args[0]
+        if not ctx.resilient_parsing and self.get_command(ctx, name) is None:
+            meant = did_you_mean(name, self.list_commands(ctx))
+            raise click.UsageError(sentence(f"No such command '{name}'.", meant), ctx)
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write one line of help for each subcommand."""
         with formatter.section("Commands"):
@@ -60,6 +74,8 @@ class CommandFolder(click.Group):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete the name of a subcommand, or an option of the group."""
+        from click.shell_completion import CompletionItem
+
         names = [
             CompletionItem(name, help=summary)
             for name, summary in self._summaries(ctx)
@@ -69,6 +85,10 @@ class CommandFolder(click.Group):
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run the command line."""
+        if "_WEFT_COMPLETE" in os.environ:
+            from weft.cli import completing
+
+            completing.register()
         try:
             return super().main(*args, **kwargs)
         except OSError as error:
@@ -82,11 +102,10 @@ class CommandFolder(click.Group):
             return super().invoke(ctx)
 
     def _own_commands(self) -> list[str]:
-        return [
-            module.name.replace("_", "-")
-            for module in pkgutil.iter_modules(self.folder)
-            if module.name not in self.helpers
-        ]
+        with os.scandir(self.folder[0]) as files:
+            modules = {file.name[:-3] for file in files if file.name.endswith(".py")}
+        modules.difference_update(self.helpers, ["__init__"])
+        return sorted(module.replace("_", "-") for module in modules)
 
     def _summaries(self, ctx: click.Context) -> Iterator[tuple[str, str]]:
         own = self._own_commands()
@@ -95,16 +114,57 @@ class CommandFolder(click.Group):
                 yield name, f"(from {_others()[name].value.partition(':')[0]})"
                 continue
             file = Path(self.folder[0], name.replace("-", "_") + ".py")
-            docstring = ast.get_docstring(ast.parse(file.read_bytes())) or ""
-            yield name, docstring.partition("\n")[0]
+            yield name, _summary(file)
+
+
+def _summary(file: Path) -> str:
+    """The first line of a module's docstring."""
+    with file.open(encoding="utf-8") as lines:
+        for line in lines:
+            text = line.strip()
+            if text and not text.startswith("#"):
+                quotes = text[:3]
+                return text[3:].partition(quotes)[0] if quotes in ('"""', "'''") else ""
+    return ""
 
 
 def _others() -> dict[str, EntryPoint]:
     """The commands that other packages add."""
-    # Most commands are weft's own: they start in four fifths of the time without this.
+    if not _may_have_others():
+        return {}
+    # This takes as long as all else that help needs.
     from importlib.metadata import entry_points
 
-    return {found.name: found for found in entry_points(group="weft.commands")}
+    return {found.name: found for found in entry_points(group=_GROUP)}
+
+
+def _may_have_others() -> bool:
+    """Whether a package may add commands: some package mentions the group, or not all can be seen.
+
+    Archives, and finders of other packages, may hold what no folder shows.
+    """
+    known = ("BuiltinImporter", "FrozenImporter", "PathFinder")
+    for finder in sys.meta_path:
+        if getattr(finder, "__name__", "") not in known and hasattr(finder, "find_distributions"):
+            return True
+    for entry in sys.path:
+        folder = Path(entry or os.curdir)
+        try:
+            with os.scandir(folder) as found:
+                names = [one.name for one in found]
+        except NotADirectoryError:
+            return True
+        except OSError:
+            continue
+        for name in names:
+            if name.endswith((".dist-info", ".egg-info")):
+                try:
+                    text = (folder / name / "entry_points.txt").read_bytes()
+                except OSError:
+                    continue
+                if _GROUP.encode() in text:
+                    return True
+    return False
 
 
 def _command_of(entry: EntryPoint) -> click.Command:
@@ -125,13 +185,30 @@ def _command_of(entry: EntryPoint) -> click.Command:
     return command
 
 
+def _show_version(ctx: click.Context, _option: click.Parameter, is_wanted: bool) -> None:
+    if not is_wanted or ctx.resilient_parsing:
+        return
+    # The compiled core has it, which takes a while to load.
+    from weft import __version__
+
+    click.echo(f"weft, version {__version__}")
+    ctx.exit()
+
+
 @click.group(
     cls=CommandFolder,
     package=__name__,
-    helpers=("clone", "exports", "inputs", "measure", "output"),
+    helpers=("clone", "completing", "exports", "inputs", "measure", "output"),
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@click.version_option(__version__, prog_name="weft")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
 def main() -> None:
     """Weave measurement into running native programs.
 

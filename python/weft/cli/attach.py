@@ -7,14 +7,14 @@ from typing import Any
 import click
 
 import weft
+from weft.base.numbers import printable
 from weft.cli import clone, measure
 from weft.cli.inputs import Pid
 from weft.cli.output import console, left_in, print_json
-from weft.model.measured import TargetFacts
 
 
 @click.command()
-@click.argument("pid", type=Pid())
+@click.argument("pid", type=Pid(), metavar="PID|NAME")
 @clone.options
 @measure.options
 def command(pid: int, **options: Any) -> None:
@@ -28,10 +28,10 @@ def command(pid: int, **options: Any) -> None:
     \b
     Examples:
       weft attach 4711 -m calls@/Code/libc.so.6/malloc
-      weft attach 4711 -m latency@/Code/redis-server/processCommand --budget 1%
+      weft attach redis-server -m latency@processCommand --budget 1%
       weft attach 4711 -m io_bytes -m lock_wait --for 10 -o out.json --format json
       weft attach 4711 -e 'return read { if ($return > 0) got += $return }'
-      weft attach "$(pidof redis-server)"
+      weft attach redis-server
       weft attach 4711 --weaver clone --stats --for 10
       weft attach 4711 --weaver clone -m calls@/Code/redis-server/dictFind
     """
@@ -45,6 +45,8 @@ def command(pid: int, **options: Any) -> None:
     if wanted.is_empty:
         _ask(pid, wanted.output_format)
         return
+    from weft.model.measured import TargetFacts
+
     with weft.attach(pid) as session, measure.waiting_for(pid) as wait:
         facts = TargetFacts(pid, session.program(), session.command())
         metrics = measure.begin_or_clone(session, wanted, weaver)
@@ -56,17 +58,19 @@ def command(pid: int, **options: Any) -> None:
 
 def _ask(pid: int, output_format: str) -> None:
     """Have every thread answer from inside, and leave."""
+    from weft.model.measured import TargetFacts
+
     with weft.attach(pid) as session:
         pongs = {pong.tid: pong for pong in session.ping()}
         # A thread that was born since the ping has not been asked.
         threads = [thread for thread in session.threads() if thread.tid in pongs]
         processor = session.processor()
-        program = session.program()
+        facts = TargetFacts(pid, session.program(), session.command())
     pauses = session.pauses()
     if output_format == "json":
         document: dict[str, Any] = {
             "schema": 1,
-            "target": {"pid": pid, "program": program},
+            "target": {"pid": pid, "name": facts.name, "program": facts.program},
             "threads": [
                 {
                     "tid": thread.tid,
@@ -85,9 +89,11 @@ def _ask(pid: int, output_format: str) -> None:
         print_json(document)
         return
 
+    from rich.text import Text
+
     screen = console()
     answered = sum(pongs[thread.tid].answered for thread in threads)
-    screen.print(f"[bold]{program}[/] (process {pid})")
+    screen.print(Text.assemble((printable(facts.name), "bold"), f" (process {pid})"))
     screen.print(f"  threads    {answered} of {len(threads)} answered from inside")
     for thread in threads:
         if reason := pongs[thread.tid].unasked:

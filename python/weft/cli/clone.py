@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from stat import S_ISREG
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from weft import clone
 from weft.base.files import Draft, check
 from weft.base.interrupts import Interrupted, interruptible
 from weft.cli import measure
 from weft.cli.output import all_of, console, forward_signals, left_in, print_json
-from weft.clone import Cloned, CloneStats
 from weft.errors import InvalidArgument
-from weft.model.measured import TargetFacts
 
 if TYPE_CHECKING:
+    from weft.clone import Cloned, CloneStats
     from weft.metrics.metric import Metric
     from weft.session import Session
 
@@ -79,7 +75,9 @@ def refuse(options: dict[str, Any]) -> None:
 
 def run(program: tuple[str, ...], options: Mapping[str, Any]) -> int:
     """Run the program to its end, and return its exit code."""
-    wanted = wish(options)
+    from weft import clone
+
+    wanted = wish(options, to_stderr=True)
     is_held = not wanted.is_empty
     with clone.launch(program, cache_size=_cache_size(options), is_held=is_held) as cloned:
         forward_signals(cloned.pid)
@@ -104,6 +102,8 @@ def attach(pid: int, wanted: measure.Wish, options: Mapping[str, Any]) -> None:
     if not wanted.is_empty:
         _measure(pid, wanted, options)
         return
+    from weft import clone
+
     out = console(stderr=True)
     with (
         clone.attach(pid, cache_size=_cache_size(options)) as cloned,
@@ -124,7 +124,7 @@ def attach(pid: int, wanted: measure.Wish, options: Mapping[str, Any]) -> None:
     out.print(f"process {pid}: {last}", highlight=False)
 
 
-def wish(options: Mapping[str, Any]) -> measure.Wish:
+def wish(options: Mapping[str, Any], *, to_stderr: bool = False) -> measure.Wish:
     """Make sense of the options, of which none is taken out."""
     if options["stats_file"]:
         check(options["stats_file"])
@@ -132,10 +132,13 @@ def wish(options: Mapping[str, Any]) -> measure.Wish:
     if not others["metrics"] and not others["one_liners"]:
         # Then it is for how long the program runs from a clone, not for how long it is measured.
         others["seconds"] = None
-    return measure.wish(others)
+    return measure.wish(others, to_stderr=to_stderr)
 
 
 def _measure(pid: int, wanted: measure.Wish, options: Mapping[str, Any]) -> None:
+    from weft import clone
+    from weft.model.measured import TargetFacts
+
     with (
         clone.attach(pid, cache_size=_cache_size(options)) as cloned,
         measure.waiting_for(pid) as wait,
@@ -180,6 +183,9 @@ def _first_line(report: Path) -> str:
 
 def _tell(cloned: Cloned, options: Mapping[str, Any]) -> None:
     """Say what the engine did, as far as that was asked for."""
+    import json
+    from dataclasses import asdict
+
     stats = cloned.stats()
     lost = cloned.lost()
     document = {"schema": 1, **asdict(stats), "lost": list(lost)}

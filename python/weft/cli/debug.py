@@ -19,7 +19,7 @@ import click
 from weft import debug
 from weft.base.files import Draft, check
 from weft.base.interrupts import interruptible, raise_again
-from weft.cli.inputs import process_id
+from weft.cli.inputs import Launching, completed, process_id
 from weft.clone import Records
 from weft.debug import Address, Debugged, Ending, Visited
 from weft.errors import AlreadyTraced, InvalidArgument, WeftError
@@ -33,8 +33,10 @@ _FATAL = "SIGSEGV SIGBUS SIGILL SIGFPE SIGABRT SIGSYS SIGQUIT SIGXCPU SIGXFSZ"
 """The signals that leave a core, as the kernel has it."""
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
-@click.argument("target", nargs=-1, required=True, type=click.UNPROCESSED, metavar="PID|-- CMD...")
+@click.command(cls=Launching, context_settings={"ignore_unknown_options": True})
+@click.argument(
+    "target", nargs=-1, required=True, type=click.UNPROCESSED, metavar="PID|NAME|-- CMD..."
+)
 @click.option(
     "--gdb-args",
     metavar="WORDS",
@@ -71,6 +73,7 @@ _FATAL = "SIGSEGV SIGBUS SIGILL SIGFPE SIGABRT SIGSYS SIGQUIT SIGXCPU SIGXFSZ"
     "metrics",
     multiple=True,
     metavar="METRIC[@FOCUS]",
+    shell_complete=completed("metrics"),
     help="Measure a metric meanwhile; `monitor weft probes` in GDB shows it, and so does the end.",
 )
 @click.pass_context
@@ -89,7 +92,8 @@ def command(
 
     GDB shows the program as if weft were not there. A program CMD stands before its first
     instruction, as behind `target remote`; a process PID stands where it was, and goes on when GDB
-    leaves. The exit code is GDB's; with --listen it is that of CMD.
+    leaves. The exit code is GDB's; with --listen or --core it is that of CMD: 128 and the number of
+    the signal that has ended it. With --core and PID it is 0 if the core file was written.
 
     \b
     Examples:
@@ -136,7 +140,7 @@ def command(
             ctx.exit(_listen(program, binary, place, listener))
         words = [] if pid is not None else list(target[1:])
         if core is None:
-            ctx.exit(_run_gdb(program, [gdb], [*user_words, *_inferior(binary, words)]))
+            ctx.exit(_run_gdb(program, [gdb], [*user_words, *_inferior(binary, words)])[0])
         ctx.exit(_write_core(program, gdb, binary, Path(core), is_running=pid is not None))
 
 
@@ -228,8 +232,11 @@ def _inferior(file: str | None, words: Sequence[str]) -> list[str]:
     return [] if file is None else ["--args", file, *words]
 
 
-def _run_gdb(program: Debugged | Visited, gdb: list[str], words: list[str]) -> int:
-    """Run GDB on the program, and return its exit code."""
+def _run_gdb(
+    program: Debugged | Visited, gdb: list[str], words: list[str]
+) -> tuple[int, Ending | None]:
+    """Run GDB on the program; return its exit code, and what has become of the program."""
+    ending = None
     with interruptible():
         pass  # what has come before there is a GDB to answer it
     with tempfile.TemporaryDirectory(prefix="weft-") as folder:
@@ -244,8 +251,8 @@ def _run_gdb(program: Debugged | Visited, gdb: list[str], words: list[str]) -> i
                 # Whoever disconnects may connect once more.
                 while (connection := _accept(listener, process)) is not None:
                     with connection:
-                        program.serve(connection)
-                return process.wait()
+                        ending = program.serve(connection)
+                return process.wait(), ending
 
 
 class _Ending:
@@ -354,20 +361,29 @@ def _write_core(
     """Have GDB write a core file, and return the exit code."""
     # GDB writes it beside: one that is there stays if there is none to replace it.
     draft = Path(f"{core}.{program.pid}.part")
+    said = Path(f"{draft}.signal")
     steps = [f"generate-core-file {draft}"]
     if not is_running:
-        quiet = ["handle all nostop noprint pass", f"handle {_FATAL} stop print pass"]
-        steps = [*quiet, "continue", *steps, "kill"]
+        quiet = ["set confirm off", "handle all nostop noprint pass"]
+        quiet += [f"handle {_FATAL} stop print pass", "continue"]
+        number = f'eval "shell echo %d > {shlex.quote(str(said))}", $_siginfo.si_signo'
+        steps = [*quiet, *steps, number, "kill"]
     words = [word for step in steps for word in ("-ex", step)]
     try:
-        _run_gdb(program, [gdb, "-nx", "-q", "-batch"], [*words, *_inferior(file, [])])
+        words += _inferior(file, [])
+        _, ending = _run_gdb(program, [gdb, "-nx", "-q", "-batch"], words)
         if draft.exists():
             draft.replace(core)
             click.echo(f"wrote {core}", err=True)
-            return 0
+            return 128 + int(said.read_text()) if said.exists() else 0
     finally:
         draft.unlink(missing_ok=True)
-    if is_running:
-        raise WeftError(f"{core} was not written", "GDB says why, above")
+        said.unlink(missing_ok=True)
+    if is_running or ending is None or ending.kind not in ("exited", "killed"):
+        raise WeftError(
+            f"{core} was not written",
+            "GDB says why, above",
+            "see whether there is room for it, and what `weft doctor` says",
+        )
     click.echo("the program has ended without a core", err=True)
-    return 0
+    return ending.exit_code

@@ -20,7 +20,7 @@ STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
 @click.command()
-@click.argument("pid", type=Pid(), required=False)
+@click.argument("pid", type=Pid(), required=False, metavar="[PID|NAME]")
 @output.format_option
 def command(pid: int | None, output_format: str) -> None:
     """Check what could stop weft, and print the command that fixes it.
@@ -33,6 +33,7 @@ def command(pid: int | None, output_format: str) -> None:
     Examples:
       weft doctor          can weft work here?
       weft doctor 4242     can weft attach to process 4242?
+      weft doctor nginx    can weft attach to the process of this name?
     """
     checks = _native.doctor(pid)
     if output_format == "json":

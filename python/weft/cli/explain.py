@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 import weft
-from weft.cli.inputs import Pid
+from weft.cli.inputs import Pid, completed
+from weft.cli.measure import say_foci
 from weft.cli.output import file_option, format_option, print_json
 from weft.errors import InvalidArgument
 
@@ -22,8 +23,8 @@ STAGES = ("ast", "points", "ir", "asm", "cost")
 
 
 @click.command()
-@click.argument("metric", metavar="METRIC[@FOCUS]")
-@click.argument("pid", required=False, type=Pid())
+@click.argument("metric", metavar="METRIC[@FOCUS]", shell_complete=completed("metrics"))
+@click.argument("pid", required=False, type=Pid(), metavar="[PID|NAME]")
 @click.option(
     "--emit",
     "stages",
@@ -85,6 +86,8 @@ def _stages(
     session: weft.Session, name: str, focus: str, wanted: tuple[str, ...]
 ) -> Iterator[tuple[str, str]]:
     engine = session.metrics
+    typed, focus = focus, engine.full_focus(focus)
+    say_foci([(typed, focus)])
     plan = engine.plan(engine.definition(name), focus)
     if plan is None:
         yield "points", f"{name} is counted by the kernel: nothing is woven"

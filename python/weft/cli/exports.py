@@ -8,14 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from weft.model.measured import TargetFacts
-
 if TYPE_CHECKING:
     from weft.export.metrics.prometheus import Server
     from weft.export.metrics.values import Source
-    from weft.model.measured import Measured
-
-_NOBODY = TargetFacts(0, "")
+    from weft.model.measured import Measured, TargetFacts
 
 
 class Exports:
@@ -51,7 +47,11 @@ class Exports:
 
     def _ask(self) -> tuple[TargetFacts, Sequence[Measured]]:
         """What there is: nothing before something is measured."""
-        return (_NOBODY, ()) if self._source is None else self._source()
+        if self._source is not None:
+            return self._source()
+        from weft.model.measured import TargetFacts
+
+        return TargetFacts(0, ""), ()
 
 
 def _tell(text: str) -> None:

@@ -8,8 +8,9 @@ import math
 import os
 import select
 import signal
+import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -19,7 +20,7 @@ import click
 from weft.base.files import check
 from weft.base.interrupts import Interrupted, heed, interruptible, raise_again
 from weft.cli.exports import Exports
-from weft.cli.inputs import Seconds
+from weft.cli.inputs import Seconds, completed
 from weft.cli.output import all_of, console, deliver, file_option, format_option_of
 from weft.errors import (
     BadMetric,
@@ -86,8 +87,8 @@ interval_option = click.option(
     type=Seconds(min=0.01),
     default=1.0,
     show_default=True,
-    metavar="SECONDS",
-    help="How often to sample.",
+    metavar="TIME",
+    help="How often to sample: 1, 500ms.",
 )
 
 budget_option = click.option(
@@ -103,6 +104,7 @@ options = all_of(
         "metrics",
         multiple=True,
         metavar="METRIC[@FOCUS]",
+        shell_complete=completed("metrics"),
         help="Measure a metric, of the program or a part of it. `weft metrics` lists them.",
     ),
     click.option(
@@ -133,8 +135,9 @@ options = all_of(
         "--for",
         "seconds",
         type=Seconds(min=0),
-        metavar="SECONDS",
-        help="How long to measure; without it until Ctrl-C, or until the target ends.",
+        metavar="TIME",
+        help="How long to measure: 90, 1s, 10m, 1h30m; without it until Ctrl-C, or until the "
+        "target ends.",
     ),
     budget_option,
     click.option("-o", "--output", metavar="FILE", help="Write the result to a file."),
@@ -161,8 +164,8 @@ options = all_of(
 """Gives a command the options of a measurement; they reach it as keyword arguments."""
 
 
-def wish(options: dict[str, Any]) -> Wish:
-    """Make sense of the options."""
+def wish(options: dict[str, Any], *, to_stderr: bool = False) -> Wish:
+    """Make sense of the options; the result may go to standard error, if to no file."""
     useless: dict[str, object] = {
         "-f": options["files"],
         "-o": options["output"],
@@ -184,6 +187,10 @@ def wish(options: dict[str, Any]) -> Wish:
     if options["output_format"] == "parquet":
         from weft.export.metrics import parquet
 
+        if options["output"] is None and (sys.stderr if to_stderr else sys.stdout).isatty():
+            raise InvalidArgument(
+                "parquet is not for terminals", advice="write it to a file: -o out.parquet"
+            )
         parquet.check()
     prometheus, otlp = options.pop("prometheus"), options.pop("otlp")
     return Wish(Exports(prometheus, otlp, options["interval"]), budget=budget, **options)
@@ -231,16 +238,29 @@ def begin(session: Session, wanted: Wish) -> list[Metric]:
         if wanted.budget is not None:
             session.metrics.keep_within(wanted.budget, counts_process=True)
         session.metrics.shows_lines = wanted.lines
+        wishes = requests(session, wanted)
         metrics = session.metrics.request_all(
-            requests(session, wanted),
+            wishes,
             by=wanted.by,
             allow_incomplete=wanted.allow_incomplete,
             wait=wanted.wait,
         )
+    say_foci((focus, metric.focus) for (_, focus), metric in zip(wishes, metrics, strict=True))
     for metric in metrics:
         if metric.is_waiting:
             click.echo(f"note: {metric.path} waits for what it is about to be loaded", err=True)
     return metrics
+
+
+def say_foci(foci: Iterable[tuple[str, str]]) -> None:
+    """Say what names of functions stand for, given each focus as it was typed and as it is."""
+    names = {
+        typed.partition(",/")[0]: path.partition(",/")[0]
+        for typed, path in foci
+        if typed and not typed.startswith("/")
+    }
+    for name, path in names.items():
+        click.echo(f"note: {name} is {path}", err=True)
 
 
 def begin_or_clone(session: Session, wanted: Wish, weaver: str) -> Sequence[Metric] | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from weft.cli.inputs import completed
 from weft.cli.output import console, file_option, format_option, print_json
 from weft.mdl import ast
 
@@ -19,7 +20,7 @@ KINDS: Mapping[str, str] = {
 
 
 @click.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=completed("metric_names"))
 @file_option("List the metrics of a file, too.")
 @format_option
 def command(name: str | None, files: tuple[str, ...], output_format: str) -> None:

@@ -6,11 +6,9 @@ Errors go to standard error, in the same format.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,6 +18,8 @@ import click
 
 from weft.base import interrupts as _interrupts
 from weft.base.files import FULL, Draft, cannot_write
+from weft.base.names import closest, may_be_name
+from weft.cli.inputs import Launching
 from weft.errors import Internal, InvalidArgument, WeftError
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def file_option(help_text: str) -> Callable[[_Function], _Function]:
     )
 
 
-class WithParts(click.Command):
+class WithParts(Launching):
     """A command whose first word may be that of a part, which then is the command."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -98,6 +98,14 @@ class WithParts(click.Command):
         if args and args[0] in self.parts:
             name, *rest = args
             return self.parts[name].make_context(f"{info_name} {name}", rest, parent, **extra)
+        if args and may_be_name(args[0]) and (close := closest(args[0], self.parts, 1)):
+            import shutil
+
+            if shutil.which(args[0]) is None:
+                text = f"There is no program '{args[0]}'."
+                raise click.UsageError(
+                    f"{text} Did you mean `weft {info_name} {close[0]}`?", parent
+                )
         return super().make_context(info_name, args, parent, **extra)
 
     def part(self, name: str) -> Callable[[click.Command], click.Command]:
@@ -148,6 +156,8 @@ def say_lost(texts: Iterable[str], output: str | None, output_format: str) -> No
 
 def print_json(value: Any, file: TextIO | None = None) -> None:
     """Write a result as JSON: indented for people, on one line for programs."""
+    import json
+
     file = file or sys.stdout
     click.echo(json.dumps(value, indent=2 if file.isatty() else None), file=file)
 
@@ -247,9 +257,13 @@ def _internal(error: BaseException) -> Internal:
 
 def _fail(ctx: click.Context, error: WeftError) -> NoReturn:
     if os.environ.get("WEFT_DEBUG"):
+        import traceback
+
         traceback.print_exc()
     try:
         if _as_json(ctx):
+            import json
+
             parts = {"what": error.what, "why": error.why, "advice": error.advice}
             click.echo(json.dumps({"error": {"kind": type(error).__name__, **parts}}), err=True)
         else:
@@ -261,16 +275,25 @@ def _fail(ctx: click.Context, error: WeftError) -> NoReturn:
 
 
 def _print(error: WeftError) -> None:
-    from rich.text import Text
-
     lines = (
-        ("error", "bold red", error.what),
-        ("  why", "bold", error.why),
-        ("  try", "bold green", error.advice),
+        ("error", "red", error.what),
+        ("  why", None, error.why),
+        ("  try", "green", error.advice),
     )
-    screen = console(stderr=True)
-    for label, style, text in lines:
+    # Rich would take longer to load than most errors to happen.
+    is_coloured = _is_coloured(sys.stderr)
+    for label, colour, text in lines:
         if text:
             # A text of several lines begins on one of its own.
             gap = "" if text.startswith("\n") else " "
-            screen.print(Text.assemble((f"{label}:", style), gap, text), soft_wrap=True)
+            shown = click.style(f"{label}:", fg=colour, bold=True) if is_coloured else f"{label}:"
+            click.echo(f"{shown}{gap}{text}", err=True, color=is_coloured)
+
+
+def _is_coloured(stream: TextIO) -> bool:
+    """Whether a stream is to be coloured, by the rules that Rich has for it."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return stream.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown")

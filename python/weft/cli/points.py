@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 import click
 
-from weft.cli.inputs import process_id
+from weft.cli.inputs import completed, file_or_process
 from weft.cli.output import format_option
 from weft.errors import BadFile
 from weft.model.program import Module
@@ -24,7 +24,7 @@ _SCHEMA = 1
 
 
 @click.command("points")
-@click.argument("target", metavar="FILE|PID")
+@click.argument("target", metavar="FILE|PID|NAME", shell_complete=completed("process_or_program"))
 @click.option("--module", "module_glob", metavar="GLOB", help="Only modules of this name or path.")
 @click.option(
     "--function",
@@ -48,17 +48,18 @@ def command(
 ) -> None:
     """List the functions of a program, a library or a process.
 
-    FILE is a program or a shared library; PID is a running process, of which all modules are listed
-    (write ./123 for a file of that name).
+    FILE is a program or a shared library; PID is a running process, by its number or its name, of
+    which all modules are listed (write ./123 for a file of that name).
 
     \b
     Examples:
       weft points /bin/bash --function 'read*'
       weft points 4711 --module 'libc.so*' --function malloc
+      weft points redis-server --function 'process*'
       weft points ./prog --lines --format json
     """
     use_cache = not no_cache
-    pid = process_id([target])
+    pid = file_or_process(target)
     if pid is not None:
         modules = live_modules(pid, use_cache=use_cache)
     else:

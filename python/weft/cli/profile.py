@@ -62,15 +62,18 @@ _module_option = click.option(
 
 
 @click.command(cls=WithParts, context_settings={"ignore_unknown_options": True})
-@click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED, metavar="CMD...|PID")
+@click.argument(
+    "program", nargs=-1, required=True, type=click.UNPROCESSED, metavar="PID|NAME|-- CMD..."
+)
 @_output_options
 @_module_option
 @click.option(
     "--for",
     "seconds",
     type=Seconds(min=0),
-    metavar="SECONDS",
-    help="How long to count in a process; without it until Ctrl-C, or until it ends.",
+    metavar="TIME",
+    help="How long to count in a process: 90, 500ms, 10m; without it until Ctrl-C, or until it "
+    "ends.",
 )
 @click.pass_context
 def command(

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from weft import _native
+from weft.base.names import program_name
+from weft.base.numbers import printable
 from weft.cli import output
 
 if TYPE_CHECKING:
@@ -30,10 +32,16 @@ def command(show_all: bool, output_format: str) -> None:
     """
     processes = [process for process in _native.processes() if show_all or not process["kernel"]]
     if output_format == "json":
-        output.print_json({"schema": 1, "processes": processes})
+        named = [{"name": _name(process), **process} for process in processes]
+        output.print_json({"schema": 1, "processes": named})
     else:
         console = output.console()
         console.print(table(processes, fit=console.is_terminal))
+
+
+def _name(process: Candidate) -> str:
+    """What it was started as: by that it can be attached to."""
+    return program_name([process["cmdline"]], process["comm"])
 
 
 def table(processes: list[Candidate], *, fit: bool) -> Table:
@@ -58,7 +66,7 @@ def table(processes: list[Candidate], *, fit: bool) -> Table:
             str(process["pid"]),
             Text(process["user"]),
             str(process["threads"]),
-            Text(process["comm"]),
+            Text(printable(_name(process))),
             attach,
         )
     return rows

@@ -10,13 +10,14 @@ import click
 
 import weft
 from weft.cli import clone, measure
+from weft.cli.inputs import Launching
 from weft.cli.output import forward_signals, print_json
 
 if TYPE_CHECKING:
     from weft.metrics.metric import Metric
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+@click.command(cls=Launching, context_settings={"ignore_unknown_options": True})
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
 @clone.options
 @measure.options
@@ -45,14 +46,13 @@ def command(ctx: click.Context, /, program: tuple[str, ...], **options: Any) -> 
     if weaver == "clone":
         ctx.exit(clone.run(program, options))
     clone.refuse(options)
-    wanted = measure.wish(options)
+    wanted = measure.wish(options, to_stderr=True)
     session = weft.run(program)
     forward_signals(session.pid)
 
     if not wanted.is_empty:
         ctx.exit(_measure(session, wanted, program, weaver))
     code = session.wait()
-    pauses = session.pauses()
     session.detach()
     if wanted.output_format == "json":
         print_json(
@@ -60,7 +60,8 @@ def command(ctx: click.Context, /, program: tuple[str, ...], **options: Any) -> 
                 "schema": 1,
                 "target": {"pid": session.pid, "command": list(program), "exit_code": code},
                 "pauses": [
-                    {"seconds": pause.seconds, "threads": pause.threads} for pause in pauses
+                    {"seconds": pause.seconds, "threads": pause.threads}
+                    for pause in session.pauses()
                 ],
             },
             file=sys.stderr,

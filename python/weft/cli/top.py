@@ -11,12 +11,14 @@ import click
 import weft
 from weft.base.interrupts import interruptible
 from weft.cli import measure
-from weft.cli.inputs import process_id
+from weft.cli.inputs import Launching, process_id
 from weft.errors import InvalidArgument
 
 
-@click.command()
-@click.argument("target", nargs=-1, required=True, type=click.UNPROCESSED, metavar="PID|-- CMD...")
+@click.command(cls=Launching)
+@click.argument(
+    "target", nargs=-1, required=True, type=click.UNPROCESSED, metavar="PID|NAME|-- CMD..."
+)
 @measure.interval_option
 @click.option(
     "--budget",
@@ -40,7 +42,7 @@ def command(target: tuple[str, ...], interval: float, budget: str) -> None:
     \b
     Examples:
       weft top 4711
-      weft top "$(pidof redis-server)" --budget 2%
+      weft top redis-server --budget 2%
       weft top --interval 0.5 -- python3 -c 'sum(range(10**9))'
       weft top -- ./server --port 7000 > server.log
     """

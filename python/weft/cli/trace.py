@@ -43,11 +43,13 @@ def _output(help_text: str) -> Callable[[_Function], _Function]:
     "--for",
     "seconds",
     type=Seconds(min=0),
-    metavar="SECONDS",
-    help="How long to trace a process; without it until Ctrl-C, or until it ends.",
+    metavar="TIME",
+    help="How long to trace a process: 90, 500ms, 10m; without it until Ctrl-C, or until it ends.",
 )
 @click.option("--values", is_flag=True, help="Record what is read and written, too.")
-@click.argument("target", metavar="PID|-- CMD...", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.argument(
+    "target", metavar="PID|NAME|-- CMD...", nargs=-1, required=True, type=click.UNPROCESSED
+)
 @click.pass_context
 def command(
     ctx: click.Context,

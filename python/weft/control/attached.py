@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import select
 import time
 import weakref
@@ -15,13 +14,26 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
 
 from weft import _native
+from weft.base.names import program_name
 from weft.errors import BadFile, InvalidArgument, TargetError, TargetGone
-from weft.model.program import Mapping, Module, Pause, Pong, Process, Processor, Registers, Thread
-from weft.program.live_modules import Paths, live_modules
-from weft.program.resources import ResourceTree
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from weft.model.program import (
+        Mapping,
+        Module,
+        Pause,
+        Pong,
+        Processor,
+        Registers,
+        Thread,
+    )
+    from weft.program.live_modules import Paths
+    from weft.program.resources import ResourceTree
+
+# What describes a program is loaded by the methods that return it: a command that has not begun
+# with its work yet does without.
 
 __all__ = ["Attached", "of_target"]
 
@@ -31,6 +43,7 @@ _WORD = (1 << 64) - 1
 _LARGEST_ERRNO = 4095
 
 _AGAIN = "attach again"
+_GONE = "list the processes: weft ps"
 
 _Method = ParamSpec("_Method")
 _Result = TypeVar("_Result")
@@ -114,7 +127,7 @@ class Attached:
         if self._detached:
             raise TargetGone(f"weft has left process {self.pid}", "the session is over", _AGAIN)
         if self.has_ended:
-            raise TargetGone(f"process {self.pid} has ended")
+            raise TargetGone(f"process {self.pid} has ended", advice=_GONE)
 
     @contextmanager
     def _living(self) -> Iterator[None]:
@@ -134,7 +147,7 @@ class Attached:
         """
         path = _native.program(self.pid)
         if path is None:
-            raise TargetGone(f"process {self.pid} has ended")
+            raise TargetGone(f"process {self.pid} has ended", advice=_GONE)
         return path
 
     def is_current(self) -> bool:
@@ -168,7 +181,7 @@ class Attached:
         try:
             yield
         except (FileNotFoundError, ProcessLookupError):
-            raise TargetGone(f"process {self.pid} has ended") from None
+            raise TargetGone(f"process {self.pid} has ended", advice=_GONE) from None
 
     @of_target
     def ping(self) -> list[Pong]:
@@ -176,6 +189,8 @@ class Attached:
 
         Raises an error if a thread that was asked did not answer.
         """
+        from weft.model.program import Pong
+
         return [Pong(tid, unasked) for tid, unasked in self._target.ping()]
 
     @of_target
@@ -186,7 +201,11 @@ class Attached:
         program stand still until it returns.
         """
         if len(args) > 6:
-            raise InvalidArgument("a system call takes at most six arguments")
+            raise InvalidArgument(
+                "a system call takes at most six arguments",
+                f"there are {len(args)}",
+                "see syscall(2) for what it takes",
+            )
         result = self._target.syscall(number, [arg & _WORD for arg in args])
         if -_LARGEST_ERRNO <= result < 0:
             raise OSError(-result, os.strerror(-result))
@@ -195,21 +214,29 @@ class Attached:
     @of_target
     def threads(self) -> list[Thread]:
         """Return the threads that exist now."""
+        from weft.model.program import Thread
+
         return [Thread(*thread, self.pid) for thread in _native.threads(self.pid)]
 
     @of_target
     def modules(self) -> list[Module]:
         """The program, its libraries and the vDSO; their functions are read when asked for."""
+        from weft.program.live_modules import live_modules
+
         return live_modules(self.pid, paths=self._paths)
 
     @of_target
     def resources(self) -> ResourceTree:
         """The resource tree of the target as it is now: its code, its process and its threads."""
-        program = self.program()
+        import platform
+
+        from weft.model.program import Process
+        from weft.program.resources import ResourceTree
+
         return ResourceTree(
             # The program itself comes first.
             modules=sorted(self.modules(), key=lambda module: not module.is_program),
-            processes=[Process(self.pid, Path(program).name)],
+            processes=[Process(self.pid, program_name(self.command(), self.program()))],
             threads=self.threads(),
             machine=platform.node(),
             program_names=self._program_names(),
@@ -219,24 +246,28 @@ class Attached:
         """What the program was started as: by a link, perhaps, as redis-server is."""
         with self._looking():
             name = Path(f"/proc/{self.pid}/comm").read_text().rstrip("\n")
-        # Servers write other things there, after a space or a colon.
-        started_as = "".join(self.command()[:1]).split(" ")[0].rstrip(":")
-        return [name, Path(started_as).name]
+        return [name, program_name(self.command(), "")]
 
     @of_target
     def maps(self) -> list[Mapping]:
         """Return the memory map of the target, weft's own mappings included."""
+        from weft.model.program import Mapping
+
         return [Mapping(**mapping) for mapping in _native.maps(self.pid)]
 
     @of_target
     def processor(self) -> Processor:
         """Return what the agent saw of the processor."""
+        from weft.model.program import Processor
+
         features, size = self._target.cpu()
         return Processor(tuple(features), size)
 
     @of_target
     def registers(self, tid: int | None = None) -> Registers:
         """Return the registers of a thread (by default the main one), with all vector state."""
+        from weft.model.program import Registers
+
         values = self._target.registers(self.pid if tid is None else tid)
         return Registers(
             general={name: value for name, value in values.items() if isinstance(value, int)},
@@ -305,6 +336,8 @@ class Attached:
 
         ``first`` is how many of them one knows already.
         """
+        from weft.model.program import Pause
+
         return [Pause(*pause) for pause in self._target.pauses(first)]
 
     def detach(self) -> None:

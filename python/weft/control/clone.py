@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Literal
 from weft import _native
 from weft.base.files import Draft
 from weft.errors import WeftError
-from weft.model.flow import NO_FILE, Block, CodeModule, Edge, Flow
 from weft.model.losses import sentences
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from weft.model.flow import Block, Flow
 
 __all__ = ["CloneStats", "ClonedProgram", "Records", "Tracing"]
 
@@ -182,6 +183,8 @@ class ClonedProgram:
         middle of may count already. ``is_wanted`` chooses modules by their paths; the edges are
         then those between chosen ones.
         """
+        from weft.model.flow import NO_FILE, Block, CodeModule, Edge, Flow
+
         modules, blocks, edges, counted, lost = self._target.flow()
         numbers: dict[int, int] = {}
         for place, (path, *_) in enumerate(modules):

@@ -11,13 +11,15 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from weft import _native
 from weft.base.patience import patiently
 from weft.errors import CodeGone, WeftError
 from weft.model.completeness import Missing
-from weft.model.program import Module
+
+if TYPE_CHECKING:
+    from weft.model.program import Module
 
 __all__ = [
     "Arrivals",

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from collections.abc import Mapping as MappingType
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from weft import _native
 from weft.control.attached import Attached, of_target
@@ -17,9 +17,10 @@ from weft.control.libraries import Reload, steadily
 from weft.control.probes import Probe, refuse_anothers
 from weft.errors import AlreadyTraced, BadFile, CodeGone, InvalidArgument, WeftError
 from weft.model.points import Point, PointSelection, is_of_kernel, kind_of
-from weft.model.program import Function, Procedures
-from weft.program.ifuncs import Implementations, by_address, unbound
 from weft.program.system_calls import matching
+
+if TYPE_CHECKING:
+    from weft.model.program import Procedures
 
 __all__ = ["Probing"]
 
@@ -343,6 +344,9 @@ class Probing(Attached):
 
     def _functions(self, paths: Iterable[str]) -> Procedures:
         """The addresses of functions, each with its name and that of its module."""
+        from weft.model.program import Function
+        from weft.program.ifuncs import Implementations, by_address, unbound
+
         tree = self.resources()
         found: Procedures = {}
         listed: list[Function] = []

@@ -46,7 +46,7 @@ class DebugOwner:
         """What was started or taken over, and what was started since: the newest last."""
         self._measured: tuple[_native.Target, Session] | None = None
         """The program that is measured, which may have become another one since."""
-        self._program = ""
+        self._facts = TargetFacts(0, "")
         self._began = 0.0
         self._metrics: dict[str, Metric] = {}
         self._waiting: dict[str, str] = {}
@@ -108,10 +108,13 @@ class DebugOwner:
         session = self.session()
         metric = session.metric(name, focus, allow_incomplete=True)
         if not self._metrics:
-            self._program, self._began = session.program(), time.monotonic()
+            self._facts = TargetFacts(session.pid, session.program(), session.command())
+            self._began = time.monotonic()
         self._metrics[text] = metric
         summary = metric.completeness.summary()
-        return f"{text} is measured\n" if not summary else f"{text} is incomplete: {summary}\n"
+        note = "" if metric.focus == focus else f"note: {focus} is {metric.focus}\n"
+        said = f"{text} is incomplete: {summary}" if summary else f"{text} is measured"
+        return f"{note}{said}\n"
 
     def session(self) -> Session:
         """Return the session in which the program is measured."""
@@ -128,9 +131,7 @@ class DebugOwner:
             return ""
         table = io.BytesIO()
         if self._metrics:
-            session = self.session()
-            facts = TargetFacts(session.pid, self._program)
             seconds = time.monotonic() - self._began
-            text.write(table, facts, list(self._metrics.values()), seconds)
+            text.write(table, self._facts, list(self._metrics.values()), seconds)
         waiting = [f"{metric} waits: {why}\n" for metric, why in self._waiting.items()]
         return table.getvalue().decode() + "".join(waiting)

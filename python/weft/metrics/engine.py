@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from weft import _native
 from weft.control.libraries import Code, Loader, arrived, mapped_code, steadily
 from weft.control.probes import Probe, refuse_anothers, remove_all
-from weft.errors import CodeGone, InvalidArgument, LimitReached, WeftError
+from weft.errors import BadSnippet, CodeGone, InvalidArgument, LimitReached, WeftError
 from weft.mdl import ast
 from weft.mdl.loader import Library, load
 from weft.mdl.lower import lower
@@ -28,6 +28,7 @@ from weft.metrics import kernel
 from weft.metrics.budget import Budget
 from weft.metrics.catalogue import library_files, metrics_in, shipped, unknown_metric
 from weft.metrics.grouping import By, Symbols
+from weft.metrics.lookup import full_focus
 from weft.metrics.metric import Metric, Reading
 from weft.metrics.missing import CLONE_HELPS, incomplete_metric
 from weft.metrics.nodes import Item, Node, item, placed, places
@@ -177,6 +178,14 @@ class Engine:
             wait=wait,
         )[0]
 
+    def full_focus(self, focus: str) -> str:
+        """Return a focus whose names of functions are paths: see :mod:`weft.metrics.lookup`."""
+        if not focus or focus.startswith("/"):
+            return focus
+        with self.lock:
+            self.look()
+            return full_focus(self.program.tree, focus)
+
     def request_all(
         self,
         wanted: Sequence[tuple[ast.Metric, str]],
@@ -194,8 +203,9 @@ class Engine:
         a function that never ends: see :class:`weft.errors.IncompleteMetric`. With ``wait``, what
         they are about may be in libraries that are not loaded yet.
         """
-        wishes = [(metric, focus, (0, 1)) for metric, focus in wanted]
         with self.session._living():
+            wanted = [(metric, self.full_focus(focus)) for metric, focus in wanted]
+            wishes = [(metric, focus, (0, 1)) for metric, focus in wanted]
             for _, focus in wanted:
                 refuse_nobody(self.session, Focus.parse(focus))
         return self._request(
@@ -298,10 +308,16 @@ class Engine:
         waits: bool,
         by: By | None,
     ) -> list[Metric]:
-        nodes = self._weave([plan for plan in plans if plan is not None])
+        planned = [one for one, plan in zip(wishes, plans, strict=True) if plan is not None]
+        woven = [plan for plan in plans if plan is not None]
+        try:
+            nodes = self._weave(woven)
+        except (InvalidArgument, BadSnippet) as error:
+            if not isinstance(error, CodeGone):
+                error.what = f"{self._refused(planned, woven, type(error))}{error.what}"
+            raise
         rest = iter(nodes)
         try:
-            planned = [one for one, plan in zip(wishes, plans, strict=True) if plan is not None]
             for (metric, focus, _), node in zip(planned, nodes, strict=True):
                 refuse_anothers(f"{metric.name}@{focus}", node.probes)
             return [
@@ -320,6 +336,20 @@ class Engine:
         except BaseException:
             self._release_all(nodes)
             raise
+
+    def _refused(
+        self, wishes: Sequence[_Wish], plans: Sequence[Plan], kind: type[WeftError]
+    ) -> str:
+        """Name the metric that is refused when all are woven together: the first that is, alone."""
+        for (metric, focus, _), plan in zip(wishes, plans, strict=True):
+            path = f"{metric.name}@{focus}" if focus else metric.name
+            if len(plans) == 1:
+                return f"{path}: "
+            try:
+                self._release_all(self._weave([plan]))
+            except kind:
+                return f"{path}: "
+        return ""
 
     def keep_within(self, share: float, *, counts_process: bool = False) -> None:
         """Keep what the target loses below a part of its time, for all metrics asked for later.
@@ -375,24 +405,34 @@ class Engine:
                     f"it counts {', '.join(kernel.COUNTED)}",
                 )
             if focus.parts or by is not None:
-                raise InvalidArgument(f"{metric.name} is known for the whole process only")
+                raise InvalidArgument(
+                    f"{metric.name} is known for the whole process only",
+                    "the kernel counts it, and not by function or thread",
+                    f"leave the focus and --by out: -m {metric.name}",
+                )
             return None
         if by is not None and metric.base.type == "record":
             raise InvalidArgument(
                 f"{metric.name} cannot be divided by {by.name}", "it is made of records"
             )
         used = self._known.used_by(metric)
-        return lower(
-            metric,
-            focus,
-            self.program,
-            {**used.lists, **self._lists},
-            used.constraints,
-            by_function=by_function,
-            by=None if by is None else by.key,
-            portion=portion,
-            waits=waits,
-        )
+        try:
+            return lower(
+                metric,
+                focus,
+                self.program,
+                {**used.lists, **self._lists},
+                used.constraints,
+                by_function=by_function,
+                by=None if by is None else by.key,
+                portion=portion,
+                waits=waits,
+            )
+        except InvalidArgument as error:
+            # Of several metrics of one name, the focus says which it is about.
+            if focus_text and error.what.startswith(f"{metric.name} finds nothing"):
+                error.what = f"{metric.name}@{focus_text}{error.what[len(metric.name) :]}"
+            raise
 
     def snippets(self, plan: Plan) -> list[tuple[Weaving, str]]:
         """What would be woven for a plan, and the text of each snippet: with the data it uses."""

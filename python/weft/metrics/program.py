@@ -9,15 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from weft import _native
+from weft.base.names import closest
 from weft.errors import InvalidArgument
 from weft.mdl.diagnostics import did_you_mean
 from weft.metrics.glibc import nameless
+from weft.metrics.lookup import function_names
 from weft.model.points import Point, PointSelection
-from weft.model.program import Function, Procedures
+from weft.model.program import Function, Module, Procedures
 from weft.program.ifuncs import Implementations, by_address, unbound
 
 if TYPE_CHECKING:
     from weft.control.probing import Probing
+    from weft.program.resources import ResourceTree
 
 __all__ = ["TargetProgram"]
 
@@ -84,6 +87,11 @@ class TargetProgram:
         self._named[pattern] = self._by_address(found)
         return self._named[pattern]
 
+    @property
+    def tree(self) -> ResourceTree:
+        """All that a focus can name."""
+        return self._tree
+
     def own(self) -> Procedures:
         """The functions of the program itself, not of its libraries."""
         return self._by_address(self._tree.modules[0].functions())
@@ -141,6 +149,7 @@ class TargetProgram:
         raise InvalidArgument(
             f"the program has no variable {name}",
             "it may be local to a function, optimised away, or its symbols stripped",
+            "`nm` on the program's file lists the variables that have names",
         )
 
     def function(self, name: str, module: str) -> int:
@@ -153,11 +162,15 @@ class TargetProgram:
         if own:
             return own[0]
         if not found:
-            raise InvalidArgument(f"the program has no function {name} to call")
+            raise InvalidArgument(
+                f"the program has no function {name} to call", advice=self.similar(name)
+            )
         if len(found) > 1:
             modules = ", ".join(where for _, where in found.values())
             raise InvalidArgument(
-                f"it is not clear which {name} to call in {module}", f"there is one in {modules}"
+                f"it is not clear which {name} to call in {module}",
+                f"there is one in {modules}",
+                "measure in one of these modules",
             )
         return next(iter(found))
 
@@ -167,21 +180,17 @@ class TargetProgram:
         parts = path.split("/", 3)
         if path.startswith("/Code/"):
             name = parts[3] if len(parts) > 3 else ""
-            modules = [one for one in modules if fnmatchcase(one.name, parts[2])]
+            matching = self._tree.match("/".join(parts[:3]))
+            modules = [one.value for one in matching if isinstance(one.value, Module)]
             if not modules:
                 known = [module.name for module in self._tree.modules]
                 meant = did_you_mean(parts[2], known)
                 return f"{meant} The program has loaded {', '.join(known)}".lstrip()
         if any(one.endswith(f"/{name}") for one in self.implementations.names):
             return str(unbound(name))
-        names = (
-            function.name
-            for module in modules
-            for function in module.functions()
-            if function.kind == "function"
-        )
         listed = f"`weft points {modules[0].path}` lists what there is"
-        return did_you_mean(name, names, listed)
+        close = closest(name, function_names(modules))
+        return f"did you mean {' or '.join(f'`{one}`' for one in close)}?" if close else listed
 
     def _all(self) -> Iterator[Function]:
         for module in self._tree.modules:

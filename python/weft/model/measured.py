@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import PurePath
 from typing import Literal, Protocol, TypeAlias
 
+from weft.base.names import program_name
 from weft.model.completeness import EXACT, Completeness, Interval, Missing, Status
 from weft.model.values import Histogram
 
@@ -86,9 +86,7 @@ class TargetFacts:
     @property
     def name(self) -> str:
         """What it was started as: the file may be shared by several commands, as redis-server's."""
-        # Servers write other things there, after a space or a colon.
-        started_as = self.command[0].split(" ")[0].rstrip(":") if self.command else self.program
-        return PurePath(started_as).name
+        return program_name(self.command, self.program)
 
 
 class Measured(Protocol):

@@ -23,7 +23,7 @@ class Bucket:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Histogram:
     """A distribution: the buckets that are not empty, how many values, and their sum.
 
@@ -33,6 +33,13 @@ class Histogram:
     buckets: tuple[Bucket, ...]
     count: int
     sum: int
+
+    def __repr__(self) -> str:
+        """What is in it, on one line: there may be a hundred buckets."""
+        if not self.count:
+            return "Histogram(count=0)"
+        p50, p99 = self.quantile(0.5), self.quantile(0.99)
+        return f"Histogram(count={self.count}, mean={self.mean:.6g}, p50={p50:.6g}, p99={p99:.6g})"
 
     def __add__(self, other: Histogram) -> Histogram:
         return self._with(other, 1)

@@ -34,7 +34,8 @@ _SPECIAL: Final = frozenset("*?[")
 class ResourceTree:
     """The resources of one target, or of several.
 
-    ``program_names`` are other names that the first module, the program, goes by.
+    ``program_names`` are other names that the first module, the program, goes by; the last is what
+    it was started as.
 
     Names need not be unique (two threads of one name, two libraries of one name in different
     directories): a path stands for all that it names, and :meth:`match` gives each of them.
@@ -53,7 +54,9 @@ class ResourceTree:
         self.processes = tuple(processes)
         self.threads = tuple(threads)
         self.machine = machine
-        self._program_names = frozenset(program_names)
+        names = list(program_names)
+        self._program_names = frozenset(names)
+        self._started_as = names[-1] if names else ""
 
     def roots(self) -> list[Resource]:
         """``/Code``, ``/Process``, ``/Thread`` and ``/Machine``."""
@@ -80,6 +83,21 @@ class ResourceTree:
         if root == "Thread":
             return (found for found in self._threads() if _thread_matches(found, parts[0]))
         return (found for found in self._machines() if _matches(found, parts[0]))
+
+    def has_module(self, pattern: str) -> bool:
+        """Whether a module, or the program by another of its names, matches."""
+        return pattern in self._program_names or any(
+            _name_matches(module.name, pattern) for module in self.modules
+        )
+
+    def path_of(self, function: Function) -> str:
+        """The path of a function, in which the program is called what it was started as."""
+        module = function.module
+        name = module.name
+        others = {one.name for one in self.modules}
+        if module.is_program and self._program_names and not self._program_names & others:
+            name = self._started_as or name
+        return f"/Code/{name}/{function.name}"
 
     def children(self, resource: Resource | str) -> Iterator[Resource]:
         """What is directly below a resource, or below all that a path or pattern stands for.

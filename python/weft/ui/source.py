@@ -127,9 +127,10 @@ class SessionSource:
         self, session: Session, command: Sequence[str] = (), budget: float | None = None
     ) -> None:
         self.session = session
-        self.target = TargetFacts(session.pid, session.program(), tuple(command))
+        words = tuple(command) or session.command()
+        self.target = TargetFacts(session.pid, session.program(), words)
         self.budget = budget
-        self._is_stopped = bool(command)
+        self._is_started = self._is_stopped = bool(command)
         try:
             self._process = os.pidfd_open(session.pid)
         except ProcessLookupError:
@@ -266,7 +267,7 @@ class SessionSource:
         # The state of its first thread would not do: others may go on without it.
         if not select.select([self._process], [], [], 0)[0]:
             return ""
-        code = self.session.wait(0) if self.target.command else None
+        code = self.session.wait(0) if self._is_started else None
         return "it has ended" if code is None else f"it has ended with code {code}"
 
 

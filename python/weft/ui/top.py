@@ -42,24 +42,35 @@ _WIDE_SCREEN = 110
 _LATENCY_HEIGHT = 9
 _NUMBER_WIDTH = 9
 _FEWEST_NAME = 14
+_USUAL_NAME, _NAME_STEP = 40, 10
+"""How wide names are at least where there is room, and by how much that changes."""
 _MOST_IN_TREE = 500
 _MOST_NOTES = 2
 _TICK = 0.2
 _TERMINAL = 0
 
-_HELP = """\
-Where   Tab      between the tree and the table      Enter    one step down:
-        Esc      one step back                                modules, functions, callers
-        /        search by name                      Up Down  choose a row
-Measure c        calls                               t        time, with all that is called
-        b        basic blocks: the own work          l        latency of the chosen function
-Sort    s        by the next column                  r        the other way round
-In the tree: Enter on a thread narrows all numbers to it, on "all" widens them again.
-q leaves the target as it was. Rates and "each" (time of a call) are of the last interval,
-the others since weft began to measure; "time %" is of one thread's time. Times and blocks are
-measured of the functions on the screen. ~ is an estimate; too hot: not within the budget, and
-"cost" is how much of the program's time it would take.
-"""
+_KEYS = (
+    ("Tab", "between the tree and the table"),
+    ("Enter", "one step down: modules, functions, callers"),
+    ("Esc", "one step back; closes this, too"),
+    ("Up Down", "choose a row"),
+    ("/", "search by name"),
+    ("s", "sort by the next column"),
+    ("r", "sort the other way round"),
+    ("c", "calls"),
+    ("t", "time, with all that is called"),
+    ("b", "basic blocks: the own work"),
+    ("l", "latency of the chosen function"),
+    ("q", "leave the target as it was"),
+)
+_KEY_WIDTH = 9
+_HELP = (
+    'In the tree, Enter on a thread narrows all numbers to it, on "all" widens them again. Rates '
+    'and "each" (time of a call) are of the last interval, the others since weft began to measure; '
+    '"time %" is of one thread\'s time. Times and blocks are measured of the functions on the '
+    'screen. ~ is an estimate; too hot: not within the budget, and "cost" is how much of the '
+    "program's time it would take."
+)
 
 
 _NICER = 10
@@ -92,15 +103,16 @@ class Top(App[None]):
     #latency {{ height: {_LATENCY_HEIGHT}; display: none; border-top: solid $primary; }}
     #search {{ height: 1; border: none; padding: 0; display: none; }}
     """
+    # On a narrow screen the last ones are cut.
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("question_mark", "help", "Help", key_display="?"),
+        Binding("q,ctrl+c", "leave", "Quit", key_display="q"),
         *(Binding(one.key, f"measure('{one.metric}')", one.word.capitalize()) for one in MEASURES),
         Binding("l", "latency", "Latency"),
         Binding("s", "sort", "Sort"),
         Binding("r", "reverse", "Reverse", show=False),
         Binding("slash", "search", "Search", key_display="/"),
         Binding("escape,backspace", "up", "Back", show=False),
-        Binding("question_mark", "help", "Help", key_display="?"),
-        Binding("q,ctrl+c", "leave", "Quit", key_display="q"),
     ]
 
     def __init__(
@@ -122,7 +134,7 @@ class Top(App[None]):
         self._crumbs = Static(id="crumbs")
         self._table: DataTable[Text] = DataTable(id="table", cursor_type="row", cell_padding=0)
         self._latency = Static(id="latency")
-        self._help = Static(_HELP, id="help", markup=False)
+        self._help = Static(id="help", markup=False)
         self._notes = Static(id="notes")
         self._status = Static(id="status")
         place = "a part of a name; Enter keeps it, Esc drops it"
@@ -312,7 +324,10 @@ class Top(App[None]):
             self._moved()
 
     def action_up(self) -> None:
-        """Go one step back."""
+        """Close the help, or go one step back."""
+        if self._help.display:
+            self._help.display = False
+            return
         left = self.board.place.path
         if self.board.leave():
             self._moved(left)
@@ -371,6 +386,7 @@ class Top(App[None]):
 
     def action_help(self) -> None:
         """Show or hide what the keys do."""
+        self._help.update(_help_for(self.size.width))
         self._help.display = not self._help.display
 
     def action_leave(self) -> None:
@@ -383,6 +399,8 @@ class Top(App[None]):
         """Use the room there is."""
         is_wide = self.size.width >= _WIDE_SCREEN
         self._tree.styles.width = _WIDE_TREE if is_wide else _TREE_WIDTH
+        if self._help.display:
+            self._help.update(_help_for(self.size.width))
         self.call_after_refresh(self._show)
 
     def _open(self, module: str) -> None:
@@ -459,7 +477,10 @@ class Top(App[None]):
         self._show_crumbs(len(rows), count)
         columns = board.columns()
         room = table.size.width - _NUMBER_WIDTH * len(columns) - 1
-        name_width = max(_FEWEST_NAME, room)
+        # Numbers far from the names that they belong to are hard to read.
+        longest = max((len(row.name) for row in rows), default=0)
+        needed = max(_USUAL_NAME, -(-(longest + 1) // _NAME_STEP) * _NAME_STEP)
+        name_width = max(_FEWEST_NAME, min(room, needed))
         first = {"modules": "module", "functions": "function", "callers": "caller"}
         titles = [(NAME, first[board.place.kind]), *((one.title, one.title) for one in columns)]
         arrow = "▲" if board.is_reversed != (board.sorted_by == NAME) else "▼"
@@ -575,6 +596,17 @@ class Top(App[None]):
             self._shown_notes = lines
             self._notes.display = bool(lines)
             self._notes.update(Group(*lines))
+
+
+def _help_for(width: int) -> str:
+    """What the keys do, in two columns where these fit; the rest is wrapped on the screen."""
+    lines = [f"{key:{_KEY_WIDTH}}{what}" for key, what in _KEYS]
+    widest = max(map(len, lines)) + 2
+    if width >= 2 * widest:
+        half = -(-len(lines) // 2)
+        pairs = zip(lines[:half], [*lines[half:], ""], strict=False)
+        lines = [f"{left:{widest}}{right}".rstrip() for left, right in pairs]
+    return "\n".join([*lines, _HELP])
 
 
 def _be_nice(thread: threading.Thread) -> None:

@@ -30,6 +30,7 @@ def document(target: TargetFacts, metrics: Sequence[Measured], seconds: float) -
         "schema": SCHEMA,
         "target": {
             "pid": target.pid,
+            "name": target.name,
             "program": target.program,
             "command": list(target.command),
             "exit_code": target.exit_code,

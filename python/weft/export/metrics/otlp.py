@@ -162,7 +162,7 @@ def metrics_data(
     program = readable(PurePath(target.program).name)
     resource = Resource.create(
         {
-            "service.name": program,
+            "service.name": readable(target.name),
             "process.pid": target.pid,
             "process.executable.name": program,
             "process.command_args": [readable(argument) for argument in target.command],
