@@ -93,7 +93,7 @@ def test_an_unknown_command_is_wrong_usage(group: CommandFolder) -> None:
         ("attach --weever clone 1", "No such option '--weever'. Did you mean "),
         ("run --weever clone -- true", "No such option '--weever'. Did you mean --weaver?"),
         ("run --weever=clone true", "No such option '--weever'. Did you mean --weaver?"),
-        ("cov --conts -- true", "No such option '--conts'. Did you mean --counts?"),
+        ("cov --modle -- true", "No such option '--conts'. Did you mean --module?"),
         ("debug --cor x -- true", "No such option '--cor'. Did you mean --core or --coverage?"),
         ("trace --vals -- true", "No such option '--vals'. Did you mean --values?"),
         ("top --buget 1 -- true", "No such option '--buget'. Did you mean "),

@@ -85,6 +85,8 @@ def command(
 def _stages(
     session: weft.Session, name: str, focus: str, wanted: tuple[str, ...]
 ) -> Iterator[tuple[str, str]]:
+    from weft.metrics.nodes import snippets
+
     engine = session.metrics
     typed, focus = focus, engine.full_focus(focus)
     say_foci([(typed, focus)])
@@ -92,11 +94,11 @@ def _stages(
     if plan is None:
         yield "points", f"{name} is counted by the kernel: nothing is woven"
         return
-    snippets = engine.snippets(plan)
+    woven = snippets(plan)
     if "points" in wanted:
         yield "points", "\n".join(_points(plan))
     if "ir" in wanted:
-        yield "ir", "\n\n".join(f"# {_title(one)}\n{text}" for one, text in snippets)
+        yield "ir", "\n\n".join(f"# {_title(one)}\n{text}" for one, text in woven)
     if "asm" in wanted:
         measured = session.metric(name, focus)
         assert measured.node is not None
@@ -105,7 +107,7 @@ def _stages(
         yield "asm", "\n".join(map(engine.target.probe_asm, numbers))
         measured.remove()
     if "cost" in wanted:
-        costs = [(one, engine.target.snippet_cost(text)) for one, text in snippets]
+        costs = [(one, engine.target.snippet_cost(text)) for one, text in woven]
         lines = [f"{cost[one.points[0].kind]:8.1f} ns a time, {_title(one)}" for one, cost in costs]
         yield "cost", "\n".join(lines)
 

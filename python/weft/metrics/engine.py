@@ -6,7 +6,6 @@ again; what nobody needs any more is taken out.
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -433,17 +432,6 @@ class Engine:
             if focus_text and error.what.startswith(f"{metric.name} finds nothing"):
                 error.what = f"{metric.name}@{focus_text}{error.what[len(metric.name) :]}"
             raise
-
-    def snippets(self, plan: Plan) -> list[tuple[Weaving, str]]:
-        """What would be woven for a plan, and the text of each snippet: with the data it uses."""
-        found = []
-        for instrument in (*plan.predicates, plan.base):
-            declared = [*(text for _, text in instrument.imports), *instrument.declarations]
-            for weaving in instrument.weavings:
-                words = set(re.findall(r"\w+", weaving.body))
-                used = [text for text in declared if re.split(r"\W+", text)[1] in words]
-                found.append((weaving, "\n".join([*used, weaving.body])))
-        return found
 
     def _weave(self, plans: Sequence[Plan]) -> list[Node]:
         """Weave what is not woven yet; return the node of each plan, which has one more user."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -10,13 +11,13 @@ from weft import _native
 from weft.control.libraries import Arrivals
 from weft.control.probes import Probe
 from weft.mdl.leaving import LOCALS
-from weft.mdl.plan import Instrument, Unseen, Weaving
+from weft.mdl.plan import Instrument, Plan, Unseen, Weaving
 from weft.metrics.missing import Piece, left_open, missing_points
 from weft.metrics.sampling import HITS, Sampling
 from weft.model.completeness import Missing
 from weft.model.points import Point, PointKind
 
-__all__ = ["Item", "Node", "item", "placed", "places"]
+__all__ = ["Item", "Node", "item", "placed", "places", "snippets"]
 
 Item: TypeAlias = "tuple[int, str, list[PointKind], list[int], list[int], bool]"
 """What the compiled core takes of a probe."""
@@ -153,4 +154,16 @@ def places(instrument: Instrument) -> dict[int, set[Point]]:
     found: dict[int, set[Point]] = {}
     for weaving in instrument.weavings:
         found.setdefault(weaving.place, set()).update(weaving.points)
+    return found
+
+
+def snippets(plan: Plan) -> list[tuple[Weaving, str]]:
+    """What would be woven for a plan, and the text of each snippet: with the data it uses."""
+    found = []
+    for instrument in (*plan.predicates, plan.base):
+        declared = [*(text for _, text in instrument.imports), *instrument.declarations]
+        for weaving in instrument.weavings:
+            words = set(re.findall(r"\w+", weaving.body))
+            used = [text for text in declared if re.split(r"\W+", text)[1] in words]
+            found.append((weaving, "\n".join([*used, weaving.body])))
     return found
