@@ -5,7 +5,7 @@
 
 use crate::clone::base::image::image;
 use crate::clone::base::instructions::SYSTEM_CALL_LENGTH;
-use crate::clone::base::registers::RAX;
+use crate::clone::base::registers::{RAX, RSP};
 use crate::clone::base::visit::visitors;
 use crate::clone::cache::arena::Arena;
 use crate::clone::cache::program_state;
@@ -70,6 +70,11 @@ fn is_native(engine: &Engine, visitor: &CloneThread) -> bool {
 fn find(engine: &Engine, visitor: &CloneThread) -> Option<Place> {
     let thread = engine.threads().find(|thread| thread.this == visitor.gs_base)?;
     if thread.is_leaving.load(Acquire) != 0 {
+        // A thread that has just been created has its parent's `gs` until it sets its own (`begin_thread`): what the
+        // parent leaves with is not for it.
+        if !thread.has_on_stacks(visitor.registers.general[RSP]) {
+            return None;
+        }
         let state = State { general: thread.general(), pc: thread.pc.get(), stacked: None };
         return Some(Place { thread, state, is_out: true });
     }

@@ -406,6 +406,11 @@ impl Thread {
         (self.stack as usize, SIGNAL_STACK)
     }
 
+    /// Whether an address is on one of the agent's stacks for this thread.
+    pub fn has_on_stacks(&self, address: u64) -> bool {
+        (self.this..=self.stack + SIGNAL_STACK as u64).contains(&address)
+    }
+
     /// The current thread.
     pub fn current() -> &'static Self {
         let this: u64;
