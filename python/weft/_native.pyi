@@ -559,6 +559,12 @@ class ModuleSymbols:
         Jumps whose table is not found, or that have none, are left out.
         """
 
+    def code(self, pieces: Sequence[tuple[int, int]]) -> list[bytes]:
+        """The bytes of pieces of code, each an offset and a size, as the file has them.
+
+        Empty where they are not all in a segment with code.
+        """
+
     def disassemble(self, pieces: Sequence[tuple[int, int]]) -> list[list[tuple[int, str]]]:
         """Instructions for people: of each piece, the offsets and the texts of its instructions."""
 

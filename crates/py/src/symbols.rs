@@ -230,6 +230,15 @@ impl ModuleSymbols {
         py.detach(|| self.0.jump_tables(&functions)).map_err(to_python)
     }
 
+    fn code<'py>(
+        &self,
+        py: Python<'py>,
+        pieces: Vec<(u64, u64)>,
+    ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        let found = py.detach(|| self.0.code(&pieces)).map_err(to_python)?;
+        Ok(found.iter().map(|bytes| PyBytes::new(py, bytes)).collect())
+    }
+
     fn disassemble(
         &self,
         py: Python<'_>,

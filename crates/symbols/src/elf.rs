@@ -252,6 +252,16 @@ impl Elf {
         self.backing.read(offset, len)
     }
 
+    /// The bytes at an address of a segment that the loader maps to be executed, `len` of them.
+    pub(crate) fn code_at(&self, address: u64, len: u64) -> Option<Cow<'_, [u8]>> {
+        let is_around = |segment: &&Segment| {
+            let inside = address.checked_sub(segment.address);
+            inside.is_some_and(|inside| inside < segment.file_size)
+        };
+        let segment = self.loaded().find(is_around)?;
+        (segment.flags.0 & elf::PF_X.0 != 0).then(|| self.at_address(address, len)).flatten()
+    }
+
     /// The bytes from an address to the end of the segment it is in.
     pub(crate) fn rest_of_segment(&self, address: u64) -> Option<Cow<'_, [u8]>> {
         let segment = self.loaded().find(|segment| {

@@ -351,6 +351,14 @@ impl ModuleSymbols {
         Ok(jumps::read(&self.reopen()?.elf, functions))
     }
 
+    /// The bytes of pieces of code, each an offset and a size, as the file has them; empty where they are not all in a
+    /// segment with code.
+    pub fn code(&self, pieces: &[(u64, u64)]) -> Result<Vec<Vec<u8>>> {
+        let opened = self.reopen()?;
+        let bytes = |&(at, size): &(u64, u64)| opened.elf.code_at(at, size).unwrap_or_default();
+        Ok(pieces.iter().map(|piece| bytes(piece).into_owned()).collect())
+    }
+
     /// Instructions for people: of each piece, the offsets and the texts of its instructions.
     pub fn disassemble(&self, pieces: &[(u64, u64)]) -> Result<Vec<Vec<(u64, String)>>> {
         Ok(instructions::disassemble(&self.reopen()?.elf, pieces))

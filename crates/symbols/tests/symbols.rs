@@ -201,6 +201,19 @@ fn a_name_that_is_no_text_is_made_one() {
 }
 
 #[test]
+fn code_is_read_as_the_file_has_it() {
+    let module = own_executable(&Cache::disabled());
+    let index = module.find("symbols::landmark")[0];
+    let function = module.functions().get(index as usize).unwrap();
+    let (at, size) = (function.offset(), function.size());
+    let [code, elsewhere] = &module.code(&[(at, size), (0, 4)]).unwrap()[..] else { panic!() };
+    // SAFETY: the code of a function of this very program, which nobody changes.
+    let here = unsafe { std::slice::from_raw_parts(landmark as *const u8, size as usize) };
+    assert_eq!(code, here);
+    assert!(elsewhere.is_empty(), "the headers are no code");
+}
+
+#[test]
 fn what_is_no_module_is_refused() {
     let refused = ModuleSymbols::from_image(image(b"MZ".to_vec()), &Cache::disabled()).err();
     let refused = refused.unwrap();
