@@ -10,6 +10,7 @@ pub use weft_code::seccomp::{Filter, Instruction, SeccompData};
 
 use super::facts::Status;
 use crate::arch::syscall_name;
+use crate::ptrace::Request;
 use crate::{Error, ErrorKind, Result, proc};
 use weft_code::seccomp::AUDIT_ARCH;
 
@@ -134,7 +135,7 @@ fn dump(tid: i32, index: usize) -> nix::Result<Filter> {
 }
 
 /// The one ptrace request here, which `libc` does not name.
-const PTRACE_SECCOMP_GET_FILTER: libc::c_uint = 0x420c;
+const PTRACE_SECCOMP_GET_FILTER: Request = 0x420c;
 
 /// The length of a filter, which is copied to `buffer` unless that is null.
 fn get_filter(tid: i32, index: usize, buffer: *mut Instruction) -> nix::Result<usize> {
