@@ -8,7 +8,7 @@ CARGO_TEST := $(if $(shell command -v cargo-nextest),nextest run --no-tests=pass
 
 .PHONY: help
 help:  ## Show what there is to make
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(LOCKED): requirements/dev.lock
 	test -x $(PY) || python3 -m venv $(VENV)
@@ -123,7 +123,33 @@ docs:  ## Build the documentation into site/; warnings are errors
 wheel: $(LOCKED)  ## Build the wheel into dist/
 	$(BIN)/maturin build --quiet --locked --release --out dist
 
+$(VENV)/.wheels: requirements/wheels.lock $(LOCKED)
+	$(PY) -m pip install --quiet --requirement $<
+	touch $@
+
+# zig brings the C library of old systems, and musl: the platforms are those that it links for.
+.PHONY: wheels
+wheels: $(VENV)/.wheels sdist  ## Build what is released into dist/: wheels for glibc and musl, the sources
+	PATH="$(abspath $(BIN)):$$PATH" maturin build --quiet --locked --release --zig --out dist \
+		--target x86_64-unknown-linux-gnu --compatibility manylinux_2_17
+	PATH="$(abspath $(BIN)):$$PATH" maturin build --quiet --locked --release --zig --out dist \
+		--target x86_64-unknown-linux-musl --compatibility musllinux_1_2
+
+.PHONY: sdist
+sdist: $(LOCKED)  ## Build the source distribution into dist/
+	$(BIN)/maturin sdist --quiet --out dist
+
+.PHONY: release-check
+release-check:  ## Check what is in dist/, also on bare systems (as root; needs mmdebstrap and musl-tools)
+	$(PY) -m tests.release
+
+.PHONY: release-check-quick
+release-check-quick:  ## Check names, symbols and contents of what is in dist/
+	$(PY) -m tests.release quick
+
 .PHONY: lock
 lock:  ## Pin the newest versions of all development requirements
 	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.10 --no-header \
 		--group dev --all-extras --output-file requirements/dev.lock pyproject.toml
+	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.10 --no-header \
+		--group wheels --output-file requirements/wheels.lock
