@@ -39,6 +39,12 @@ check:  ## Everything that can be said without running the code
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	cargo clippy --locked --package weft-agent --features clone --all-targets -- -D warnings
 	$(BIN)/towncrier build --draft --version unreleased
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-forms \
+		$(filter-out %/config.yml,$(wildcard .github/ISSUE_TEMPLATE/*.yml))
+	$(BIN)/zizmor --offline --quiet .github
 
 .PHONY: test
 test: test-rust test-python  ## All tests, of Rust and of Python
