@@ -153,6 +153,11 @@ release-check:  ## Check what is in dist/, also on bare systems (as root; needs 
 release-check-quick:  ## Check names, symbols and contents of what is in dist/
 	$(PY) -m tests.release quick
 
+.PHONY: licences
+licences:  ## Check the licences and the sources of all dependencies (needs cargo-deny)
+	cargo deny --locked check licenses bans sources
+	$(BIN)/pip-licenses --order=license
+
 .PHONY: lock
 lock:  ## Pin the newest versions of all development requirements
 	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.10 --no-header \
