@@ -25,6 +25,10 @@ mount -t proc proc "$1/proc"
 exec chroot "$1" /bin/env -i PATH=/v/bin:/usr/bin:/bin HOME=/root LANG=C.UTF-8 sh -exc "$2"
 """
 INSTALL = """
+counted() {
+    "$@" 2>&1 | tee /tmp/said
+    grep -Eq '^calls .* [1-9][0-9,]* +calls' /tmp/said
+}
 cd /
 python3 --version
 python3 -m venv /v
@@ -33,15 +37,15 @@ weft --version
 weft doctor
 """
 GLIBC = f"""{INSTALL}
-weft run -m calls@/Code/libc.so.6/malloc -- ls /
-weft run --weaver clone -m calls@/Code/libc.so.6/malloc -- ls /
+counted weft run -m calls@/Code/libc.so.6/malloc -- ls /
+counted weft run --weaver clone -m calls@/Code/libc.so.6/malloc -- ls /
 weft cov -o /tmp/ls.cov -- ls /
 """
 MUSL = f"""{INSTALL}
-weft run -m 'calls@/Code/ld-musl-x86_64.so.1/malloc' -- mallocs
-weft run --weaver clone -m 'calls@/Code/ld-musl-x86_64.so.1/malloc' -- mallocs
+counted weft run -m calls@/Code/ld-musl-x86_64.so.1/malloc -- mallocs
+counted weft run --weaver clone -m calls@/Code/ld-musl-x86_64.so.1/malloc -- mallocs
 weft cov -o /tmp/mallocs.cov -- mallocs
-weft run -m 'calls@/Code/ld-musl-x86_64.so.1/malloc' -- python3 -c 'print(6 * 7)'
+counted weft run -m calls@/Code/ld-musl-x86_64.so.1/malloc -- python3 -c 'print(6 * 7)'
 """
 
 

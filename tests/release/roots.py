@@ -37,7 +37,10 @@ TARGET = """
 #include <stdlib.h>
 
 int main(void) {
-    for (int i = 0; i < 1000; i++) free(malloc(i + 1));
+    for (int i = 0; i < 1000; i++) {
+        char *volatile kept = malloc(i + 1);
+        free(kept);
+    }
     return puts("done") < 0;
 }
 """
@@ -144,7 +147,7 @@ def _furnish_musl(work: Path, root: Path) -> None:
     (busybox,) = unpacked.glob("**/bin/busybox")
     shutil.copy(library, root / "lib/ld-musl-x86_64.so.1")
     shutil.copy(busybox, root / "bin/busybox")
-    for name in ("env", "ls", "sh"):
+    for name in ("env", "grep", "ls", "sh", "tee"):
         (root / "bin" / name).symlink_to("busybox")
     (work / "target.c").write_text(TARGET)
     _sh(_compiler(work), "-O1", "-o", root / "bin/mallocs", work / "target.c")
