@@ -8,7 +8,7 @@ CARGO_TEST := $(if $(shell command -v cargo-nextest),nextest run --no-tests=pass
 
 .PHONY: help
 help:  ## Show what there is to make
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(LOCKED): requirements/dev.lock
 	test -x $(PY) || python3 -m venv $(VENV)
@@ -40,6 +40,12 @@ check:  ## Everything that can be said without running the code
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	cargo clippy --locked --package weft-agent --features clone --all-targets -- -D warnings
 	$(BIN)/towncrier build --draft --version unreleased
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-forms \
+		$(filter-out %/config.yml,$(wildcard .github/ISSUE_TEMPLATE/*.yml))
+	$(BIN)/zizmor --offline --quiet .github
 
 .PHONY: test
 test: test-rust test-python  ## All tests, of Rust and of Python
@@ -124,7 +130,38 @@ docs:  ## Build the documentation into site/; warnings are errors
 wheel: $(LOCKED)  ## Build the wheel into dist/
 	$(BIN)/maturin build --quiet --locked --release --out dist
 
+$(VENV)/.wheels: requirements/wheels.lock $(LOCKED)
+	$(PY) -m pip install --quiet --requirement $<
+	touch $@
+
+# zig brings the C library of old systems, and musl: the platforms are those that it links for.
+.PHONY: wheels
+wheels: $(VENV)/.wheels sdist  ## Build what is released into dist/: wheels for glibc and musl, the sources
+	PATH="$(abspath $(BIN)):$$PATH" maturin build --quiet --locked --release --zig --out dist \
+		--target x86_64-unknown-linux-gnu --compatibility manylinux_2_17
+	PATH="$(abspath $(BIN)):$$PATH" maturin build --quiet --locked --release --zig --out dist \
+		--target x86_64-unknown-linux-musl --compatibility musllinux_1_2
+
+.PHONY: sdist
+sdist: $(LOCKED)  ## Build the source distribution into dist/
+	$(BIN)/maturin sdist --quiet --out dist
+
+.PHONY: release-check
+release-check:  ## Check what is in dist/, also on bare systems (as root; needs mmdebstrap and musl-tools)
+	$(PY) -m tests.release
+
+.PHONY: release-check-quick
+release-check-quick:  ## Check names, symbols and contents of what is in dist/
+	$(PY) -m tests.release quick
+
+.PHONY: licences
+licences:  ## Check the licences and the sources of all dependencies (needs cargo-deny)
+	cargo deny --locked check licenses bans sources
+	$(BIN)/pip-licenses --order=license
+
 .PHONY: lock
 lock:  ## Pin the newest versions of all development requirements
 	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.10 --no-header \
 		--group dev --all-extras --output-file requirements/dev.lock pyproject.toml
+	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.10 --no-header \
+		--group wheels --output-file requirements/wheels.lock

@@ -366,6 +366,9 @@ def maps(pid: int) -> list[_Mapping]:
 def threads(pid: int) -> list[tuple[int, str, str]]:
     """The threads: id, name and state."""
 
+def pidfd_open(pid: int) -> int:
+    """A descriptor of a process, as by :func:`os.pidfd_open`, which not every Python has."""
+
 def modules(pid: int) -> list[_Module]:
     """The program, its libraries and the vDSO."""
 

@@ -40,6 +40,17 @@ pub fn threads(py: Python<'_>, pid: i32) -> PyResult<Vec<(i32, String, String)>>
     Ok(stats.map(|(tid, stat)| (tid, stat.name, stat.state.to_string())).collect())
 }
 
+/// As `os.pidfd_open`, which not every Python has: it depends on the headers that it was built with.
+#[pyfunction]
+pub fn pidfd_open(pid: i32) -> PyResult<i32> {
+    // SAFETY: plain numbers in, a new descriptor out.
+    let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    if descriptor == -1 {
+        return Err(std::io::Error::last_os_error().into());
+    }
+    Ok(descriptor as i32)
+}
+
 #[pyfunction]
 pub fn modules<'py>(py: Python<'py>, pid: i32) -> PyResult<Vec<Bound<'py, PyDict>>> {
     let modules = py.detach(|| host::modules(pid)).map_err(to_python)?;

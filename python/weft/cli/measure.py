@@ -518,8 +518,10 @@ def waiting_for(pid: int) -> Iterator[Callable[[float | None], int | None]]:
 
     The exit code of a process that is not weft's own child cannot be known.
     """
+    from weft import _native
+
     try:
-        descriptor = os.pidfd_open(pid)
+        descriptor = _native.pidfd_open(pid)
     except ProcessLookupError:
         raise NoSuchProcess(
             f"there is no process {pid}", "it has ended", "list the processes: weft ps"

@@ -89,7 +89,7 @@ class Attached:
         self._was_patient = False
         self._process: int | None = None
         with suppress(ProcessLookupError):
-            self._process = os.pidfd_open(target.pid)
+            self._process = _native.pidfd_open(target.pid)
             weakref.finalize(self, os.close, self._process)
 
     @property

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol, TypeAlias
 
+from weft import _native
 from weft.base.numbers import percent
 from weft.errors import TargetGone
 from weft.metrics.metric import Metric
@@ -132,7 +133,7 @@ class SessionSource:
         self.budget = budget
         self._is_started = self._is_stopped = bool(command)
         try:
-            self._process = os.pidfd_open(session.pid)
+            self._process = _native.pidfd_open(session.pid)
         except ProcessLookupError:
             raise TargetGone(f"process {session.pid} has ended") from None
         self._metrics: dict[Request, list[Metric]] = {}

@@ -64,8 +64,12 @@ fn hurry() {
 /// Does something on this thread that must not take longer than it has to.
 pub fn urgently<R>(act: impl FnOnce() -> R) -> R {
     // SAFETY: plain questions.
-    let (before, slack) =
-        unsafe { (libc::sched_getscheduler(0), libc::prctl(libc::PR_GET_TIMERSLACK, 0, 0, 0, 0)) };
+    let (before, slack) = unsafe {
+        (
+            libc::syscall(libc::SYS_sched_getscheduler, 0) as i32,
+            libc::prctl(libc::PR_GET_TIMERSLACK, 0, 0, 0, 0),
+        )
+    };
     // One that is urgent already stays as it is.
     let is_usual =
         matches!(before & !libc::SCHED_RESET_ON_FORK, libc::SCHED_OTHER | libc::SCHED_BATCH);
@@ -81,9 +85,9 @@ pub fn urgently<R>(act: impl FnOnce() -> R) -> R {
 
 /// Sets how the kernel schedules this thread, if weft is privileged to.
 fn schedule(policy: i32, priority: i32) {
-    let parameter = libc::sched_param { sched_priority: priority };
-    // SAFETY: it takes numbers, and a structure that outlives the call. Its failure does not matter.
-    unsafe { libc::sched_setscheduler(0, policy, &raw const parameter) };
+    // Not by the library: musl's function always refuses.
+    // SAFETY: it takes numbers, and one that outlives the call. Its failure does not matter.
+    unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const priority) };
 }
 
 /// Sets by how many nanoseconds this thread may be woken late.

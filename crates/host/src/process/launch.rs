@@ -137,7 +137,8 @@ pub fn launch(launch: Launch) -> Result<(Child, Stopped)> {
 #[derive(Clone, Copy)]
 struct Scheduling {
     policy: i32,
-    parameter: libc::sched_param,
+    /// What the kernel has as `sched_param`.
+    priority: i32,
     niceness: i32,
     /// By how many nanoseconds it may be woken late, if that is known.
     slack: Option<u64>,
@@ -148,23 +149,26 @@ impl Scheduling {
     /// hurry.
     fn of_weft() -> Self {
         let pid = std::process::id();
-        let mut parameter = libc::sched_param { sched_priority: 0 };
-        // SAFETY: plain questions; the kernel writes to the structure.
+        let mut priority = 0;
+        // Not by the library: musl's functions refuse, because POSIX means processes by them, and Linux threads.
+        // SAFETY: plain questions; the kernel writes to the number.
         let (policy, niceness) = unsafe {
-            libc::sched_getparam(pid as i32, &raw mut parameter);
-            (libc::sched_getscheduler(pid as i32), libc::getpriority(libc::PRIO_PROCESS, pid))
+            libc::syscall(libc::SYS_sched_getparam, pid, &raw mut priority);
+            let policy = libc::syscall(libc::SYS_sched_getscheduler, pid) as i32;
+            (policy, libc::getpriority(libc::PRIO_PROCESS, pid))
         };
         let slack = fs::read_to_string(format!("/proc/{pid}/timerslack_ns")).ok();
-        Self { policy, parameter, niceness, slack: slack.and_then(|text| text.trim().parse().ok()) }
+        Self { policy, priority, niceness, slack: slack.and_then(|text| text.trim().parse().ok()) }
     }
 
     /// Applies it to this thread, between fork and exec.
     fn take(&self) {
         // One that is not to be inherited is the usual one in a child.
         if self.policy & libc::SCHED_RESET_ON_FORK == 0 {
-            // SAFETY: plain numbers, and a structure that outlives the call.
+            // SAFETY: plain numbers, and one that outlives the call.
             unsafe {
-                libc::sched_setscheduler(0, self.policy, &raw const self.parameter);
+                let priority = &raw const self.priority;
+                libc::syscall(libc::SYS_sched_setscheduler, 0, self.policy, priority);
                 libc::setpriority(libc::PRIO_PROCESS, 0, self.niceness);
             }
         }

@@ -6,9 +6,16 @@
 use super::proc::Tid;
 use crate::arch::Registers;
 use crate::{Error, ErrorKind, TargetAddr};
-use libc::{c_int, c_long, c_uint, c_void};
+use libc::{c_int, c_long, c_void};
 use std::io;
 use std::mem::{size_of, zeroed};
+
+/// The number of a request, as the C library has it.
+#[cfg(target_env = "musl")]
+pub type Request = c_int;
+/// The number of a request, as the C library has it.
+#[cfg(not(target_env = "musl"))]
+pub type Request = libc::c_uint;
 
 /// What a thread that was waited for did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +45,7 @@ pub enum CallSide {
     Neither,
 }
 
-fn request(request: c_uint, tid: Tid, address: usize, data: usize) -> io::Result<c_long> {
+fn request(request: Request, tid: Tid, address: usize, data: usize) -> io::Result<c_long> {
     // SAFETY: the callers in this file pass, for each request, the address and data that ptrace(2)
     // documents; where the kernel writes through one of them it is a live, large enough buffer.
     let result = unsafe { libc::ptrace(request, tid, address as *mut c_void, data as *mut c_void) };
@@ -148,9 +155,12 @@ pub fn set_signal_mask(tid: Tid, mask: u64) -> io::Result<()> {
 }
 
 const NT_X86_XSTATE: usize = 0x202;
-const PTRACE_GETSIGMASK: c_uint = 0x420a;
-const PTRACE_SETSIGMASK: c_uint = 0x420b;
-const PTRACE_GET_RSEQ_CONFIGURATION: c_uint = 0x420f;
+const PTRACE_GETSIGMASK: Request = 0x420a;
+const PTRACE_SETSIGMASK: Request = 0x420b;
+const PTRACE_GET_SYSCALL_INFO: Request = 0x420e;
+const PTRACE_SYSCALL_INFO_ENTRY: u8 = 1;
+const PTRACE_SYSCALL_INFO_EXIT: u8 = 2;
+const PTRACE_GET_RSEQ_CONFIGURATION: Request = 0x420f;
 
 /// What a thread is told of the signal that it is stopped on its way to: a `siginfo_t`.
 pub fn signal_info(tid: Tid) -> io::Result<[u8; 128]> {
@@ -166,18 +176,26 @@ pub fn set_signal_info(tid: Tid, info: &[u8; 128]) -> io::Result<()> {
 
 /// Which side of which system call a thread is stopped at.
 pub fn call_side(tid: Tid) -> io::Result<CallSide> {
-    // SAFETY: plain integers; the kernel fills them in.
-    let mut info: libc::ptrace_syscall_info = unsafe { zeroed() };
-    let size = size_of::<libc::ptrace_syscall_info>();
-    request(libc::PTRACE_GET_SYSCALL_INFO, tid, size, &raw mut info as usize)?;
-    Ok(match info.op {
-        libc::PTRACE_SYSCALL_INFO_ENTRY => {
-            // SAFETY: `op` says which member the kernel wrote.
-            let number = unsafe { info.u.entry.nr };
-            CallSide::Entry(TargetAddr(info.instruction_pointer), number)
+    /// The kernel's `ptrace_syscall_info`, which `libc` has for glibc only.
+    #[repr(C)]
+    #[derive(Default)]
+    struct Information {
+        side: u8,
+        padding: [u8; 3],
+        arch: u32,
+        instruction_pointer: u64,
+        stack_pointer: u64,
+        /// The number of the call at its entry, what it returns at its exit.
+        first: u64,
+        rest: [u64; 7],
+    }
+    let mut info = Information::default();
+    request(PTRACE_GET_SYSCALL_INFO, tid, size_of::<Information>(), &raw mut info as usize)?;
+    Ok(match info.side {
+        PTRACE_SYSCALL_INFO_ENTRY => {
+            CallSide::Entry(TargetAddr(info.instruction_pointer), info.first)
         }
-        // SAFETY: `op` says which member the kernel wrote.
-        libc::PTRACE_SYSCALL_INFO_EXIT => CallSide::Exit(unsafe { info.u.exit.sval }),
+        PTRACE_SYSCALL_INFO_EXIT => CallSide::Exit(info.first as i64),
         _ => CallSide::Neither,
     })
 }

@@ -14,6 +14,7 @@ pub(crate) use refusal::strict;
 pub use weft_code::seccomp::{Action, Filter, Instruction, SeccompData};
 
 use super::proc;
+use super::ptrace::Request;
 use super::seccomp::refusal::{described, forbidden};
 use super::status::Status;
 use crate::{Error, ErrorKind, Result};
@@ -59,7 +60,7 @@ fn dump(tid: i32, index: usize) -> io::Result<Filter> {
 }
 
 /// The one ptrace request here, which `libc` does not name.
-const PTRACE_SECCOMP_GET_FILTER: libc::c_uint = 0x420c;
+const PTRACE_SECCOMP_GET_FILTER: Request = 0x420c;
 
 /// The length of a filter, which is copied to `buffer` unless that is null.
 fn get_filter(tid: i32, index: usize, buffer: *mut Instruction) -> io::Result<usize> {

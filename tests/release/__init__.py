@@ -1,0 +1,1 @@
+"""What is released: the files in ``dist/``, and that they work on bare systems."""
