@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -240,3 +241,32 @@ def test_what_looks_like_the_name_of_an_emoji_is_shown_as_it_is(
 ) -> None:
     console().print("root:x:0 main.c:100:5")
     assert capsys.readouterr().out == "root:x:0 main.c:100:5\n"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "is_terminal", "is_shown"),
+    [(1.5, True, True), (0.0, True, False), (1.5, False, False)],
+)
+def test_what_takes_long_is_shown_on_a_terminal(
+    seconds: float, is_terminal: bool, is_shown: bool
+) -> None:
+    script = (
+        "import sys, time; from weft.cli.output import progress\n"
+        "with progress('counting sheep'): time.sleep(float(sys.argv[1]))\n"
+        "print('rich' in sys.modules, file=sys.stderr)"
+    )
+    master, terminal = pty.openpty()
+    reader, pipe = os.pipe()
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(seconds)],
+        stderr=terminal if is_terminal else pipe,
+        env={**os.environ, "TERM": "xterm"},
+    )
+    os.close(terminal)
+    os.close(pipe)
+    said = os.read(master if is_terminal else reader, 1 << 16).decode()
+    os.close(master)
+    os.close(reader)
+    assert done.returncode == 0
+    assert ("counting sheep" in said) == is_shown
+    assert said.rstrip().endswith(str(is_shown)), "what is quick does not load Rich"

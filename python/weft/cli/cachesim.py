@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from weft import trace as traces
-from weft.cli.output import console, format_option, print_json
+from weft.cli.output import console, format_option, print_json, progress
 from weft.tools.cachesim import DEFAULT, Level, simulate
 
 if TYPE_CHECKING:
@@ -49,7 +49,8 @@ def command(file: Path, caches: tuple[str, ...], top: int, output_format: str) -
     levels = tuple(map(Level.parse, caches)) or DEFAULT
     for level in levels:
         level.cache()
-    found = simulate(traces.open(file), levels)
+    with progress(f"looking through {file}"):
+        found = simulate(traces.open(file), levels)
     if output_format == "json":
         _print_json(found, top)
     else:

@@ -21,7 +21,14 @@ from weft.base.files import check
 from weft.base.interrupts import Interrupted, heed, interruptible, raise_again
 from weft.cli.exports import Exports
 from weft.cli.inputs import Seconds, completed
-from weft.cli.output import all_of, console, deliver, file_option, format_option_of
+from weft.cli.output import (
+    all_of,
+    console,
+    deliver,
+    file_option,
+    format_option_of,
+    progress,
+)
 from weft.errors import (
     BadMetric,
     BadSnippet,
@@ -239,12 +246,13 @@ def begin(session: Session, wanted: Wish) -> list[Metric]:
             session.metrics.keep_within(wanted.budget, counts_process=True)
         session.metrics.shows_lines = wanted.lines
         wishes = requests(session, wanted)
-        metrics = session.metrics.request_all(
-            wishes,
-            by=wanted.by,
-            allow_incomplete=wanted.allow_incomplete,
-            wait=wanted.wait,
-        )
+        with progress("looking for what to measure, and weaving"):
+            metrics = session.metrics.request_all(
+                wishes,
+                by=wanted.by,
+                allow_incomplete=wanted.allow_incomplete,
+                wait=wanted.wait,
+            )
     say_foci((focus, metric.focus) for (_, focus), metric in zip(wishes, metrics, strict=True))
     for metric in metrics:
         if metric.is_waiting:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -31,6 +33,9 @@ FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _FORMAT = "weft.format"
 _UNLIMITED = 1_000_000
+PATIENCE = 0.8
+"""After how many seconds people are told that something goes on."""
+_TICK = 0.5
 
 
 def _remember_format(ctx: click.Context, _option: click.Parameter, value: str) -> str:
@@ -142,6 +147,36 @@ def console(*, stderr: bool = False) -> Console:
     if not screen.is_terminal:
         screen.width = _UNLIMITED
     return screen
+
+
+@contextmanager
+def progress(what: str) -> Iterator[None]:
+    """Show that something is being done, and for how long, once it takes more than a moment.
+
+    Only on a terminal: standard error of which nothing is seen stays empty. What is written there
+    meanwhile stands above it. Nothing is to be written to standard output inside.
+    """
+    if not sys.stderr.isatty() or os.environ.get("TERM", "dumb") == "dumb":
+        yield
+        return
+    is_over = threading.Event()
+
+    def show() -> None:
+        # What is done at once does not wait for Rich to be loaded.
+        if is_over.wait(PATIENCE):
+            return
+        began = time.monotonic() - PATIENCE
+        with console(stderr=True).status(what) as status:
+            while not is_over.wait(_TICK):
+                status.update(f"{what}: {time.monotonic() - began:.0f} s")
+
+    shown = threading.Thread(target=show, daemon=True)
+    shown.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        shown.join()
 
 
 def say_lost(texts: Iterable[str], output: str | None, output_format: str) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from typing import BinaryIO
 
 import click
 
 from weft.cli.inputs import completed, file_or_process
-from weft.cli.output import format_option
+from weft.cli.output import format_option, progress
 from weft.errors import BadFile
 from weft.model.program import Module
 from weft.program.ifuncs import Implementations
@@ -64,15 +65,27 @@ def command(
         modules = live_modules(pid, use_cache=use_cache)
     else:
         modules = [Module(target, use_cache=use_cache)]
-        _ = modules[
-            0
-        ].symbols  # Whether a file can be read must be known before anything is printed.
-    chosen = (module for module in modules if _is_chosen(module, module_glob))
+        # Whether a file can be read must be known before anything is printed.
+        _read(modules[0])
+    chosen = _opened(module for module in modules if _is_chosen(module, module_glob))
     render = _render_json if output_format == "json" else _render_text
     out = sys.stdout.buffer
     implementations = None if pid is None else Implementations(pid, modules)
     render(out, chosen, function_glob, lines, implementations)
     out.flush()
+
+
+def _read(module: Module) -> None:
+    with progress(f"reading the symbols of {module.name}"):
+        _ = module.symbols
+
+
+def _opened(modules: Iterable[Module]) -> Iterator[Module]:
+    """Read each module when it is wanted; those that cannot be read are said to be later."""
+    for module in modules:
+        with suppress(BadFile):
+            _read(module)
+        yield module
 
 
 def _is_chosen(module: Module, glob: str | None) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import BinaryIO
 
@@ -23,6 +24,7 @@ from weft.cli.output import (
     deliver,
     format_option_of,
     forward_signals,
+    progress,
     say_lost,
 )
 from weft.errors import InvalidArgument
@@ -41,6 +43,7 @@ _FORMATS = {
 }
 """The module that writes each format."""
 _BINARY = {"pprof"}
+_ADDING_UP = "adding up what was executed"
 
 
 _output_options = all_of(
@@ -183,7 +186,8 @@ def _run(program: tuple[str, ...]) -> tuple[tool.Profile, int]:
         modules = LastingModules(cloned.pid)
         code = cloned.wait()
         Reports(cloned).tell()
-        return tool.profile(cloned.flow(), modules.now()), code or 0
+        with progress(_ADDING_UP):
+            return tool.profile(cloned.flow(), modules.now()), code or 0
 
 
 def _attach(pid: int, seconds: float | None) -> tool.Profile:
@@ -197,7 +201,8 @@ def _attach(pid: int, seconds: float | None) -> tool.Profile:
         flow = replace(cloned.flow(), command=command)
         Reports(cloned).tell()
         # Files that are gone, or are no files here, are read through the process while it runs.
-        return tool.profile(flow, modules.now())
+        with progress(_ADDING_UP):
+            return tool.profile(flow, modules.now())
 
 
 def _check(output: str | None, output_format: str, is_terminal: bool) -> None:
@@ -241,5 +246,6 @@ def _show(
             format_ = importlib.import_module(f"weft.export.profile.{_FORMATS[output_format]}")
             format_.write(file, shown)
 
-    deliver(write, output, to_stderr=to_stderr)
+    with progress(f"writing {output}") if output is not None else nullcontext():
+        deliver(write, output, to_stderr=to_stderr)
     say_lost(profile.problems, output, output_format)

@@ -13,7 +13,14 @@ from weft.base.files import Draft, check
 from weft.base.interrupts import Interrupted, interruptible
 from weft.cli import measure
 from weft.cli.inputs import Seconds, process_id
-from weft.cli.output import WithParts, console, format_option, forward_signals, print_json
+from weft.cli.output import (
+    WithParts,
+    console,
+    format_option,
+    forward_signals,
+    print_json,
+    progress,
+)
 from weft.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -190,7 +197,8 @@ def query(file: Path, sql: str, output_format: str) -> None:
     """
     from weft.tools.query import ask
 
-    columns, rows = ask(_opened(file), sql)
+    with progress(f"looking through {file}"):
+        columns, rows = ask(_opened(file), sql)
     if output_format == "json":
         listing = [dict(zip(columns, row, strict=True)) for row in rows]
         print_json({"schema": _SCHEMA, "rows": listing})
@@ -243,7 +251,7 @@ def export(file: Path, output: Path, output_format: str | None, view: Any) -> No
             advice="add --format parquet or --format perfetto",
         )
     trace = _opened(file)
-    with Draft(output) as out:
+    with progress(f"writing {output}"), Draft(output) as out:
         if chosen == "parquet":
             from weft.export.trace import parquet as trace_parquet
 
@@ -289,7 +297,8 @@ def heatmap(file: Path, output: Path, page: int, width: int, height: int) -> Non
             advice="give it a name that ends with .png or .html",
         )
     check(output)
-    heat = tool.heat_map(_opened(file), width=width, height=height, page=page)
+    with progress(f"looking through {file}"):
+        heat = tool.heat_map(_opened(file), width=width, height=height, page=page)
     if output.suffix == ".png":
         picture = tool.to_png(heat)
     else:
