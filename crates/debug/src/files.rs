@@ -144,7 +144,7 @@ fn without(text: &[u8], hidden: &[u64]) -> Vec<u8> {
     left
 }
 
-/// Where the mapping begins that a line begins to tell of; nothing for the lines behind it.
+/// Where the mapping begins that a line describes; `None` for the lines of details behind it.
 fn start_of(line: &[u8]) -> Option<u64> {
     let range = line.split(|&byte| byte == b' ').next()?;
     let (start, end) = std::str::from_utf8(range).ok()?.split_once('-')?;

@@ -223,7 +223,7 @@ impl Layout {
         Some(get(self.registers.get(number)?, values))
     }
 
-    /// Changes all. Says whether the bytes are as many as there must be.
+    /// Changes all. Returns whether the bytes are as many as there must be.
     pub fn set_all(&self, values: &mut Registers, bytes: &[u8]) -> bool {
         if Some(&bytes.len()) != self.offsets.last() {
             return false;
@@ -238,7 +238,7 @@ impl Layout {
         true
     }
 
-    /// Changes one. Says whether there is such a one, of that size.
+    /// Changes one. Returns whether there is such a one, of that size.
     pub fn set_one(&self, number: usize, values: &mut Registers, bytes: &[u8]) -> bool {
         match self.registers.get(number) {
             Some(register) if register.size == bytes.len() => {

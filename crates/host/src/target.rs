@@ -444,7 +444,7 @@ impl Target {
     }
 
     /// Lets a program that was just started run through its dynamic loader, and stops it before its own
-    /// first instruction, with all its libraries loaded. Says whether it got there.
+    /// first instruction, with all its libraries loaded. Returns whether it got there.
     pub fn run_to_entry(&mut self) -> Result<bool> {
         let entry = proc::entry(self.pid)?;
         match &self.hold {

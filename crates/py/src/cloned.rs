@@ -48,7 +48,7 @@ impl Cloned {
         }
     }
 
-    pub(crate) fn grip(&self) -> weft_host::Result<DebugHold> {
+    pub(crate) fn hold(&self) -> weft_host::Result<DebugHold> {
         self.host.maker().check()?;
         DebugHold::of(&self.host)
     }

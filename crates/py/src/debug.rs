@@ -224,9 +224,9 @@ impl Debugger {
         cloned: PyRef<'_, crate::cloned::Cloned>,
         owner: Py<PyAny>,
     ) -> PyResult<Self> {
-        let grip = cloned.grip().map_err(to_python)?;
+        let hold = cloned.hold().map_err(to_python)?;
         let options = CloneOptions::default();
-        Self::begin(py, Origin::Cloned, options, owner, move || Session::join(grip))
+        Self::begin(py, Origin::Cloned, options, owner, move || Session::join(hold))
     }
 
     #[getter]

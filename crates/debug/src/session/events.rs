@@ -42,7 +42,7 @@ impl Session {
             libc::PTRACE_EVENT_VFORK_DONE => return self.vfork_done(tid),
             libc::PTRACE_EVENT_EXEC => return self.executed(),
             libc::PTRACE_EVENT_STOP if !self.threads.contains_key(&tid) => {
-                // It is here before it was heard of.
+                // It stopped before its clone event was reported.
                 if proc::threads(self.hold.pid())?.contains(&tid) {
                     self.threads.insert(tid, Thread::new());
                 } else {
@@ -120,7 +120,7 @@ impl Session {
             let_go(tid, 0);
             return Ok(None);
         }
-        // It hears of something that ends a call.
+        // A signal ends the call.
         thread.is_resuming = false;
         let is_passed = !is_wanted && matches!(thread.motion, Motion::Continue);
         if is_fault(&info) || is_passed {
@@ -133,7 +133,7 @@ impl Session {
         } else if is_in_call {
             thread.stop_in_call(registers, Some(info));
             let pc = self.pc_in_call(tid, &registers)?;
-            // The kernel tells of the call's end, and of a step that it has ended, before it tells of the signal.
+            // Natively, the kernel reports the call's end, and a step that it has ended, before it reports the signal.
             let Some(thread) = self.threads.get_mut(&tid) else { return Ok(None) };
             let number = registers.0.orig_rax;
             let first = if thread.has_stepped(pc) {
@@ -147,7 +147,7 @@ impl Session {
             thread.is_unreported = first.is_some();
             return Ok(first.or(Some(Stop::Signal(tid, signal as u8))));
         } else if proc::is_caught(tid, signal) {
-            // The engine tells of it when the program could hear of it.
+            // The engine reports it when it would be delivered to the program.
             let_go(tid, signal);
         } else {
             thread.withheld = Some(info);

@@ -12,7 +12,7 @@ use weft_host::proc::{self, Tid};
 use weft_host::{Registers, Result, ptrace};
 
 impl Session {
-    /// A thread has made another process. Says what the debugger hears of it.
+    /// A thread has made another process. Returns what is reported to the debugger.
     pub(super) fn forked(&mut self, tid: Tid, is_vfork: bool) -> Result<Option<Stop>> {
         let failed = |e: std::io::Error| ptrace::failed("look at", tid, &e);
         let child = ptrace::event_message(tid).map_err(failed)? as Tid;
@@ -42,7 +42,7 @@ impl Session {
         Ok(true)
     }
 
-    /// The children that stand still, and of which the debugger has heard.
+    /// The children that stand still and were reported to the debugger.
     pub(super) fn known_children(&self) -> Vec<Tid> {
         let is_news = |child: Tid| {
             let is_it = |stop: &Stop| matches!(stop, Stop::Fork { child: it, .. } if *it == child);
@@ -56,7 +56,7 @@ impl Session {
         children.into_iter().for_each(|child| self.forks.let_go(child));
     }
 
-    /// The debugger hears of no more children, nor of those that it has not heard of yet.
+    /// Reports no more children, nor those that were not reported yet.
     pub(super) fn forget_forks(&mut self) {
         self.forks.are_reported = false;
         self.pending.retain(|stop| !matches!(stop, Stop::Fork { .. } | Stop::VforkDone(_)));

@@ -7,16 +7,16 @@ use weft_host::ptrace;
 /// The children that are known.
 #[derive(Debug, Default)]
 pub struct Held {
-    /// Whether the debugger wants to hear of them.
+    /// Whether they are reported to the debugger.
     pub are_reported: bool,
-    /// Those that have stopped or been heard of, if they are nobody's business.
+    /// Those that have stopped or been reported, but not both, and that are not debugged.
     strangers: BTreeSet<Tid>,
     /// Those that stand still until the debugger has decided, and whether they have borrowed their parent's memory.
     pub held: BTreeMap<Tid, bool>,
 }
 
 impl Held {
-    /// Whether a process has been heard of before it has stopped.
+    /// Whether a process has been reported before it has stopped.
     pub fn is_stranger(&self, pid: Tid) -> bool {
         self.strangers.contains(&pid)
     }
@@ -27,7 +27,7 @@ impl Held {
         self.held.remove(&pid);
     }
 
-    /// Lets a process go that is nobody's business. It stops once and is heard of once, in either order: the second time
+    /// Detaches from a process that is not debugged. It stops once and is reported once, in either order: the second time
     /// it is known to stand still.
     pub fn part_from(&mut self, pid: Tid) {
         if self.strangers.remove(&pid) {

@@ -62,7 +62,7 @@ impl Session {
 
     /// The kernel has stopped a thread where it was. One that is not in a call of the program's is asked by a signal.
     pub(super) fn stopped(&mut self, tid: Tid) -> Result<Option<Stop>> {
-        // A failure means that it was killed; waiting tells.
+        // A failure means that it was killed; the next wait reports it.
         let Ok(registers) = ptrace::registers(tid) else { return Ok(None) };
         let is_in_call = self.is_in_call(&registers);
         let Some(thread) = self.threads.get_mut(&tid) else { return Ok(None) };

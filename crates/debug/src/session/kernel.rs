@@ -14,7 +14,7 @@ pub const RCX: usize = 1;
 
 pub const R11: usize = 11;
 
-/// What is to be heard of a thread; and whether it ends with its tracer.
+/// The events of a thread that the kernel reports; and whether it ends with its tracer.
 pub fn options(is_own: bool) -> i32 {
     let options = libc::PTRACE_O_TRACESYSGOOD
         | libc::PTRACE_O_TRACECLONE
@@ -61,7 +61,7 @@ pub fn end_of(pid: Tid, how: i32) -> Option<i32> {
     }
 }
 
-/// Lets a stopped thread run. A failure means that it was killed; waiting will tell.
+/// Lets a stopped thread run. A failure means that it was killed; the next wait reports it.
 pub fn let_go(tid: Tid, signal: i32) {
     let _ = ptrace::resume(tid, signal);
 }

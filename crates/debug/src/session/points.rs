@@ -56,7 +56,7 @@ impl Points {
         self.written.is_some() || self.wanted.watches != self.known.watches
     }
 
-    /// Tells the engine where to stop from now on, and what to watch.
+    /// Delivers to the engine where to stop from now on, and what to watch.
     pub fn settle(&mut self, debug: &CloneDebug) {
         let written = self.written.take();
         if self.known == self.wanted && written.is_none() {

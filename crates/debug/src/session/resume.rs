@@ -32,7 +32,7 @@ impl Session {
     pub(super) fn let_run(&mut self, resumption: &Resumption) -> Result<()> {
         let tid = resumption.tid;
         if let Some(signal) = self.set_out(resumption)? {
-            // A failure means that it was killed; waiting tells.
+            // A failure means that it was killed; the next wait reports it.
             let _ = match self.thread(tid)?.is_resuming {
                 true => ptrace::resume_to_call(tid, signal),
                 false => ptrace::resume(tid, signal),

@@ -32,7 +32,7 @@ pub struct Session {
     pub(super) threads: BTreeMap<Tid, Thread>,
     pub(super) forks: Held,
     pub(super) points: Points,
-    /// What has happened and was not told yet.
+    /// What has happened and was not reported yet.
     pub(super) pending: VecDeque<Stop>,
     /// Whether the program is to stop.
     pub(super) is_interrupted: Arc<AtomicBool>,
@@ -174,7 +174,7 @@ impl Session {
         Ok(())
     }
 
-    /// Waits for any thread of the program. That the process has ended is left for others to hear, if there are any.
+    /// Waits for any thread of the program. The end of the process is left to its parent, if that collects it.
     pub(super) fn wait_for_any(&self, how: i32) -> Result<Option<(Tid, i32)>> {
         if self.is_joined
             && let Some(end) = end_of(self.hold.pid(), how)

@@ -1,4 +1,4 @@
-//! What is known of a thread, and what it tells: its [`Halt`].
+//! What is known of a thread, and what it reports: its [`Halt`].
 
 use super::signal::Info;
 use crate::debuggee::Motion;
@@ -32,17 +32,17 @@ pub struct Thread {
     pub is_resuming: bool,
     /// Whether it is to be asked there.
     pub is_bound: bool,
-    /// A signal that the program does not handle, and the debugger is to hear of first.
+    /// A signal that the program does not handle, and that is reported to the debugger first.
     pub withheld: Option<Info>,
     /// The signal with which it was stopped in a system call.
     pub interrupted_by: Option<Info>,
-    /// Whether the debugger has not heard of that yet: it heard of a step that has ended there.
+    /// Whether that was not reported yet: a step that has ended there was reported before it.
     pub is_unreported: bool,
-    /// What the debugger wants to be said of a signal.
+    /// The information that the debugger has set for a signal.
     pub described: Option<Info>,
     /// A signal that the debugger knows of, and that is on its way once more.
     pub let_through: Option<i32>,
-    /// What is to be said of it.
+    /// Its information.
     pub let_through_as: Option<Info>,
     /// What the debugger believes the number of its system call to be.
     pub call: u64,
@@ -51,7 +51,7 @@ pub struct Thread {
     pub left_call: u64,
     /// Whether a system call that it is in was made by a step.
     pub is_call_stepped: bool,
-    /// Whether the debugger is to hear of the end of that, and whether it has.
+    /// Whether the end of that is to be reported, and whether it was.
     pub is_call_caught: bool,
     pub is_end_reported: bool,
     /// Whether it was last stopped where it has made a process.
@@ -108,7 +108,7 @@ impl Thread {
     }
 }
 
-/// Why a thread stands still, which it says itself.
+/// Why a thread stands still, as its engine reports it.
 pub fn read_halt(tid: Tid, place: TargetAddr) -> Result<Halt> {
     let words = memory::words(&memory::read(tid, place, size_of::<Halt>())?);
     let [reason, about, context, info, gs_base, motion, start, end, signal, told, heard] =
@@ -120,7 +120,7 @@ pub fn read_halt(tid: Tid, place: TargetAddr) -> Result<Halt> {
     Ok(Halt { reason, about, context, info, gs_base, motion, range, signal, told, heard })
 }
 
-/// Tells a thread how to go on.
+/// Writes how a thread is to go on.
 pub fn write_halt(tid: Tid, place: TargetAddr, halt: &Halt) -> Result<()> {
     let Halt { reason, about, context, info, gs_base, motion, range, signal, told, heard } = *halt;
     let [start, end] = range;

@@ -19,7 +19,7 @@ pub use crate::process::{limits, seccomp};
 use crate::Result;
 use crate::checks::facts::{Own, Target};
 
-/// Says whether weft could attach to `pid`, without disturbing it.
+/// Returns whether weft could attach to `pid`, without disturbing it.
 ///
 /// A seccomp filter can be read only from a stopped thread: for that see [`seccomp::examine`].
 pub fn preflight(pid: i32) -> Result<()> {

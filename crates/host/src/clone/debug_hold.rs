@@ -66,7 +66,7 @@ impl DebugHold {
     /// Takes hold of a program that runs from its clone already. Returns its threads, which run on.
     pub fn join(&self, options: i32) -> Result<Vec<Tid>> {
         let mut threads = Vec::new();
-        // Of a thread that one of these starts, the kernel tells.
+        // The kernel reports threads that one of these starts.
         loop {
             let mut fresh = proc::threads(self.pid)?;
             fresh.retain(|tid| !threads.contains(tid));

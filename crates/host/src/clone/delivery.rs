@@ -118,7 +118,7 @@ impl HeldEngine<'_> {
     }
 
     /// Delivers to the engine what to weave. Threads that are in code which is out of date are given a moment to
-    /// leave it; says whether they all have.
+    /// leave it; returns whether they all have.
     pub fn weave(&mut self, message: &[u64]) -> Result<bool> {
         let pid = self.stopped.pid();
         let room = Room::find(pid, &proc::maps(pid)?)?;

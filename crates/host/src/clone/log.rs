@@ -19,7 +19,7 @@ const LONGEST_NOTES: u64 = 1 << 20;
 pub struct FlowModule {
     /// Its path, as the program has it.
     pub path: String,
-    /// What tells it from others of the same name, if it has that.
+    /// What distinguishes it from others of the same name, if it has that.
     pub build_id: Option<Vec<u8>>,
     /// What to add to an address of the file for the address in the process: the first one, if there were several.
     pub bias: u64,
@@ -29,7 +29,7 @@ pub struct FlowModule {
     pub size: u64,
 }
 
-/// A run of instructions, as the engine tells of it.
+/// A run of instructions, as the engine records it.
 #[derive(Clone, Debug)]
 pub struct Run {
     pub start: u64,
@@ -134,14 +134,14 @@ impl Mapped {
     }
 }
 
-/// Something that the engine tells.
+/// An entry of the log.
 #[derive(Debug)]
 pub struct Entry {
     pub pid: u32,
     pub what: What,
 }
 
-/// What it tells.
+/// What an entry records.
 #[derive(Debug)]
 pub enum What {
     Run(Run),
@@ -197,7 +197,7 @@ impl Entry {
     }
 }
 
-/// All that an engine tells.
+/// The whole log of an engine.
 pub struct Log {
     pub entries: Vec<Entry>,
     /// What was mapped when it began.
@@ -207,7 +207,7 @@ pub struct Log {
     pub is_whole: bool,
 }
 
-/// A process of a program, by what it tells of itself.
+/// A process of a program, by its entries.
 #[derive(Debug, Default)]
 pub struct Process {
     pub stripes: Vec<u64>,

@@ -57,7 +57,7 @@ pub struct Presence {
     pub number: u64,
     /// Which requests are being served.
     pub serving: [AtomicBool; EXEC_COUNT],
-    /// What it tells of what the program executes, if it does.
+    /// What it records of what the program executes, if it does.
     pub(super) recording: Mutex<Option<Arc<Recording>>>,
     /// Whether nobody executes anything there any more.
     pub(super) is_over: AtomicBool,
@@ -102,7 +102,7 @@ impl Presence {
         TargetAddr(self.get().debug.call.load(Relaxed))
     }
 
-    /// What it tells of what the program executes, if it does.
+    /// What it records of what the program executes, if it does.
     pub fn recording(&self) -> MutexGuard<'_, Option<Arc<Recording>>> {
         self.recording.lock().unwrap_or_else(PoisonError::into_inner)
     }

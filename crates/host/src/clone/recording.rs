@@ -1,4 +1,4 @@
-//! The memory in which an engine tells of what its program executes.
+//! The memory in which an engine records what its program executes.
 
 use super::log::{Entry, Log, Mapped, What};
 use super::losses::Losses;
@@ -27,12 +27,12 @@ use weft_abi::recording::{
 const PLACES: std::ops::Range<u64> = 0x10..0x70;
 const PLACES_SHIFT: u32 = 40;
 
-/// How many entries of a log are looked at: more than it has room for, if most tell of blocks.
+/// How many entries of a log are looked at: more than it has room for, if most are of blocks.
 const MOST_ENTRIES: usize = (LOG_SIZE / 64) as usize;
 /// How many files can be named.
 const MOST_NAMED: usize = 1 << 16;
 
-/// What an engine tells of what its program executes.
+/// What an engine records of what its program executes.
 #[derive(Debug)]
 pub struct Recording {
     memory: MmapMut,
@@ -44,7 +44,7 @@ pub struct Recording {
     modules: Vec<Module>,
     /// Where code of files was mapped then, the program's own first.
     code: Vec<Mapping>,
-    /// Where code of files was mapped later by processes that could not tell their names.
+    /// Where code of files was mapped later by processes that could not report their names.
     named: Mutex<Vec<Mapping>>,
 }
 
@@ -136,7 +136,7 @@ impl Recording {
         }
     }
 
-    /// Remembers the names of the files that a process has mapped: it cannot tell them itself.
+    /// Remembers the names of the files that a process has mapped: it cannot report them itself.
     pub fn name_files(&self, pid: Tid) {
         let Ok(maps) = proc::maps(pid) else { return };
         let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
@@ -147,7 +147,7 @@ impl Recording {
         }
     }
 
-    /// The name of a file that was mapped somewhere, if a process could not tell it.
+    /// The name of a file that was mapped somewhere, if a process could not report it.
     fn name_of(&self, start: u64, offset: u64) -> Option<String> {
         let named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
         let is_it = |map: &&Mapping| {

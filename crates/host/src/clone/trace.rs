@@ -145,7 +145,7 @@ struct Traced {
 }
 
 impl Drain {
-    /// Takes what was filled, and of what has ended what was not; says whether there was anything.
+    /// Takes what was filled, and of what has ended what was not; returns whether there was anything.
     fn all(&mut self, family: &Family, is_end: bool) -> bool {
         let mut is_busy = false;
         for presence in family.presences() {
@@ -172,7 +172,8 @@ impl Drain {
         is_busy
     }
 
-    /// What is known of the program with a number; a new one tells what is mapped. Nothing if there are too many.
+    /// What is known of the program with a number; of a new one, what is mapped is written first. `None` if there are
+    /// too many.
     fn traced(&mut self, place: u64, recording: &Recording) -> Option<Traced> {
         if let Some(&traced) = self.traced.get(&place) {
             return Some(traced);

@@ -54,7 +54,7 @@ impl VisitArea {
     }
 
     /// Sends one of the stopped threads to the engine with a list of threads, and brings that list up to
-    /// date. Says whether the engine has done what it was asked for.
+    /// date. Returns whether the engine has done what it was asked for.
     pub fn visit(
         &self,
         stopped: &Stopped,

@@ -183,7 +183,7 @@ impl Scheduling {
 /// so: a program that weft starts inherits it.
 fn stop_ignoring_children() -> bool {
     static WERE_IGNORED: AtomicBool = AtomicBool::new(false);
-    // SAFETY: the kernel writes to the structure; a handler that somebody has set is left alone.
+    // SAFETY: the kernel writes to the structure; a handler that the embedding program has set is left alone.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         libc::sigaction(libc::SIGCHLD, std::ptr::null(), &raw mut action);
@@ -199,7 +199,7 @@ fn stop_ignoring_children() -> bool {
 /// thread of weft's, are left to it: any thread that waits for the child would be given them. So is the end, while
 /// there is one: it stays to be heard, and to be asked for once more.
 ///
-/// `before` is called when it has ended and is about to be forgotten: until then the kernel tells what it has counted.
+/// `before` is called when it has ended and is about to be forgotten: until then the kernel reports what it has counted.
 pub fn ended(child: &mut Child, before: impl FnOnce(Tid)) -> io::Result<Option<ExitStatus>> {
     // SAFETY: plain numbers; the kernel fills them in.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
@@ -254,7 +254,7 @@ pub(crate) fn leave_exec(pid: Tid) -> io::Result<Option<Registers>> {
 }
 
 /// Lets a program that was just started run to an address that it comes to once, and stops all of
-/// it there. Says whether it came there: it may end before.
+/// it there. Returns whether it came there: it may end before.
 pub fn run_to(stopped: &mut Stopped, at: TargetAddr) -> Result<bool> {
     let pid = stopped.pid();
     let failed = |e: std::io::Error| ptrace::failed("run", pid, &e);

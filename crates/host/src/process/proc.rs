@@ -154,13 +154,13 @@ fn parse_stat(text: &str) -> Option<Stat> {
 }
 
 /// How often a thread has had its turn on a processor; `None` when it has ended, or the kernel does not
-/// tell.
+/// report it.
 pub fn turns(tid: Tid) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{tid}/schedstat")).ok()?;
     text.split_ascii_whitespace().nth(2)?.parse().ok()
 }
 
-/// The system call that a thread sleeps in; `None` when it runs, or when the kernel does not tell.
+/// The system call that a thread sleeps in; `None` when it runs, or when the kernel does not report it.
 pub fn sleeping_call(tid: Tid) -> Option<SleepingCall> {
     parse_sleeping_call(&fs::read_to_string(format!("/proc/{tid}/syscall")).ok()?)
 }
@@ -252,7 +252,7 @@ pub fn own_pids() -> io::Result<BTreeSet<u32>> {
     Ok(pids.map(|pid| own_pid(pid).unwrap_or(pid) as u32).collect())
 }
 
-/// Whether two processes have the same memory. Where the kernel does not tell, those whose memory looks the
+/// Whether two processes have the same memory. Where the kernel does not report it, those whose memory looks the
 /// same are taken for it.
 pub fn share_memory(one: Tid, other: Tid) -> bool {
     const KCMP_VM: i32 = 1;

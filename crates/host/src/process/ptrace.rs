@@ -201,7 +201,7 @@ pub fn call_side(tid: Tid) -> io::Result<CallSide> {
 }
 
 /// Where a thread keeps its restartable-sequence state, and its signature, if it has registered any.
-/// Kernels before 5.13 cannot tell.
+/// Kernels before 5.13 do not report it.
 pub fn rseq_area(tid: Tid) -> Option<(TargetAddr, u32)> {
     #[repr(C)]
     #[derive(Default)]

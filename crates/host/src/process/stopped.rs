@@ -112,7 +112,7 @@ impl Stopped {
                 break;
             }
             for &tid in &fresh {
-                // A failure means that the thread is gone; waiting will tell.
+                // A failure means that the thread is gone; the next wait reports it.
                 let _ = ptrace::interrupt(tid);
             }
             stopped.await_stops(fresh, PATIENCE)?;
@@ -284,7 +284,7 @@ impl Stopped {
                 return Ok(());
             }
             for tid in awake {
-                // It may have stopped by itself, or be gone; waiting tells.
+                // It may have stopped by itself, or be gone; the next wait reports it.
                 let _ = ptrace::interrupt(tid);
                 loop {
                     match ptrace::poll(tid).map_err(|e| ptrace::failed("wait for", tid, &e))? {
@@ -462,7 +462,7 @@ impl Stopped {
     }
 
     /// Lets running threads go on with what has come to them; those that come to the call before which
-    /// they stop are about to. Says whether nothing has come.
+    /// they stop are about to. Returns whether nothing has come.
     fn handle_events(
         &mut self,
         running: &mut Vec<(Tid, Option<u64>)>,
@@ -655,7 +655,7 @@ pub(crate) fn settle_stop(tid: Tid) -> Option<Registers> {
 
 /// Lets a thread run, with a signal or 0; no further than to a system call if it is to stop before one.
 fn resume(tid: Tid, signal: i32, call: Option<TargetAddr>) {
-    // A failure means that the thread was killed; waiting will tell.
+    // A failure means that the thread was killed; the next wait reports it.
     let _ = match call {
         Some(_) => ptrace::resume_to_call(tid, signal),
         None => ptrace::resume(tid, signal),
@@ -663,7 +663,7 @@ fn resume(tid: Tid, signal: i32, call: Option<TargetAddr>) {
 }
 
 /// Takes a thread that is stopped on its way into a system call back before it, if this instruction makes
-/// it: then nothing has happened. Says whether it did.
+/// it: then nothing has happened. Returns whether it did.
 fn take_back(tid: Tid, call: TargetAddr) -> bool {
     let Ok(CallSide::Entry(_, number)) = ptrace::call_side(tid) else { return false };
     ptrace::registers(tid).is_ok_and(|registers| {
@@ -674,7 +674,7 @@ fn take_back(tid: Tid, call: TargetAddr) -> bool {
 
 /// A thread inside a restartable sequence has lost it by being stopped: the kernel would send it to the
 /// sequence's abort handler as soon as it goes on, but forgets to if it first goes on somewhere else. So it
-/// is sent there at once. Says whether it was inside.
+/// is sent there at once. Returns whether it was inside.
 fn leave_rseq(tid: Tid, registers: &mut Registers) -> bool {
     const CURRENT_OFFSET: u64 = 8;
     let word = |bytes: &[u8], at: usize| {

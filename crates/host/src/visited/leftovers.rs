@@ -199,7 +199,7 @@ mod tests {
         for found in [[0xe9, 1, 2, 3, 4], [0xcc, 1, 2, 3, 4], [0xcc, 6, 7, 8, 9], [5, 1, 2, 8, 9]] {
             assert!(is_partly_made(&undo, &found), "{found:?}");
         }
-        // What is restored already, and what is somebody else's.
+        // What is restored already, and what another tool has written.
         for found in [[5, 6, 7, 8, 9], [0xe9, 1, 2, 3, 9 + 1], [1, 6, 7, 8, 9]] {
             assert!(!is_partly_made(&undo, &found), "{found:?}");
         }

@@ -51,7 +51,7 @@ pub fn try_load(stopped: &mut Stopped, number: u32) -> Result<Option<Agent>> {
     Agent::load(stopped, &maps, &room, &leftovers).map(Some)
 }
 
-/// Takes the probes of a dead weft out of the code; says whether no thread is in them any more.
+/// Takes the probes of a dead weft out of the code; returns whether no thread is in them any more.
 pub fn restore(stopped: &mut Stopped, probes: &AbandonedProbes) -> Result<bool> {
     let edits = probes.edits_now(stopped.pid())?;
     edit::apply(stopped, &edits)?;

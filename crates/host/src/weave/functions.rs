@@ -72,7 +72,7 @@ pub struct Known {
     pub is_cold: bool,
     /// Whether it is entered elsewhere than at its start.
     pub is_entered_inside: bool,
-    /// Whether only the unwind tables tell of it.
+    /// Whether only the unwind tables have it.
     pub is_unnamed: bool,
     /// Whether it ever comes back.
     pub returns: bool,
@@ -164,7 +164,7 @@ pub fn known_functions(
     }
     functions.sort_unstable_by_key(|f| f.start);
     // One whose length nothing tells ends where the next begins, or where padding before it does. What
-    // calls to libraries share before the first of them has no name, but unwind tables tell of it.
+    // calls to libraries share before the first of them has no name, but unwind tables have it.
     for index in (0..functions.len()).rev() {
         let start = functions[index].start;
         if functions[index].end == start

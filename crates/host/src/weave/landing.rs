@@ -1,4 +1,4 @@
-//! What the unwind tables tell of code that is entered in unusual ways: landing pads of C++ and Rust
+//! What the unwind tables have of code that is entered in unusual ways: landing pads of C++ and Rust
 //! exception handling, which the unwinder enters, and code that signal handlers return to.
 
 use std::ops::Range;

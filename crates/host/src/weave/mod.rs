@@ -2,12 +2,12 @@
 //!
 //! Code: `reading` reads a module (`segments`: its memory, `functions`: what symbols say, `parts`: which parts belong
 //! together, `landing`: exceptions, `goroutines`), `text` is what is known of it, `points` where probes can be
-//! (`shared`: in all targets of the same code, which `code_id` tells).
+//! (`shared`: in all targets of the same code, which `code_id` identifies).
 //! Plans, which are pure: `window` is what they are made of, `plan` where jumps go, `search` how that is found,
 //! `relocated` a whole function laid out anew, `trampoline` what jumps lead to; `terrain` shows a function to them.
 //! Memory in the target: `arena` for code, `values` for what is measured (`extents`: what is free of it).
 //! Probes: `site` compiles snippets for their places, `batch` takes new ones in, `weaver` prepares what is to be
-//! there (`changes`), `apply` puts it there, `children` does so in forked processes, `messages` tells it to the engine
+//! there (`changes`), `apply` puts it there, `children` does so in forked processes, `messages` writes it for the engine
 //! of a clone, `reloaded` sees that code was loaded again, `upkeep` frees slabs. `listing` shows what is woven, `read`
 //! and `sample` read what was measured; `calibrate` and `price` predict what it costs.
 

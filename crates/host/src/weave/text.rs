@@ -52,7 +52,7 @@ pub struct ModuleText {
     pub(super) owners: HashMap<u64, u64>,
     pub(super) sweeps: Vec<OnceCell<Sweep>>,
     pub(super) unusual: Unusual,
-    /// What tells this code from other code.
+    /// What distinguishes this code from other code.
     pub(super) code_id: CodeId,
     /// Code and padding that functions have changed for their probes: by its start, the end and the
     /// function.
@@ -66,7 +66,7 @@ pub struct ModuleText {
 const OF_OTHERS: u64 = 0;
 
 impl ModuleText {
-    /// What tells this code from other code, wherever it is mapped.
+    /// What distinguishes this code from other code, wherever it is mapped.
     pub fn code_id(&self) -> CodeId {
         self.code_id
     }

@@ -14,7 +14,7 @@ pub(crate) struct Features {
 }
 
 /// Whether the kernel promises, in the `AT_HWCAP2` that it gives to programs, that they may use
-/// `rdfsbase` and its kin.
+/// `rdfsbase` and the other three instructions of that extension.
 pub(crate) fn enables_fsgsbase(hwcap2: u64) -> bool {
     hwcap2 & 1 << 1 != 0
 }

@@ -1,6 +1,6 @@
 //! Which programs an x86-64 kernel runs, told by their ELF headers.
 
-/// How many bytes of an ELF file are enough to tell.
+/// How many bytes of an ELF file are enough to know.
 pub(crate) const HEADER_SIZE: usize = 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

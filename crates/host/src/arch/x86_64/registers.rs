@@ -6,7 +6,7 @@ use crate::TargetAddr;
 /// The general registers of a thread, as the kernel shows them to a tracer.
 ///
 /// `orig_rax` is the number of the system call that the thread was interrupted in, or -1; with it, a
-/// negative `rax` of the kernel's own (`ERESTARTSYS` and its kin, which programs never see) says how
+/// negative `rax` of the kernel's own (`ERESTARTSYS` and the like, which programs never see) says how
 /// the call goes on. The kernel acts on the pair when it lets the thread go.
 #[derive(Clone, Copy, Debug)]
 pub struct Registers(pub libc::user_regs_struct);

@@ -70,7 +70,7 @@ fn get_filter(tid: i32, index: usize, buffer: *mut Instruction) -> io::Result<us
     if length < 0 { Err(io::Error::last_os_error()) } else { Ok(length as usize) }
 }
 
-/// Says whether `tid`, which is in a ptrace stop under the calling thread, may make all of `calls`.
+/// Returns whether `tid`, which is in a ptrace stop under the calling thread, may make all of `calls`.
 ///
 /// Where its filters cannot be read but weft seems to live under the very same, as within one
 /// container, a child of weft tries the calls instead.
