@@ -1,6 +1,7 @@
 //! What can be learnt of a process without touching it.
 
 use crate::errors::to_python;
+use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use weft_host::{TargetAddr, memory, modules as host, proc};
@@ -46,7 +47,9 @@ pub fn pidfd_open(pid: i32) -> PyResult<i32> {
     // SAFETY: plain numbers in, a new descriptor out.
     let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
     if descriptor == -1 {
-        return Err(std::io::Error::last_os_error().into());
+        let error = std::io::Error::last_os_error();
+        // By its number, Python finds the class of its own.
+        return Err(PyOSError::new_err((error.raw_os_error(), error.to_string())));
     }
     Ok(descriptor as i32)
 }
