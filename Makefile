@@ -144,7 +144,7 @@ wheels: $(VENV)/.wheels sdist  ## Build what is released into dist/: wheels for 
 
 .PHONY: sdist
 sdist: $(LOCKED)  ## Build the source distribution into dist/
-	$(BIN)/maturin sdist --quiet --out dist
+	$(BIN)/maturin sdist --out dist
 
 .PHONY: release-check
 release-check:  ## Check what is in dist/, also on bare systems (as root; needs mmdebstrap and musl-tools)
