@@ -16,7 +16,6 @@ from weft._native import ModuleSymbols, disassemble
 from weft.errors import BadFile
 from weft.model.flow import Block, CodeModule, Edge, EdgeKind, Flow
 from weft.model.program import Module
-from weft.program.binary import Code
 
 _LONGEST = 15
 _NOWHERE = "???"
@@ -92,7 +91,7 @@ class _Maker:
     def __init__(self, found: _Found, command: tuple[str, ...]) -> None:
         self.found = found
         self.command = command
-        self.code: dict[str, Code] = {}
+        self.code: dict[str, Module] = {}
         self.biases: dict[str, int] = {}
 
     def make(self) -> Flow:
@@ -150,10 +149,10 @@ class _Maker:
 
     def _instruction(self, path: str, offset: int) -> tuple[int, str]:
         """Return the length and the text of an instruction; nothing where there is none."""
-        code = self.code.setdefault(path, Code(Module(path)))
+        code = self.code.setdefault(path, Module(path))
         try:
             for size in range(_LONGEST, 0, -1):
-                if found := code.read(offset, size):
+                if found := code.code(offset, size):
                     _, length, text = disassemble(found, offset)[0]
                     return length, text
         except BadFile:
@@ -199,7 +198,7 @@ class _Maker:
         following = {block.offset for block in blocks}
         for block in blocks:
             end = block.offset + block.size
-            listing = disassemble(self.code[path].read(block.offset, block.size), block.offset)
+            listing = disassemble(self.code[path].code(block.offset, block.size), block.offset)
             last, _, text = listing[-1]
             match = _BRANCH.fullmatch(text)
             count = block.count

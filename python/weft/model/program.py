@@ -186,6 +186,10 @@ class Module:
         (index,) = self.symbols.containing([offset])
         return None if index is None else next(self._functions([index]))
 
+    def code(self, offset: int, size: int) -> bytes:
+        """The bytes of code at an offset; none if they are not all code."""
+        return self.symbols.code([(offset, size)])[0]
+
     def disassemble(self, pieces: Sequence[tuple[int, int]]) -> list[list[tuple[int, str]]]:
         """The instructions of pieces of code, each an offset and a size: offsets and texts."""
         return self.symbols.disassemble(pieces)

@@ -8,10 +8,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from weft._native import disassemble
-from weft.errors import BadFile
 from weft.model.flow import Block
 from weft.model.program import Module
-from weft.program.binary import Code
 from weft.tools.profile.result import SourceLine
 
 if TYPE_CHECKING:
@@ -25,17 +23,12 @@ class Lines:
 
     def __init__(self, module: Module | None) -> None:
         self._symbols = module.symbols if module is not None else None
-        self._code = Code(module) if module is not None else None
 
     def of(self, block: Block) -> tuple[bytes, tuple[SourceLine, ...]]:
         """The bytes of a block, if they are what was executed, and where it is written."""
-        if self._code is None or self._symbols is None:
+        if self._symbols is None:
             return b"", ()
-        try:
-            code = self._code.read(block.offset, block.size)
-        except BadFile:
-            self._code = None
-            return b"", ()
+        (code,) = self._symbols.code([(block.offset, block.size)])
         listing = disassemble(code, block.offset)
         if len(listing) != block.instructions:
             return b"", ()
