@@ -94,7 +94,7 @@ def test_an_unknown_command_is_wrong_usage(group: CommandFolder) -> None:
         ("attach --weever clone 1", "No such option '--weever'. Did you mean "),
         ("run --weever clone -- true", "No such option '--weever'. Did you mean --weaver?"),
         ("run --weever=clone true", "No such option '--weever'. Did you mean --weaver?"),
-        ("cov --modle -- true", "No such option '--conts'. Did you mean --module?"),
+        ("cov --modle -- true", "No such option '--modle'. Did you mean --module?"),
         ("debug --cor x -- true", "No such option '--cor'. Did you mean --core or --coverage?"),
         ("trace --vals -- true", "No such option '--vals'. Did you mean --values?"),
         ("top --buget 1 -- true", "No such option '--buget'. Did you mean "),
