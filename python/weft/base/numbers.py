@@ -53,7 +53,14 @@ def shortened(text: str, width: int) -> str:
 
 def printable(text: str) -> str:
     """A text with ``?`` for what would move the cursor, or is no character."""
+    if text.isprintable():
+        return text
     return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def harmless(text: str) -> str:
+    """A text of several lines with ``?`` for what would control a terminal, or is no character."""
+    return "\n".join(printable(line.replace("\t", "    ")) for line in text.split("\n"))
 
 
 def _scaled(value: float, base: int, units: tuple[str, ...], gap: str) -> str:

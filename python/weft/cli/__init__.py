@@ -198,7 +198,7 @@ def _show_version(ctx: click.Context, _option: click.Parameter, is_wanted: bool)
 @click.group(
     cls=CommandFolder,
     package=__name__,
-    helpers=("clone", "completing", "exports", "inputs", "measure", "output"),
+    helpers=("clone", "completing", "exports", "inputs", "measure", "output", "printing"),
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.option(

@@ -17,6 +17,7 @@ from weft.base.files import Draft, check
 from weft.base.interrupts import Interrupted, interruptible
 from weft.cli import measure
 from weft.cli.output import all_of, console, forward_signals, left_in, print_json
+from weft.cli.printing import echo
 from weft.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -190,7 +191,7 @@ def _tell(cloned: Cloned, options: Mapping[str, Any]) -> None:
     lost = cloned.lost()
     document = {"schema": 1, **asdict(stats), "lost": list(lost)}
     for text in lost:
-        click.echo(f"note: {text}", err=True)
+        echo(f"note: {text}", err=True)
     if options["stats_file"]:
         with Draft(options["stats_file"]) as file:
             file.write(json.dumps(document).encode() + b"\n")

@@ -32,6 +32,7 @@ from weft.cli.output import (
     print_json,
     say_lost,
 )
+from weft.cli.printing import echo
 from weft.errors import InvalidArgument, TargetGone, WeftError
 from weft.program.live_modules import LastingModules
 
@@ -275,7 +276,7 @@ def contexts(where: str, file: str, output_format: str) -> None:
     if output_format == "text":
         show_places(console(), places, len(covered.contexts))
         for name, texts in lost.items():
-            click.echo(f"note: {name} is incomplete: {'; '.join(texts)}", err=True)
+            echo(f"note: {name} is incomplete: {'; '.join(texts)}", err=True)
         return
     found = [
         {
@@ -308,7 +309,7 @@ def _write(coverage: Coverage, output: str | None, output_format: str, *, to_std
     say_lost((*coverage.flow.lost, *coverage.remarks()), output, output_format)
     if coverage.contexts and output_format in _WITHOUT_CONTEXTS:
         text = f"note: {output_format} has no place for contexts: --format json keeps them"
-        click.echo(text, err=True)
+        echo(text, err=True)
 
 
 def _hold(coverage: Coverage, limit: float | None, code: int = 0) -> None:
@@ -319,11 +320,11 @@ def _hold(coverage: Coverage, limit: float | None, code: int = 0) -> None:
     if limit is None:
         return
     try:
-        click.echo(check_limit(coverage, limit), err=True)
+        echo(check_limit(coverage, limit), err=True)
     except CoverageTooLow as error:
         if not code:
             raise
-        click.echo(f"error: {error}", err=True)
+        echo(f"error: {error}", err=True)
 
 
 def _run(words: tuple[str, ...], wanted: Wish, result: _Result) -> int:
@@ -431,7 +432,7 @@ def _attach_patched(pid: int, wanted: Wish, result: _Result) -> None:
 def _say_refused(number: int) -> None:
     if number:
         functions = "1 function is" if number == 1 else f"{number} functions are"
-        click.echo(f"note: {functions} too tight for a probe, and left out", err=True)
+        echo(f"note: {functions} too tight for a probe, and left out", err=True)
 
 
 def _cover(
@@ -452,11 +453,11 @@ def _cover(
     )
     for module, executed in zip(covered.modules, flow.modules, strict=True):
         if executed.blocks and not module.function_total and module.path.startswith("/"):
-            click.echo(f"note: {module.path} is missing: its file is gone or another now", err=True)
+            echo(f"note: {module.path} is missing: its file is gone or another now", err=True)
     if wanted.modules and not any(module.is_detailed for module in covered.modules):
         names = ", ".join(module.name for module in covered.shown_modules())
         wish = " or ".join(wanted.modules)
-        click.echo(f"note: no module matches {wish}; executed were {names}", err=True)
+        echo(f"note: no module matches {wish}; executed were {names}", err=True)
     return covered
 
 

@@ -20,6 +20,7 @@ from weft import debug
 from weft.base.files import Draft, check
 from weft.base.interrupts import interruptible, raise_again
 from weft.cli.inputs import Launching, completed, process_id
+from weft.cli.printing import echo
 from weft.clone import Records
 from weft.debug import Address, Debugged, Ending, Visited
 from weft.errors import AlreadyTraced, InvalidArgument, WeftError
@@ -184,7 +185,7 @@ def _recorded(program: Debugged, coverage: Path | None, trace: Path | None) -> I
             from weft.model.losses import sentences
 
             for text in sentences(writing.finish()):
-                click.echo(f"note: {text}", err=True)
+                echo(f"note: {text}", err=True)
         if coverage is not None:
             from weft.export.coverage import json as coverage_json
             from weft.tools.coverage import cover
@@ -202,7 +203,7 @@ def _measured(program: Debugged, metrics: Sequence[str]) -> Iterator[None]:
         yield
     finally:
         program.close()
-        click.echo(program.measured(), err=True, nl=False)
+        echo(program.measured(), err=True, nl=False)
 
 
 def _find_gdb() -> str:
@@ -304,8 +305,8 @@ def _listen(
     """Serve one debugger after the other until the program has gone; return its exit code."""
     if address.path is None:
         address = Address(address.host, listener.getsockname()[1])
-        click.echo(f"note: {_who_can_connect(address)}", err=True)
-    click.echo(_how_to_connect(program.pid, file, address), err=True)
+        echo(f"note: {_who_can_connect(address)}", err=True)
+    echo(_how_to_connect(program.pid, file, address), err=True)
     with interruptible():
         while True:
             connection = _accept(listener)
@@ -314,9 +315,9 @@ def _listen(
             with connection:
                 ending = program.serve(connection)
             if ending.is_over:
-                click.echo(_said_of(ending), err=True)
+                echo(_said_of(ending), err=True)
                 return ending.exit_code
-            click.echo("the debugger has gone; waiting for the next", err=True)
+            echo("the debugger has gone; waiting for the next", err=True)
 
 
 def _who_can_connect(address: Address) -> str:
@@ -374,7 +375,7 @@ def _write_core(
         _, ending = _run_gdb(program, [gdb, "-nx", "-q", "-batch"], words)
         if draft.exists():
             draft.replace(core)
-            click.echo(f"wrote {core}", err=True)
+            echo(f"wrote {core}", err=True)
             return 128 + int(said.read_text()) if said.exists() else 0
     finally:
         draft.unlink(missing_ok=True)
@@ -385,5 +386,5 @@ def _write_core(
             "GDB says why, above",
             "see whether there is room for it, and what `weft doctor` says",
         )
-    click.echo("the program has ended without a core", err=True)
+    echo("the program has ended without a core", err=True)
     return ending.exit_code

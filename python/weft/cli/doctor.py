@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from weft import _native
+from weft.base.numbers import harmless
 from weft.cli import output
 from weft.cli.inputs import Pid
 
@@ -53,9 +54,9 @@ def table(checks: list[Check]) -> Table:
     rows.add_column(no_wrap=True)
     rows.add_column(overflow="fold")
     for check in checks:
-        detail = Text(check["detail"])
+        detail = Text(harmless(check["detail"]))
         if check["fix"]:
-            detail.append("\n→ " + check["fix"], style="cyan")
+            detail.append("\n→ " + harmless(check["fix"]), style="cyan")
         status = Text(check["status"], style=STYLES[check["status"]])
-        rows.add_row(status, Text(check["name"]), detail)
+        rows.add_row(status, Text(harmless(check["name"])), detail)
     return rows

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-import click
+from weft.cli.printing import echo
 
 if TYPE_CHECKING:
     from weft.export.metrics.prometheus import Server
@@ -38,7 +38,7 @@ class Exports:
             self._source = source
             if self._server is not None:
                 stack.enter_context(self._server)
-                click.echo(f"metrics for Prometheus: {self._server.url}", err=True)
+                echo(f"metrics for Prometheus: {self._server.url}", err=True)
             if self._otlp is not None:
                 from weft.export.metrics.otlp import push
 
@@ -55,4 +55,4 @@ class Exports:
 
 
 def _tell(text: str) -> None:
-    click.echo(f"note: {text}", err=True)
+    echo(f"note: {text}", err=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from weft.base.names import did_you_mean, may_be_name
+from weft.cli.printing import echo
 from weft.errors import BadFile, NoSuchProcess
 
 if TYPE_CHECKING:
@@ -230,5 +231,5 @@ def _noted(name: str, process: RunningProcess, more: str = "") -> int:
     """Say which process a name stands for."""
     ctx = click.get_current_context(silent=True)
     if ctx is None or not ctx.resilient_parsing:
-        click.echo(f"note: {name} is process {process.pid}, {process.command}{more}", err=True)
+        echo(f"note: {name} is process {process.pid}, {process.command}{more}", err=True)
     return process.pid

@@ -21,14 +21,8 @@ from weft.base.files import check
 from weft.base.interrupts import Interrupted, heed, interruptible, raise_again
 from weft.cli.exports import Exports
 from weft.cli.inputs import Seconds, completed
-from weft.cli.output import (
-    all_of,
-    console,
-    deliver,
-    file_option,
-    format_option_of,
-    progress,
-)
+from weft.cli.output import all_of, console, deliver, file_option, format_option_of, progress
+from weft.cli.printing import echo
 from weft.errors import (
     BadMetric,
     BadSnippet,
@@ -256,7 +250,7 @@ def begin(session: Session, wanted: Wish) -> list[Metric]:
     say_foci((focus, metric.focus) for (_, focus), metric in zip(wishes, metrics, strict=True))
     for metric in metrics:
         if metric.is_waiting:
-            click.echo(f"note: {metric.path} waits for what it is about to be loaded", err=True)
+            echo(f"note: {metric.path} waits for what it is about to be loaded", err=True)
     return metrics
 
 
@@ -268,7 +262,7 @@ def say_foci(foci: Iterable[tuple[str, str]]) -> None:
         if typed and not typed.startswith("/")
     }
     for name, path in names.items():
-        click.echo(f"note: {name} is {path}", err=True)
+        echo(f"note: {name} is {path}", err=True)
 
 
 def begin_or_clone(session: Session, wanted: Wish, weaver: str) -> Sequence[Metric] | None:
@@ -286,7 +280,7 @@ def begin_or_clone(session: Session, wanted: Wish, weaver: str) -> Sequence[Metr
         return metrics
     points = "1 point does" if missing == 1 else f"{missing} points do"
     text = f"note: {points} not fit the patch weaver, so the program runs from a clone"
-    click.echo(text, err=True)
+    echo(text, err=True)
     return None
 
 
@@ -342,15 +336,15 @@ def measure(
     may_say = is_shown or wanted.output is not None or not to_stderr
     if may_say and (limit := watch.new_limit()):
         taken = watch.mapped >> 20
-        click.echo(
+        echo(
             f"note: {facts.name} has limited its address space to {limit >> 20} MiB, of which weft "
             f"takes {taken} MiB: it may have got less memory than without weft",
             err=True,
         )
-        click.echo("  try: --weaver clone, which such a program leaves before", err=True)
+        echo("  try: --weaver clone, which such a program leaves before", err=True)
     if watch.became and may_say:
-        click.echo(f"note: {facts.name} has become {watch.became}, which is not measured", err=True)
-        click.echo("  try: measure that one: name it instead, or attach to it", err=True)
+        echo(f"note: {facts.name} has become {watch.became}, which is not measured", err=True)
+        echo("  try: measure that one: name it instead, or attach to it", err=True)
     return facts
 
 
@@ -387,7 +381,7 @@ class _Watch:
             began = time.monotonic()
             self._session.metrics.look_again()
             for metric in [one for one in self._waiting if not one.is_waiting]:
-                click.echo(f"note: {metric.path} is measured from now on", err=True)
+                echo(f"note: {metric.path} is measured from now on", err=True)
                 self._waiting.remove(metric)
             # Looking takes longer the more there is to look at, unless one is told when to.
             share = 0 if self._session.metrics.is_told else _SHARE
@@ -458,16 +452,16 @@ def _ticks(
 def _say_what_is_missing(metrics: Sequence[Metric]) -> None:
     for metric in metrics:
         for name in metric.missing:
-            click.echo(f"{metric.name}: the program has no {name}", err=True)
+            echo(f"{metric.name}: the program has no {name}", err=True)
         for refusal in metric.refused:
-            click.echo(f"{metric.name}: {refusal}", err=True)
+            echo(f"{metric.name}: {refusal}", err=True)
 
 
 def _say_what_is_called(session: Session) -> None:
     """Name the code that stands for indirect functions which were asked for by their names."""
     for path, names in session.metrics.implementations().items():
         several = "" if len(names) == 1 else "one of "
-        click.echo(f"note: {path} is {several}{', '.join(names)}", err=True)
+        echo(f"note: {path} is {several}{', '.join(names)}", err=True)
 
 
 def _write(
@@ -517,7 +511,7 @@ def measure_to_end(
 def say_until(pid: int, seconds: float | None) -> None:
     """Say that a process is recorded from now on, and until when."""
     how_long = "until Ctrl-C" if seconds is None else f"for {seconds:g} s"
-    click.echo(f"recording process {pid} {how_long}", err=True)
+    echo(f"recording process {pid} {how_long}", err=True)
 
 
 @contextlib.contextmanager

@@ -21,7 +21,9 @@ import click
 from weft.base import interrupts as _interrupts
 from weft.base.files import FULL, Draft, cannot_write
 from weft.base.names import closest, may_be_name
+from weft.base.numbers import harmless
 from weft.cli.inputs import Launching
+from weft.cli.printing import echo
 from weft.errors import Internal, InvalidArgument, WeftError
 
 if TYPE_CHECKING:
@@ -186,7 +188,7 @@ def say_lost(texts: Iterable[str], output: str | None, output_format: str) -> No
     """
     if output is not None or output_format not in ("text", "json"):
         for text in texts:
-            click.echo(f"note: {text}", err=True)
+            echo(f"note: {text}", err=True)
 
 
 def print_json(value: Any, file: TextIO | None = None) -> None:
@@ -322,7 +324,7 @@ def _print(error: WeftError) -> None:
             # A text of several lines begins on one of its own.
             gap = "" if text.startswith("\n") else " "
             shown = click.style(f"{label}:", fg=colour, bold=True) if is_coloured else f"{label}:"
-            click.echo(f"{shown}{gap}{text}", err=True, color=is_coloured)
+            click.echo(f"{shown}{gap}{harmless(text)}", err=True, color=is_coloured)
 
 
 def _is_coloured(stream: TextIO) -> bool:

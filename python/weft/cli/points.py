@@ -11,8 +11,10 @@ from typing import BinaryIO
 
 import click
 
+from weft.base.numbers import printable
 from weft.cli.inputs import completed, file_or_process
 from weft.cli.output import format_option, progress
+from weft.cli.printing import echo
 from weft.errors import BadFile
 from weft.model.program import Module
 from weft.program.ifuncs import Implementations
@@ -157,17 +159,17 @@ def _render_text(
         try:
             symbols = module.symbols
         except BadFile as error:
-            click.echo(f"weft: {error}", err=True)
+            echo(f"weft: {error}", err=True)
             continue
         indexes = symbols.select(function_glob)
         if not indexes and function_glob != "*":
             continue
         build_id = f"  build-id {symbols.build_id}" if symbols.build_id else ""
-        heading = f"{symbols.path}{build_id}  {len(indexes)} functions\n"
+        heading = f"{printable(symbols.path)}{build_id}  {len(indexes)} functions\n"
         out.write((separator + heading).encode(errors="surrogateescape"))
         separator = "\n"
         for problem in symbols.problems:
-            click.echo(f"weft: {symbols.path}: {problem}", err=True)
+            echo(f"weft: {symbols.path}: {problem}", err=True)
         stand_for = _chosen(module, implementations, function_glob)
         for batch in _batches(indexes):
             sources = symbols.sources(batch) if lines else [None] * len(batch)
@@ -177,5 +179,6 @@ def _render_text(
                 place = f"  {source[0]}:{source[1]}" if source else ""
                 called = " or ".join(stand_for.get(name, ()))
                 called = f" -> {called}" if called else ""
-                text.append(f"{offset:#14x} {size:7}  {demangled or name}{called}{place}\n")
+                shown = printable(f"{demangled or name}{called}{place}")
+                text.append(f"{offset:#14x} {size:7}  {shown}\n")
             out.write("".join(text).encode())

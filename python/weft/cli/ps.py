@@ -59,9 +59,9 @@ def table(processes: list[Candidate], *, fit: bool) -> Table:
         if process["attachable"]:
             attach = Text("yes", style="green")
             if process["wefts"]:
-                attach.append(f": {process['wefts']}", style="yellow")
+                attach.append(f": {printable(process['wefts'])}", style="yellow")
         else:
-            attach = Text(f"no: {process['reason']}", style="yellow")
+            attach = Text(f"no: {printable(process['reason'])}", style="yellow")
         rows.add_row(
             str(process["pid"]),
             Text(process["user"]),

@@ -12,6 +12,7 @@ import weft
 from weft.base.interrupts import interruptible
 from weft.cli import measure
 from weft.cli.inputs import Launching, process_id
+from weft.cli.printing import echo
 from weft.errors import InvalidArgument
 
 
@@ -75,7 +76,7 @@ def command(target: tuple[str, ...], interval: float, budget: str) -> None:
     if app.fault is not None:
         raise app.fault
     if started and not app.has_ended:
-        click.echo(f"{started[0]} (process {session.pid}) runs on, without weft in it")
+        echo(f"{started[0]} (process {session.pid}) runs on, without weft in it")
 
 
 def _start(program: tuple[str, ...]) -> weft.Session:

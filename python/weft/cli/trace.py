@@ -13,14 +13,8 @@ from weft.base.files import Draft, check
 from weft.base.interrupts import Interrupted, interruptible
 from weft.cli import measure
 from weft.cli.inputs import Seconds, process_id
-from weft.cli.output import (
-    WithParts,
-    console,
-    format_option,
-    forward_signals,
-    print_json,
-    progress,
-)
+from weft.cli.output import WithParts, console, format_option, forward_signals, print_json, progress
+from weft.cli.printing import echo
 from weft.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -95,7 +89,7 @@ def command(
     else:
         code, lost = trace.record(target, output, values=values, on_start=forward_signals)
     for text in lost:
-        click.echo(f"note: {text}", err=True)
+        echo(f"note: {text}", err=True)
     ctx.exit(code)
 
 
@@ -261,7 +255,7 @@ def export(file: Path, output: Path, output_format: str | None, view: Any) -> No
 
             count = perfetto.write(trace, out)
     what = "slices" if chosen == "perfetto" else "rows"
-    click.echo(f"{output}: {count:,} {what}", err=True)
+    echo(f"{output}: {count:,} {what}", err=True)
 
 
 @command.part("heatmap")
@@ -305,7 +299,7 @@ def heatmap(file: Path, output: Path, page: int, width: int, height: int) -> Non
         picture = tool.to_html(heat, f"Memory that {file.name} touches").encode()
     with Draft(output) as out:
         out.write(picture)
-    click.echo(f"{output}: {heat.accesses:,} accesses, {len(heat.rows)} rows", err=True)
+    echo(f"{output}: {heat.accesses:,} accesses, {len(heat.rows)} rows", err=True)
 
 
 def _opened(file: Path) -> Trace:
@@ -313,5 +307,5 @@ def _opened(file: Path) -> Trace:
 
     opened = trace.open(file)
     if opened.is_cut:
-        click.echo(f"note: the end of {file} is missing; what is there is read", err=True)
+        echo(f"note: the end of {file} is missing; what is there is read", err=True)
     return opened

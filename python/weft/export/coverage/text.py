@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, BinaryIO
 
+from weft.base.numbers import printable
 from weft.tools.coverage import (
     Change,
     Coverage,
@@ -49,7 +50,8 @@ def write(file: BinaryIO, coverage: Coverage) -> None:
 def show(screen: Console, coverage: Coverage) -> None:
     """Print a coverage for people."""
     for part in _parts(coverage):
-        screen.print(part, soft_wrap=isinstance(part, str))
+        is_text = isinstance(part, str)
+        screen.print(printable(part) if isinstance(part, str) else part, soft_wrap=is_text)
 
 
 def show_changes(screen: Console, changes: list[Change]) -> None:
@@ -67,7 +69,7 @@ def show_changes(screen: Console, changes: list[Change]) -> None:
         if first.line is not None:
             where += f":{first.line}" if first == last else f":{first.line}-{last.line}"
         function = f"  {first.function}" if first.function else ""
-        screen.print(Text(f"{sign} {where}{function}", style), soft_wrap=True)
+        screen.print(Text(printable(f"{sign} {where}{function}"), style), soft_wrap=True)
 
 
 def show_places(screen: Console, places: list[Place], total: int) -> None:
@@ -82,9 +84,9 @@ def show_places(screen: Console, places: list[Place], total: int) -> None:
             told = f"executed in {number} of {total} context{'s' if total != 1 else ''}"
         else:
             told = "executed in no context" if place.count else "not executed"
-        screen.print(Text(f"{where}{function}: {told}"), soft_wrap=True)
+        screen.print(Text(printable(f"{where}{function}: {told}")), soft_wrap=True)
         for context in place.contexts:
-            screen.print(Text(f"  {context.shown_name}", "green"), soft_wrap=True)
+            screen.print(Text(printable(f"  {context.shown_name}"), "green"), soft_wrap=True)
 
 
 def _contexts(coverage: Coverage) -> Iterable[RenderableType]:
@@ -236,7 +238,7 @@ def _cells(share: Share) -> tuple[Text, Text]:
 def _plain(text: str) -> Text:
     from rich.text import Text
 
-    return Text(text)
+    return Text(printable(text))
 
 
 def _short(path: str) -> str:

@@ -64,7 +64,7 @@ def summary(profile: Profile, top: int, width: int | None = None) -> RenderableT
     for block in profile.hottest_blocks()[: (top + 1) // 2]:
         parts += _block(profile, block, ways)
     if profile.problems:
-        parts += [Text(), *(Text(f"note: {problem}") for problem in profile.problems)]
+        parts += [Text(), *(Text(printable(f"note: {problem}")) for problem in profile.problems)]
     return Group(*parts)
 
 
@@ -177,7 +177,9 @@ def _cycles(profile: Profile, top: int) -> list[Text]:
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         share = percent(costs[number] / profile.total)
         listed = ", ".join(names[:3]) + more
-        lines.append(Text(f"<cycle {number + 1}>  {share} inclusive: {listed} call each other"))
+        lines.append(
+            Text(printable(f"<cycle {number + 1}>  {share} inclusive: {listed} call each other"))
+        )
     return lines
 
 
@@ -212,7 +214,7 @@ def _block(
     module = profile.module_of(block)
     instructions = _many(block.instructions, "instruction")
     share = percent(block.cost / profile.total)
-    title = Text(f"\n{_place(profile, module, block.offset)}", style="bold")
+    title = Text(f"\n{printable(_place(profile, module, block.offset))}", style="bold")
     title.append(f"  {printable(profile.modules[module].name)}", style="not bold cyan")
     title.append(f"  {share}: {instructions}, executed {block.count:,} times", style="not bold")
     yield title
@@ -237,7 +239,7 @@ def _block(
             else:
                 how = "calls" if edge.kind == "call" else "jumps to"
                 where = f"{how} {_place(profile, edge.to_module, edge.target)}"
-            yield Text(f"  {edge.count:>{digits},}  {'':10}  -> {where}", style="dim")
+            yield Text(f"  {edge.count:>{digits},}  {'':10}  -> {printable(where)}", style="dim")
     if not block.code:
         yield Text("  its code is not known", style="dim")
 
