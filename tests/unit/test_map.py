@@ -84,3 +84,21 @@ def test_paths_lead_somewhere(page: Path) -> None:
         if not any(str(place.relative_to(ROOT)) in known for place in inside):
             missing.append(path)
     assert missing == []
+
+
+def test_paths_in_comments_lead_somewhere() -> None:
+    known = tracked()
+    pattern = re.compile(
+        r"(?<![\w/.-])((?:crates|python|tests|docs|benchmarks|fuzz)/[\w./-]+"
+        r"\.(?:rs|py|pyi|md|c|lark))\b"
+    )
+    missing = []
+    for name in sorted(known):
+        if not name.endswith((".rs", ".py", ".pyi", ".toml", "Makefile")):
+            continue
+        # A path may be that of a file of the same crate.
+        crate = "/".join(Path(name).parts[:2])
+        for path in pattern.findall((ROOT / name).read_text()):
+            if not {path, f"{crate}/{path}"} & known:
+                missing.append(f"{name}: {path}")
+    assert missing == []

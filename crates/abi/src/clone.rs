@@ -291,10 +291,10 @@ pub struct CloneControl {
     pub visit_area_length: AtomicU64,
     /// A signal mask that blocks all.
     pub every_signal: AtomicU64,
-    /// Not zero once the engine's image and the desk are mapped. The thread that maps them writes it by a system call
+    /// Not zero once the engine's image and the visit area are mapped. The thread that maps them writes it by a system call
     /// on the same trip, so that it is true whenever the host is killed.
     pub is_mapped: AtomicU64,
-    /// The same once the desk is not mapped any more.
+    /// The same once the visit area is not mapped any more.
     pub is_cleared: AtomicU64,
     /// What the engine counts.
     pub stats: CloneStats,
