@@ -84,7 +84,7 @@ _output_options = all_of(
 
 
 @click.command(cls=WithParts, context_settings={"ignore_unknown_options": True})
-@click.argument("target", nargs=-1, required=True, type=click.UNPROCESSED, metavar="PID|-- CMD...")
+@click.argument("target", nargs=-1, required=True, type=click.UNPROCESSED, metavar="PID|NAME|-- CMD...")
 @click.option("--counts", is_flag=True, help="Say how often, not only whether; costs more.")
 @click.option(
     "--module",
@@ -112,13 +112,13 @@ _output_options = all_of(
     "--for",
     "seconds",
     type=Seconds(min=0),
-    metavar="SECONDS",
+    metavar="TIME",
     help="How long to record; without it until Ctrl-C, or until the target ends.",
 )
 @click.option(
     "--dump-every",
     type=Seconds(min=0.1),
-    metavar="SECONDS",
+    metavar="TIME",
     help="Write what there is so far, again and again; so does SIGUSR1 to weft, once.",
 )
 @_output_options
