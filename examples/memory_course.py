@@ -27,7 +27,7 @@ def main() -> int:
         status = live.completeness.status
     top = max([*values, 1.0])
     print("".join(BARS[max(0, round(value / top * 8))] for value in values))
-    print(f"at most {top:,.0f} bytes were allocated at a time ({status})")
+    print(f"the largest of {len(values)} samples: {top:,.0f} bytes allocated ({status})")
     return code
 
 

@@ -189,8 +189,8 @@ def test_memory_runs_out_in_a_real_program() -> None:
 def test_what_changes_the_program_is_refused_elsewhere(path: Path) -> None:
     with started(path) as program, session_of(program.pid, "clone") as session:
         for kind, wrong in [
-            ("exit", "return 1"),
-            ("exit", "arg(0) = 1"),
+            ("return", "return 1"),
+            ("return", "$arg[0] = 1"),
             ("entry", "result = 1"),
             ("insn", "return 1"),
             ("call", "arg(0) = 1"),

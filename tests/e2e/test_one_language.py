@@ -57,6 +57,8 @@ CASES = {
     "sum of arguments": Case(
         "counter", sum(a + 2 * b for a, b, _ in CALLS), "x += $arg[0] + 2 * $arg[1]"
     ),
+    # It was read as a call of the C library's own function of this name, which ended the program.
+    "an older spelling": Case("counter", sum(a for a, _, _ in CALLS), "x += arg(0)"),
     "sum of results": Case("counter", sum(result(*one) for one in CALLS), leave="x += $return"),
     "condition": Case(
         "counter",
@@ -207,7 +209,7 @@ def test_formatting_metrics_writes_todays_spelling(tmp_path: Path) -> None:
         """\
 metric busy {
   base is processTimer {
-    append preInsn $focus.entry (* startProcessTimer(busy) *)
+    append preInsn $focus.entry (* if (arg(0)) startProcessTimer(busy) *)
     prepend preInsn $focus.exit (* stopProcessTimer(busy); *)
   }
 }
@@ -223,7 +225,7 @@ metric calls {
         == """\
 metric busy {
   base is processTimer {
-    append preInsn $focus.entry (* start busy; *)
+    append preInsn $focus.entry (* if ($arg[0]) start busy; *)
     prepend preInsn $focus.return (* stop busy; *)
   }
 }

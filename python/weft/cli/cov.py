@@ -84,7 +84,9 @@ _output_options = all_of(
 
 
 @click.command(cls=WithParts, context_settings={"ignore_unknown_options": True})
-@click.argument("target", nargs=-1, required=True, type=click.UNPROCESSED, metavar="PID|NAME|-- CMD...")
+@click.argument(
+    "target", nargs=-1, required=True, type=click.UNPROCESSED, metavar="PID|NAME|-- CMD..."
+)
 @click.option("--counts", is_flag=True, help="Say how often, not only whether; costs more.")
 @click.option(
     "--module",

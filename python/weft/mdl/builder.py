@@ -98,7 +98,7 @@ class Builder:
 
     def statements(self, span: Span, children: _Children) -> tuple[ast.Statement, ...]:
         """Keep the statements that are whole."""
-        return _only(children, _STATEMENTS)
+        return self._done(children)
 
     def broken(self, span: Span, children: _Children) -> None:
         """Leave out what was reported already."""
@@ -291,7 +291,7 @@ class Builder:
 
     def code_block(self, span: Span, children: _Children) -> ast.CodeBlock:
         """``(* ... *)``."""
-        return ast.CodeBlock(_only(children, _STATEMENTS), span=span)
+        return ast.CodeBlock(self._done(children), span=span)
 
     def target(self, span: Span, children: _Children) -> tuple[Word, tuple[ast.Expression, ...]]:
         """``x``, ``x[a, b]``."""
@@ -339,7 +339,7 @@ class Builder:
 
     def branch(self, span: Span, children: _Children) -> tuple[ast.Statement, ...]:
         """Return the statements of a branch, whether they are in braces or one alone."""
-        return _only(children, _STATEMENTS)
+        return self._done(children)
 
     def arguments(self, span: Span, children: _Children) -> tuple[ast.Expression, ...]:
         """``a, b``."""
@@ -370,10 +370,14 @@ class Builder:
         """``x``."""
         return ast.Name(Word.from_token(children[0]), span=span)
 
-    def call(self, span: Span, children: _Children) -> ast.Call:
+    def call(self, span: Span, children: _Children) -> ast.Call | ast.Variable:
         """``f(a, b)``: an expression, or a statement of its own."""
         name, arguments = children
-        return ast.Call(Word.from_token(name), _tuple(arguments), span=span)
+        values = _tuple(arguments)
+        # As snippets were written before; a program may have a function of this name.
+        if name == "arg" and len(values) == 1 and isinstance(values[0], ast.Number):
+            return ast.Variable("arg", values[0].value, span=span)
+        return ast.Call(Word.from_token(name), values, span=span)
 
     def read_symbol(self, span: Span, children: _Children) -> ast.ReadSymbol:
         """``readSymbol("x")``."""
@@ -385,6 +389,13 @@ class Builder:
         return ast.Variable(name.removeprefix("$"), index[0] if index else -1, span=span)
 
     # What they share.
+
+    def _done(self, children: _Children) -> tuple[ast.Statement, ...]:
+        """The statements among what was built."""
+        for child in children:
+            if isinstance(child, ast.Variable):
+                self._report("MDL030", "an argument alone does nothing", "use it", child.span)
+        return _only(children, _STATEMENTS)
 
     def _number(self, token: Token, span: Span) -> int:
         text = token.lower()

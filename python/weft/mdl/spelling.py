@@ -60,6 +60,14 @@ def _in_new_words(tokens: Sequence[Token]) -> Iterator[Token]:
                 yield Token.new_borrow_pos(clock.upper(), clock, name)
             position += 4
             continue
+        is_argument = token == "arg" and rest == ["LPAR", "NUMBER", "RPAR"]
+        if in_code and is_argument:
+            yield Token.new_borrow_pos("VARIABLE", "$arg", token)
+            yield Token.new_borrow_pos("LSQB", "[", token)
+            yield tokens[position + 2]
+            yield Token.new_borrow_pos("RSQB", "]", tokens[position + 2])
+            position += 4
+            continue
         if in_code and token in ("+=", "-=") and tokens[position + 1] == "1":
             after = tokens[position + 2].type
             if after in ("SEMICOLON", "RBRACE", "END", "ELSE"):

@@ -407,7 +407,7 @@ class Engine:
                 raise InvalidArgument(
                     f"{metric.name} is known for the whole process only",
                     "the kernel counts it, and not by function or thread",
-                    f"leave the focus and --by out: -m {metric.name}",
+                    f"leave {'the focus' if focus.parts else '--by'} out: -m {metric.name}",
                 )
             return None
         if by is not None and metric.base.type == "record":

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from weft.errors import InvalidArgument, WeftError
 from weft.mdl import ast
-from weft.mdl.diagnostics import has_errors
+from weft.mdl.diagnostics import did_you_mean, has_errors
 from weft.mdl.parser import parse_code
 from weft.mdl.passes.scope import inserts, statements
 from weft.model.values import MapValue
@@ -55,8 +55,8 @@ class By:
         if isinstance(first.value, ast.Name):
             raise InvalidArgument(
                 f"nothing can be divided by {text!r}",
-                f"there are {', '.join(_WORDS)}, and expressions",
-                f"for an argument, --by '$arg[0]'; did you mean '${text}'?",
+                f"there are {', '.join(_WORDS)}, and expressions such as '$arg[0]'",
+                did_you_mean(text.lower(), _WORDS),
             )
         return cls(text, first.value)
 

@@ -220,13 +220,17 @@ class Metric:
     @property
     def remarks(self) -> tuple[str, ...]:
         """What one should know of the value, although nothing is missing of it."""
-        paths = self._plan.base.tail_calls if self._plan else ()
-        if not paths:
-            return ()
-        others = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-        return (
-            f"the time of {paths[0]}{others} ends where it jumps to another function (a tail call)",
-        )
+        found = []
+        if paths := self._plan.base.tail_calls if self._plan else ():
+            others = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+            where = f"{paths[0]}{others}"
+            found.append(
+                f"the time of {where} ends where it jumps to another function (a tail call)"
+            )
+        is_by_key = self._is_divided and not self._is_by_thread
+        if is_by_key and self._definition.base.type == "wallTimer":
+            found.append("every call counts by itself, also those within others (recursion)")
+        return tuple(found)
 
     @property
     def doc(self) -> str:

@@ -188,7 +188,7 @@ class Module:
 
     def code(self, offset: int, size: int) -> bytes:
         """The bytes of code at an offset; none if they are not all code."""
-        return self.symbols.code([(offset, size)])[0]
+        return self.symbols.code([(offset, size)])[0] if offset >= 0 else b""
 
     def disassemble(self, pieces: Sequence[tuple[int, int]]) -> list[list[tuple[int, str]]]:
         """The instructions of pieces of code, each an offset and a size: offsets and texts."""
