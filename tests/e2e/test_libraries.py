@@ -335,7 +335,9 @@ def test_nothing_is_counted_twice(weaver: str, what: str, folder: Path) -> None:
             more = host.ask("call 300") - truth
             # One that went while it was being woven may be measured no longer; that is said.
             assert before <= value() <= before + more
-            assert are_missing(made.completeness)
+            # Where a busy machine left no time for a cycle, all was counted.
+            is_all = (before, value()) == (truth, before + more)
+            assert are_missing(made.completeness) or is_all, (before, truth, value(), more)
 
 
 @every_weaver
