@@ -139,6 +139,9 @@ def test_what_cannot_be_divided_is_refused(program: Path) -> None:
         grouped(program, "latency", "/Code/grouped/rest", "caller")
     with pytest.raises(InvalidArgument, match="nothing can be divided by 'nobody'"):
         grouped(program, "calls", "/Code/grouped/rest", "nobody")
+    for key in ("$bogus", "$constraint[0]", "$arg", "$caller[1]", "size + 1"):
+        with pytest.raises(InvalidArgument, match="nothing can be divided by"):
+            grouped(program, "calls", "/Code/grouped/rest", key)
     with pytest.raises(InvalidArgument, match="known for the whole process only"):
         grouped(program, "page_faults", "", "thread")
 

@@ -313,10 +313,15 @@ def test_messages_of_every_tag(build: Build) -> None:
         session.load_metrics(PROGRAMS / "metrics" / "figure2.mdl")
         metric = session.metric("msgs", focus="/SyncObject/MsgTag/*")
         inner = session.metric("msgs", focus="/Code/pvm/gathers,/SyncObject/MsgTag/*")
+        # The other tags were counted with it.
+        of_one_tag = session.metric("msgs", focus="/SyncObject/MsgTag/2", by="thread")
         for truth in batches(target, 100):
             expected = {str(tag): truth[f"tag_{tag}"] for tag in range(4)}
             assert metric.value == {tag: count for tag, count in expected.items() if count}
             assert inner.by_key().get(2, 0) == truth["gathers_tag_2"]
+            by_thread = of_one_tag.value
+            assert isinstance(by_thread, dict)
+            assert sum(by_thread.values()) == truth["tag_2"]
         assert metric.kind == "map"
 
 

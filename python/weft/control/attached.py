@@ -341,11 +341,7 @@ class Attached:
         return [Pause(*pause) for pause in self._target.pauses(first)]
 
     def detach(self) -> None:
-        """Take everything out of the target that weft brought, and let it run.
-
-        A session belongs to the process that has made it. In a child that was forked since, this
-        does nothing: the parent goes on to measure.
-        """
+        """Leave the target; nothing happens in a child that was forked since."""
         if not self._target.is_here():
             return
         self._target.detach()

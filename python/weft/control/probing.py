@@ -288,14 +288,7 @@ class Probing(Attached):
 
     @of_target
     def refresh(self) -> list[Point]:
-        """Weave probes into code that has come since they were inserted, and return the new points.
-
-        Probes that were inserted by paths are woven into the functions that the paths name now: in
-        libraries that were loaded meanwhile, also again, and, when the target has replaced its
-        program by ``execve``, in the new program. Metrics are woven into libraries. The values go
-        on. Where nothing new matches, nothing happens. What a library did before is not measured:
-        :attr:`weft.Probe.completeness` says so.
-        """
+        """Weave probes that were inserted by paths into what these name now; return new points."""
         if not self.is_current():
             self._target = _native.Target.attach(self.pid)
         here, reloads = steadily(self._loaded_now)

@@ -6,6 +6,7 @@ import re
 from functools import cache
 from pathlib import Path
 
+from weft.base.names import closest
 from weft.errors import InvalidArgument
 from weft.mdl.loader import Library, load
 
@@ -25,9 +26,7 @@ def metric_and_focus(text: str) -> tuple[str, str]:
 
 def unknown_metric(name: str, library: Library) -> InvalidArgument:
     """Say that there is no such metric, and which one may be meant."""
-    from difflib import get_close_matches
-
-    close = get_close_matches(name, library.metrics, 1)
+    close = closest(name, library.metrics, 1)
     meant = f"did you mean {close[0]}? " if close else ""
     return InvalidArgument(
         f"there is no metric {name}", advice=f"{meant}`weft metrics` lists what there is"

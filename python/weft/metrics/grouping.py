@@ -11,7 +11,8 @@ from weft.errors import InvalidArgument, WeftError
 from weft.mdl import ast
 from weft.mdl.diagnostics import did_you_mean, has_errors
 from weft.mdl.parser import parse_code
-from weft.mdl.passes.scope import inserts, statements
+from weft.mdl.passes.names import VARIABLES
+from weft.mdl.passes.scope import expressions, inserts, statements
 from weft.model.values import MapValue
 
 if TYPE_CHECKING:
@@ -22,8 +23,12 @@ __all__ = ["By", "Naming", "Symbols", "named", "namings"]
 Naming: TypeAlias = "Callable[[int], str]"
 """What one key is called."""
 
+_Found: TypeAlias = "tuple[Function, int, Module]"
+
 _ADDRESSES = {"caller": ast.Variable("caller"), "function": ast.Variable("address")}
 _WORDS = ("function", "module", "caller", "thread")
+_KEYS = VARIABLES.keys() - {"constraint"}
+"""What an expression may name; only constraints have a resource that was chosen."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +57,16 @@ class By:
                 "it is no expression",
                 f"--by {', '.join(_WORDS)}, or an expression such as '$arg[0]'",
             )
-        if isinstance(first.value, ast.Name):
+        inner = list(expressions(first.value))
+        unknown = [one for one in inner if isinstance(one, ast.Variable) and not _is_known(one)]
+        if unknown:
+            names = [f"${name}" for name in sorted(_KEYS)]
+            raise InvalidArgument(
+                f"nothing can be divided by {text!r}",
+                f"${unknown[0].name} is no value of a point",
+                did_you_mean(f"${unknown[0].name}", names, f"there are {', '.join(names)}"),
+            )
+        if any(isinstance(one, ast.Name) for one in inner):
             raise InvalidArgument(
                 f"nothing can be divided by {text!r}",
                 f"there are {', '.join(_WORDS)}, and expressions such as '$arg[0]'",
@@ -61,12 +75,19 @@ class By:
         return cls(text, first.value)
 
 
+def _is_known(variable: ast.Variable) -> bool:
+    """Whether a variable is one of a point, with an index if it needs one and only then."""
+    takes_index = VARIABLES.get(variable.name, False)
+    return variable.name in _KEYS and takes_index == (variable.index >= 0)
+
+
 class Symbols:
     """The functions at addresses of a target, also of modules that have gone meanwhile."""
 
     def __init__(self, *, lines: bool = False) -> None:
         self._lines = lines
         self._modules: dict[tuple[str, int], Module] = {}
+        self._found: dict[int, _Found | None] = {}
         self._names: dict[tuple[int, int], str] = {}
 
     def see(self, modules: Iterable[Module]) -> None:
@@ -75,6 +96,7 @@ class Symbols:
             place = module.path, module.bias
             if place not in self._modules:
                 self._modules[place] = module
+                self._found.clear()
                 self._names.clear()
                 with suppress(WeftError):
                     _ = module.frames_at(0) if self._lines else module.symbols
@@ -121,8 +143,13 @@ class Symbols:
                     text += f" at {place}"
         return text
 
-    def _find(self, address: int) -> tuple[Function, int, Module] | None:
+    def _find(self, address: int) -> _Found | None:
         """The function with an address in it, where it starts, and its module."""
+        if address not in self._found:
+            self._found[address] = self._look_for(address)
+        return self._found[address]
+
+    def _look_for(self, address: int) -> _Found | None:
         below = [module for module in self._modules.values() if module.bias <= address]
         for module in sorted(below, key=lambda module: -module.bias):
             # A module that cannot be read has no names.
@@ -132,11 +159,14 @@ class Symbols:
         return None
 
 
-def namings(metric: ast.Metric, by: By | None, symbols: Symbols) -> list[Naming]:
-    """What the keys of a metric's map are called, one for each of its keys."""
+def namings(metric: ast.Metric, by: By | None, symbols: Callable[[], Symbols]) -> list[Naming]:
+    """What the keys of a metric's map are called, one for each of its keys.
+
+    ``symbols`` reads those of every module: it is called only where a key is an address.
+    """
     found = [_naming(keys, symbols) for keys in _key_columns(metric)]
     if by is not None and by.name in ("function", "module"):
-        found.append(symbols.function if by.name == "function" else symbols.module)
+        found.append(symbols().function if by.name == "function" else symbols().module)
     elif by is not None:
         found.append(_naming([by.key], symbols))
     return found
@@ -167,8 +197,8 @@ def _key_columns(metric: ast.Metric) -> Sequence[Sequence[ast.Expression]]:
     return list(zip(*keys, strict=False))
 
 
-def _naming(keys: Sequence[ast.Expression | None], symbols: Symbols) -> Naming:
+def _naming(keys: Sequence[ast.Expression | None], symbols: Callable[[], Symbols]) -> Naming:
     names = {key.name if isinstance(key, ast.Variable) else "" for key in keys}
     if names == {"caller"}:
-        return symbols.caller
-    return symbols.place if names == {"address"} else str
+        return symbols().caller
+    return symbols().place if names == {"address"} else str

@@ -99,7 +99,7 @@ class Metric:
         self._is_divided = by is not None or bool(plan and plan.by_function == "key")
         self._namings: list[Naming] = []
         if by is not None or definition.base.type == "map":
-            self._namings = namings(definition, by, engine.symbols)
+            self._namings = namings(definition, by, lambda: engine.symbols)
         self._waits = waits
         self._definition = definition
         self._focus = focus
@@ -522,11 +522,14 @@ class Metric:
             values = [less(value, old) for (since, old), (hits, value) in found if hits > since]
         else:
             values = [probe.value(name, process=pid, thread=tid) for pid, tid in self._owners()]
-        total = combine(values, self._definition.aggregate, self._plan)
-        if self._plan.selected and isinstance(total, dict):
-            key = self._plan.selected
-            return total.get(key[0] if len(key) == 1 else (key[0], key[1]), 0)
-        return total
+        return self._selected(combine(values, self._definition.aggregate, self._plan))
+
+    def _selected(self, value: Raw) -> Raw:
+        """Of a map, the sum of the key that the focus asks for; other values as they are."""
+        if self._plan is None or not self._plan.selected or not isinstance(value, dict):
+            return value
+        key = self._plan.selected
+        return value.get(key[0] if len(key) == 1 else (key[0], key[1]), 0)
 
     @property
     def _picks_one(self) -> bool:
@@ -542,13 +545,21 @@ class Metric:
         assert self.node is not None
         assert self._plan is not None
         probe, found = self.node.probes[0], Counter[int | tuple[int, int]]()
-        process, thread = self._focus.of("Process"), self._focus.of("Thread")
-        for pid, tid in probe.threads():
-            is_there = not process or process[0] in ("*", str(pid))
-            if is_there and (not thread or self._is_called(tid, thread[0])):
-                value = probe.value(self._plan.datum, process=pid, thread=tid)
-                found[tid] += value.ns if isinstance(value, Timer) else int(number(value))
+        for pid, tid in self._threads():
+            value = self._selected(probe.value(self._plan.datum, process=pid, thread=tid))
+            found[tid] += value.ns if isinstance(value, Timer) else int(number(value))
         return dict(found)
+
+    def _threads(self) -> list[tuple[int, int]]:
+        """The threads that the focus asks for, each with its process."""
+        assert self.node is not None
+        process, thread = self._focus.of("Process"), self._focus.of("Thread")
+        wanted = process[0] if process else "*"
+        return [
+            (pid, tid)
+            for pid, tid in self.node.probes[0].threads()
+            if wanted in ("*", str(pid)) and (not thread or self._is_called(tid, thread[0]))
+        ]
 
     def _by_owner(self) -> dict[tuple[Process, int | None], tuple[int, Raw]]:
         """How often each thread has come by, and its value."""
@@ -573,11 +584,7 @@ class Metric:
         ]
         if not thread and self._definition.aggregate == "sum":
             return [(pid, None) for pid in processes]
-        return [
-            (pid, tid)
-            for pid, tid in probe.threads()
-            if pid in processes and (not thread or self._is_called(tid, thread[0]))
-        ]
+        return [*self._threads()]
 
     def _records(self) -> int:
         assert self.node is not None
