@@ -219,7 +219,8 @@ def server(command: Sequence[str | Path], ready: Callable[[], bool], **popen: An
             eventually(ready)
             yield process.pid
             process.terminate()
-            assert process.wait(timeout=30) == 0
+            code = process.wait(timeout=30)
+            assert code == 0, f"it ended with {code}"
         finally:
             kill_family(process)
 

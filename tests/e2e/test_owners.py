@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -445,6 +445,59 @@ def test_a_killed_takeover_disturbs_nobody(build: Build) -> None:
             target.check()
         with weft.attach(target.pid, weaver="clone"):
             target.check()
+        target.rest()
+        mapped(target.pid)
+        target.go()
+        target.stop()
+
+
+# --- A weft that is killed while it gives a process back ------------------------------------------
+
+GIVING_BACK = """
+import os, sys, weft
+for line in sys.stdin:
+    victim = os.fork()
+    if victim == 0:
+        with weft.attach(int(line), weaver="clone"):
+            print(os.getpid(), flush=True)
+        os._exit(0)
+    os.waitpid(victim, 0)
+    print("dead", flush=True)
+"""
+
+
+@pytest.mark.watchdog(300)
+def test_giving_back_can_be_killed_at_any_moment(build: Build) -> None:
+    """Threads in the clone and out of it get on, with their signals; the next weft ends it."""
+    moments = int(os.environ.get("WEFT_MOMENTS", "20"))
+    with (
+        invariants(build("invariants"), 8, 0) as target,
+        subprocess.Popen(
+            [sys.executable, "-c", GIVING_BACK],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as wefts,
+    ):
+        assert wefts.stdin is not None and wefts.stdout is not None
+        duration = 0.0
+        for moment in range(-3, moments):
+            wefts.stdin.write(f"{target.pid}\n")
+            wefts.stdin.flush()
+            victim = int(wefts.stdout.readline())
+            begin = time.perf_counter()
+            if moment >= 0:
+                while time.perf_counter() < begin + duration * moment / moments:
+                    pass
+                with suppress(ProcessLookupError):
+                    os.kill(victim, signal.SIGKILL)
+            assert wefts.stdout.readline() == "dead\n"
+            if moment < 0:
+                duration = max(duration, time.perf_counter() - begin)
+            target.check()
+            with weft.attach(target.pid, weaver="clone"):
+                target.check()
+        wefts.stdin.close()
         target.rest()
         mapped(target.pid)
         target.go()

@@ -11,6 +11,9 @@ pub const CLONE_MAGIC: u64 = u64::from_le_bytes(*b"weftcln2");
 /// The name that the control memory carries in the target's `/proc/PID/maps`.
 pub const CLONE_NAME: &str = "weft-clone";
 
+/// How long what the engine has for a thread is: its record, which `gs` points to, and its stacks.
+pub const CLONE_THREAD_SIZE: usize = 4096 + 2 * (128 << 10);
+
 /// How many threads of a family can be on their way into `execve` at once.
 pub const EXEC_COUNT: usize = 64;
 

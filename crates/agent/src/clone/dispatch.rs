@@ -12,7 +12,7 @@ use crate::clone::engine::lock::engine;
 use crate::clone::failure::give_up;
 use crate::clone::kernel::{calls, debugger, vsyscall};
 use crate::clone::thread::record::{Thread, left};
-use crate::clone::thread::repeated;
+use crate::clone::thread::{actions, repeated};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use weft_abi::{CloneStep, turn};
 
@@ -46,6 +46,9 @@ pub extern "C" fn dispatch(thread: &Thread) {
         debugger::clean_below(thread);
     }
     thread.native_pc.set(native_pc(kind, exit.target));
+    if actions::are_given_back() {
+        give_up::follow_others(thread);
+    }
     let is_aborted;
     let step = {
         let mut engine = engine();

@@ -3,6 +3,7 @@
 use super::losses::Losses;
 use super::members::Members;
 use super::recording::Recording;
+use crate::arch::Registers;
 use crate::base::page::PAGE;
 use crate::process::memory;
 use crate::process::proc::Tid;
@@ -17,7 +18,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use weft_abi::{
-    COUNTER_FORBIDDEN, CloneControl, EXEC_COUNT, ExecRequest, FOLDER_SIZE, REPORTS_SIZE,
+    CLONE_THREAD_SIZE, COUNTER_FORBIDDEN, CloneControl, EXEC_COUNT, ExecRequest, FOLDER_SIZE,
+    REPORTS_SIZE,
 };
 
 /// The entry points of the engine: start, join, leave, forget everything, weave.
@@ -90,6 +92,15 @@ impl Presence {
             recording: Mutex::new(None),
             is_over: AtomicBool::new(false),
         })
+    }
+
+    /// Whether a thread is in the engine for a host: there it is not on the stacks that the engine has for it.
+    pub fn is_visited_by(&self, registers: &Registers) -> bool {
+        let [in_image, on_stacks] = [
+            (registers.instruction() - self.base) < self.length,
+            registers.0.rsp.wrapping_sub(registers.0.gs_base) <= CLONE_THREAD_SIZE as u64,
+        ];
+        in_image && !on_stacks
     }
 
     /// What it shares with weft.

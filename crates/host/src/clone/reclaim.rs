@@ -37,6 +37,14 @@ pub fn reclaim(pid: Tid) -> Result<()> {
         let is_used = Room::find(pid, &maps).is_ok_and(|room| room.is_used());
         return if is_used { clear(pid) } else { Ok(()) };
     };
+    match reclaim_from(pid, found) {
+        // A thread was about to take it out, for the weft that was killed.
+        Err(_) if proc::maps(pid).is_ok_and(|maps| find(pid, &maps).is_none()) => reclaim(pid),
+        outcome => outcome,
+    }
+}
+
+fn reclaim_from(pid: Tid, found: Found) -> Result<()> {
     if found.owner != Named::Dead {
         return Ok(());
     }
@@ -66,7 +74,8 @@ pub fn reclaim(pid: Tid) -> Result<()> {
 fn give_back(pid: Tid, presence: &Arc<Presence>) -> Result<()> {
     let presence = presence.clone();
     at_work(pid, move |stopped| {
-        *stopped = release::stop_at_home(pid, |_| Ok(Vec::new()))?;
+        *stopped =
+            release::stop_at_home(pid, |registers, _| Ok(presence.is_visited_by(registers)))?;
         if !presence.is_in(pid) {
             return Ok(());
         }
@@ -78,8 +87,10 @@ fn give_back(pid: Tid, presence: &Arc<Presence>) -> Result<()> {
 /// before the process ran from its clone.
 fn clear(pid: Tid) -> Result<()> {
     at_work(pid, move |stopped| {
-        *stopped = release::stop_at_home(pid, |maps| {
-            Ok(Left::find(pid, maps)?.map(|left| left.range).into_iter().collect())
+        *stopped = release::stop_at_home(pid, |registers, maps| {
+            let at = registers.instruction();
+            let is_there = |left: Left| at - left.range.0 < left.range.1;
+            Ok(Left::find(pid, maps)?.is_some_and(is_there))
         })?;
         let maps = proc::maps(pid)?;
         // There may be nothing, or another weft may have been here first.

@@ -2,7 +2,7 @@
 
 use super::presence::Presence;
 use super::visit::{EngineCall, VisitArea, describe};
-use crate::arch::{Step, Value, VectorState};
+use crate::arch::{Registers, Step, Value, VectorState};
 use crate::process::proc::{self, Tid};
 use crate::process::ptrace;
 use crate::process::stopped::{Caution, Stopped};
@@ -10,7 +10,6 @@ use crate::trip::journey::Traveller;
 use crate::trip::place;
 use crate::trip::room::Room;
 use crate::trip::sharing::{self, MemoryRange, map_private, removing, run_by, run_checked};
-use crate::visited::leftovers::has_thread_on_trip;
 use crate::{Error, ErrorKind, Result};
 use std::time::{Duration, Instant};
 use weft_abi::recording::RECORDING_NAME;
@@ -45,19 +44,24 @@ pub fn stop(pid: Tid) -> Result<Stopped> {
     }
 }
 
-/// The same, and when none of them is away for a weft that was killed: `ranges` are where it may be, besides the room for
-/// trips. Such a thread comes back by itself; until then that room is in use.
+/// The same, and when none of them is away for a weft that was killed: in the room for trips, or where `is_away` says.
+/// Such a thread comes back by itself; until then that room is in use.
 pub fn stop_at_home(
     pid: Tid,
-    ranges: impl Fn(&[proc::Mapping]) -> Result<Vec<MemoryRange>>,
+    is_away: impl Fn(&Registers, &[proc::Mapping]) -> Result<bool>,
 ) -> Result<Stopped> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let mut stopped = stop(pid)?;
         let maps = proc::maps(pid)?;
-        let ranges = ranges(&maps)?;
-        let is_home = Room::find(pid, &maps)
-            .map_or(true, |room| !has_thread_on_trip(&stopped, &room, &ranges));
+        let mut is_home = true;
+        if let Ok(room) = Room::find(pid, &maps)
+            && room.is_used()
+        {
+            for registers in stopped.threads().values() {
+                is_home &= !room.contains(registers.instruction()) && !is_away(registers, &maps)?;
+            }
+        }
         if is_home {
             return Ok(stopped);
         }
@@ -133,10 +137,6 @@ fn leave(
         if fits && area.visit(stopped, room, EngineCall::to(presence.leave), &mut threads)? {
             return Ok(threads);
         }
-        let native = threads.iter().filter(|(_, thread)| thread.is_busy == busy::NATIVE).count();
-        if native > 0 {
-            return Err(half_given_back(stopped.pid(), threads.len() - native, native));
-        }
         if !fits || Instant::now() > deadline {
             return Err(Error::new(
                 ErrorKind::Timeout,
@@ -149,25 +149,17 @@ fn leave(
     }
 }
 
-/// There is no way to know what else a thread has lost that was given back in part.
-fn half_given_back(pid: Tid, cloned: usize, native: usize) -> Error {
-    let what = format!("process {pid} runs from a clone with some of its threads only");
-    Error::new(ErrorKind::AlreadyTraced, what)
-        .why(format!(
-            "a weft was killed while it gave the process back: {cloned} of its threads are in the clone, {native} are not"
-        ))
-        .advice("restart the program: it runs on, but cannot be measured, and a signal that it handles may end it")
-}
-
 /// Lets threads run a little that the engine says are busy.
 pub fn let_busy_run(stopped: &mut Stopped, threads: &[(Tid, CloneThread)]) -> Result<()> {
-    let busy = threads.iter().filter(|(_, thread)| thread.is_busy != 0);
+    let busy = threads.iter().filter(|(_, thread)| thread.is_busy == busy::RUNNING);
     let busy = busy.map(|&(tid, _)| tid).collect();
     stopped.let_run(busy)?;
     await_faults(stopped)
 }
 
-/// Puts the threads where they are in the program, and takes out what the engine has made.
+/// Puts the threads where they are in the program, and takes out what the engine has made. If this weft is killed
+/// meanwhile, each thread is either in the clone or out of it with all that it has: what else the kernel has of it is
+/// set before its registers, and matters in the clone to nothing but signals, which are the program's again.
 fn forget(
     stopped: &mut Stopped,
     presence: &Presence,
@@ -175,14 +167,17 @@ fn forget(
     area: &VisitArea,
     threads: &mut [(Tid, CloneThread)],
 ) -> Result<()> {
-    for (index, (tid, thread)) in threads.iter().enumerate() {
-        put(stopped, *tid, thread)?;
+    let in_clone = |thread: &CloneThread| thread.is_busy != busy::NATIVE;
+    for (index, (tid, _)) in threads.iter().enumerate().filter(|(_, one)| in_clone(&one.1)) {
         // The alternate stack lies behind the other things.
         let altstack = std::mem::offset_of!(CloneThread, altstack) as u64;
         let args = [(area.place_of(index) + altstack).0, 0].map(Value::Const).to_vec();
         let traveller = Traveller::new(stopped, *tid)?;
         let steps = [Step::Call(libc::SYS_sigaltstack, args)];
         run_by(stopped, &traveller, room, &steps)?;
+    }
+    for (tid, thread) in threads.iter().filter(|(_, thread)| in_clone(thread)) {
+        put(stopped, *tid, thread)?;
     }
     let after = removing(presence.base, presence.length).to_vec();
     let call = EngineCall { after, ..EngineCall::to(presence.forget) };
@@ -196,17 +191,17 @@ fn forget(
 fn put(stopped: &mut Stopped, tid: Tid, thread: &CloneThread) -> Result<()> {
     let failed = |e: std::io::Error| ptrace::failed("move", tid, &e);
     let Some(mut registers) = stopped.threads().get(&tid).copied() else { return Ok(()) };
+    let mut vectors = VectorState { raw: ptrace::vector_state(tid).map_err(failed)? };
+    if vectors.xmm() != thread.vectors {
+        vectors.set_xmm(&thread.vectors);
+        ptrace::set_vector_state(tid, &vectors.raw).map_err(failed)?;
+    }
+    ptrace::set_signal_mask(tid, thread.mask).map_err(failed)?;
     registers.set_general(thread.registers.general);
     let g = &mut registers.0;
     g.rip = thread.registers.rip;
     g.eflags = thread.registers.rflags;
     g.orig_rax = u64::MAX;
     g.gs_base = thread.gs_base;
-    stopped.redirect(tid, registers)?;
-    let mut vectors = VectorState { raw: ptrace::vector_state(tid).map_err(failed)? };
-    if vectors.xmm() != thread.vectors {
-        vectors.set_xmm(&thread.vectors);
-        ptrace::set_vector_state(tid, &vectors.raw).map_err(failed)?;
-    }
-    ptrace::set_signal_mask(tid, thread.mask).map_err(failed)
+    stopped.redirect(tid, registers)
 }

@@ -2,6 +2,10 @@
 //!
 //! The host has stopped all threads, and one of them is here for all. Each is where it can leave, or busy:
 //! then the host lets it run a little and tries again. Nothing changes before all can leave.
+//!
+//! The host may be killed before it has moved the last thread. So the signal actions, and the protection of pages, are
+//! the program's again before the first is moved: with them threads can be in the clone and out of it side by side. One
+//! that is still in it follows when it comes to the dispatcher; the next host finds those that are out as they are.
 
 use crate::clone::base::image::image;
 use crate::clone::base::instructions::SYSTEM_CALL_LENGTH;
@@ -45,7 +49,7 @@ fn find_all(visit: &mut CloneVisit) {
             None => busy::RUNNING,
         };
     }
-    if visitors(visit).iter().any(|visitor| visitor.is_busy != 0) {
+    if visitors(visit).iter().any(|visitor| visitor.is_busy == busy::RUNNING) {
         return;
     }
     for visitor in visitors(visit) {
@@ -57,6 +61,12 @@ fn find_all(visit: &mut CloneVisit) {
         place.state.pc = engine.cache.out_of_sequence(place.thread, place.state.pc);
         place.describe(visitor);
     }
+    // Where no thread has joined the engine, the actions are the program's own, and may have changed since.
+    let used = engine.threads().find(|thread| thread.is_used.load(Relaxed) != 0);
+    if let Some(thread) = used.filter(|_| engine.has_begun) {
+        Actions::give_back(thread);
+    }
+    engine.cache.release_all();
     visit.is_done = 1;
 }
 
@@ -133,13 +143,7 @@ pub extern "C" fn forget(visit: &mut CloneVisit) {
 }
 
 fn forget_all(visit: &mut CloneVisit) {
-    let Some(mut engine) = locked_for_host() else { return };
-    // Where no thread has joined the engine, the actions are the program's own, and may have changed since.
-    let mut threads = engine.threads().filter(|thread| thread.is_used.load(Relaxed) != 0);
-    if let Some(thread) = threads.next().filter(|_| engine.has_begun) {
-        Actions::give_back(thread);
-    }
-    engine.cache.release_all();
+    let Some(engine) = locked_for_host() else { return };
     engine.threads().for_each(|thread| thread.unmap());
     if let Some(recorder) = &engine.recorder {
         recorder.unmap();

@@ -82,6 +82,19 @@ pub fn execute_only(thread: &Thread) {
     signals::set_mask(blocked);
 }
 
+/// Continues a thread natively that was left in the clone when the host was killed, with its record's state before
+/// `native_pc`. Returns if signals wait in the record, which the program would lose.
+pub fn follow_others(thread: &Thread) {
+    let blocked = signals::block_all();
+    if thread.has_pending() {
+        signals::set_mask(blocked);
+        return;
+    }
+    pending::keep_mask(thread, blocked);
+    thread.pc.set(thread.native_pc.take());
+    native::go_natively(thread)
+}
+
 /// A fault in a part of the clone that is not as it was written, in a thread whose record has the program's
 /// state before it. Comes back if that cannot be: then nothing else than the fault is left.
 pub fn broken(engine: Guard, thread: &Thread, fault: Fault<'_>) -> Guard {

@@ -6,7 +6,12 @@ use crate::clone::thread::assembly;
 use crate::clone::thread::landmarks::Landmark;
 use crate::clone::thread::record::Thread;
 use alloc::boxed::Box;
+use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
+
+/// Whether the kernel has the program's actions again, because the host takes the threads out. If it is killed before
+/// the last of them, threads run on here without the engine's handler.
+static ARE_GIVEN_BACK: AtomicU32 = AtomicU32::new(0);
 
 pub const SA_NOCLDSTOP: u64 = 1;
 pub const SA_NOCLDWAIT: u64 = 2;
@@ -70,8 +75,12 @@ impl Actions {
         }
     }
 
-    /// Installs what the program wants done.
+    /// Installs what the program wants done, for good. Once: threads that are out may have changed it since.
     pub fn give_back(thread: &Thread) {
+        // A vforked child has actions of its own, and the memory of its parent.
+        if thread.is_vforked.get() == 0 && ARE_GIVEN_BACK.swap(1, Relaxed) != 0 {
+            return;
+        }
         for (signal, action) in Self::of(thread).0.iter().enumerate().skip(1) {
             set_action(signal, action);
         }
@@ -122,6 +131,11 @@ pub fn watched() -> u64 {
 pub fn install_as_wanted(signal: usize, action: &Action) {
     let is_watched = watched() & bit(signal) != 0 && action.handler == SIG_DFL;
     install(signal, if is_watched { &FOR_THE_ENGINE } else { action });
+}
+
+/// Whether the kernel has the program's actions again.
+pub fn are_given_back() -> bool {
+    ARE_GIVEN_BACK.load(Relaxed) != 0
 }
 
 /// Installs an action: the kernel's default, to ignore, or the engine's handler.

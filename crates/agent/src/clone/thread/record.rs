@@ -241,6 +241,7 @@ const HEAD: usize = 4096;
 const SIZE: usize = HEAD + STACK + SIGNAL_STACK;
 
 const _: () = assert!(size_of::<Thread>() <= HEAD);
+const _: () = assert!(SIZE == weft_abi::CLONE_THREAD_SIZE);
 
 /// Where a counter is, seen from `gs`.
 pub fn at_counter(counter: u32) -> u32 {
