@@ -162,6 +162,10 @@ class Target:
         self, probe: int, name: str, process: int | None = None, thread: int | None = None
     ) -> tuple[list[tuple[int | tuple[int, int], int]], int]:
         """The sums of a map by key, and how many additions found no room."""
+    def probe_text_columns(self, probe: int, name: str) -> list[bool]:
+        """Which keys of a map, or fields of a ring, are texts; none of anything else."""
+    def probe_texts(self) -> dict[int, bytes]:
+        """The texts that probes have read, by the numbers that stand for them."""
     def probe_processes(self) -> list[int]:
         """The processes that have measured something, by the id that each has for itself."""
     def probe_threads(self) -> list[tuple[int, int]]:

@@ -7,6 +7,7 @@ the code of the error; when it is no longer refused, mypy reports the comment as
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from typing_extensions import assert_type
 
@@ -48,7 +49,7 @@ with weft.attach(4711) as session:
     assert_type(probe.values("calls"), dict[weft.Point, int])
     assert_type(probe.threads(), list[tuple[int, int]])
     assert_type(probe.values(process=1, thread=2), dict[weft.Point, int])
-    assert_type(probe.records(), list[tuple[int, ...]])
+    assert_type(probe.records(), list[tuple[Any, ...]])
     assert_type(probe.lost("seen"), int)
     value = probe.value()
     if isinstance(value, weft.Timer):

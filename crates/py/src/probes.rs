@@ -4,7 +4,7 @@ use crate::errors::to_python;
 use crate::target::Target;
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyBytes, PyTuple};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use weft_host::weave::{Item, Order, Point, ProbeId, Selection, Weaver, Whose, usual_costs};
@@ -257,6 +257,15 @@ impl Target {
             })
             .collect::<PyResult<_>>()?;
         Ok((entries, map.lost))
+    }
+
+    fn probe_text_columns(&self, probe: ProbeId, name: &str) -> PyResult<Vec<bool>> {
+        self.weaver(|weaver| weaver.text_columns(probe, name))
+    }
+
+    fn probe_texts<'py>(&self, py: Python<'py>) -> PyResult<BTreeMap<u64, Bound<'py, PyBytes>>> {
+        let texts = self.weaver(|weaver| Ok(weaver.texts()))?;
+        Ok(texts.into_iter().map(|(id, text)| (id, PyBytes::new(py, &text))).collect())
     }
 
     fn probe_records<'py>(

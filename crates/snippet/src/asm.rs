@@ -322,6 +322,11 @@ impl Asm {
         self.modrm(0, false, &[0x89], src.0, mem.into(), false);
     }
 
+    /// `byte [mem] = src`.
+    pub(crate) fn store8(&mut self, mem: Mem, src: Register) {
+        self.modrm(0, false, &[0x88], src.0, mem.into(), true);
+    }
+
     /// `qword [mem] = imm`.
     pub(crate) fn store_imm(&mut self, mem: Mem, imm: i32) {
         self.modrm(0, true, &[0xc7], 0, mem.into(), false);

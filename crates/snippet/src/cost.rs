@@ -250,6 +250,8 @@ impl Model<'_> {
             }
             Expr::Cpu => self.get(Operation::Cpu),
             Expr::Load { .. } => self.get(Operation::Load),
+            // Its bytes are looked at one by one.
+            Expr::Text { .. } => self.get(Operation::Load) + 200.0 * self.get(Operation::Step),
             Expr::Call(_) => self.get(Operation::Call),
             Expr::Float(_) | Expr::Unary(crate::Unary::ToFloat | crate::Unary::FromBits, _) => {
                 self.get(Operation::Float)

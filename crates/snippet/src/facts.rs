@@ -68,7 +68,7 @@ impl Weave {
         for statement in self.sections.iter().flat_map(|section| &section.body) {
             walk_expressions(statement, &mut |expr| {
                 cpu |= matches!(expr, Expr::Cpu);
-                loads |= matches!(expr, Expr::Load { .. });
+                loads |= matches!(expr, Expr::Load { .. } | Expr::Text { .. });
             });
         }
         let has = |is: fn(&DatumKind) -> bool| self.data.iter().any(|datum| is(&datum.kind));
@@ -125,6 +125,7 @@ pub(crate) fn stack_argument(kind: PointKind, number: u8) -> i64 {
 pub(crate) fn shallow_type(expr: &Expr, lets: &dyn Fn(LetId) -> Type) -> Type {
     match expr {
         Expr::Float(_) | Expr::Unary(Unary::ToFloat | Unary::FromBits, _) => Type::Float,
+        Expr::Text { .. } => Type::Text,
         Expr::Let(id) => lets(*id),
         Expr::Unary(Unary::Negate, inner) => shallow_type(inner, lets),
         Expr::Binary(Binary::Add | Binary::Sub | Binary::Mul | Binary::Div, a, _) => {
@@ -211,6 +212,10 @@ pub(crate) fn walk_expr(expr: &Expr, visit: &mut dyn FnMut(&Expr)) {
     visit(expr);
     match expr {
         Expr::Load { address, .. } => walk_expr(address, visit),
+        Expr::Text { address, length, .. } => {
+            walk_expr(address, visit);
+            length.iter().for_each(|length| walk_expr(length, visit));
+        }
         Expr::Unary(_, inner) => walk_expr(inner, visit),
         Expr::Binary(_, a, b) => {
             walk_expr(a, visit);
@@ -238,7 +243,12 @@ pub(crate) fn needs_slab(statement: &Statement) -> bool {
 /// Whether an expression needs the slab.
 pub(crate) fn expr_needs_slab(expr: &Expr) -> bool {
     match expr {
-        Expr::Local(_) | Expr::Thread | Expr::Since(_) | Expr::Load { .. } | Expr::Call(_) => true,
+        Expr::Local(_)
+        | Expr::Thread
+        | Expr::Since(_)
+        | Expr::Load { .. }
+        | Expr::Text { .. }
+        | Expr::Call(_) => true,
         Expr::Unary(_, inner) => expr_needs_slab(inner),
         Expr::Binary(_, a, b) => expr_needs_slab(a) || expr_needs_slab(b),
         _ => false,

@@ -8,8 +8,9 @@ use crate::ir::{
 use crate::layout::{
     HISTOGRAM_BUCKETS, HISTOGRAM_SUM, MAP_ENTRIES, MAP_LOST, MAP_LOST_SUM, MAP_PROBES, MARK_HOMES,
     MARK_LEFT, MARK_PROBES, MARK_REACH, MARK_TICKS, MARK_UNKNOWN, Place, RING_HEAD, RING_LOST,
-    RING_RECORDS, RING_STALLED, RING_TAIL, TIMER_COUNT, TIMER_DEPTH, TIMER_FRAME, TIMER_LEFT,
-    TIMER_START, TIMER_TOP, TIMER_TOTAL, bucket, header, map_entry_size, map_hash, record_size,
+    RING_RECORDS, RING_STALLED, RING_TAIL, TEXT_BYTES, TEXT_ENTRY, TEXT_SIZE, TIMER_COUNT,
+    TIMER_DEPTH, TIMER_FRAME, TIMER_LEFT, TIMER_START, TIMER_TOP, TIMER_TOTAL, bucket, header,
+    map_entry_size, map_hash, record_size, text_home, text_id,
 };
 use crate::site::{Clock, Site};
 use alloc::vec::Vec;
@@ -346,6 +347,42 @@ impl Interpreter<'_> {
         if signed { (value as i64).wrapping_shl(unused).wrapping_shr(unused) } else { value as i64 }
     }
 
+    fn text(&mut self, texts: DatumId, address: u64, length: i64) -> i64 {
+        let mut bytes = [0_u8; TEXT_SIZE as usize];
+        for (index, byte) in bytes.iter_mut().take(length.max(0) as usize).enumerate() {
+            let Some(value) = self.world.read(address.wrapping_add(index as u64), 1) else {
+                self.add(header::FAULTS, 1);
+                if index == 0 {
+                    return 0;
+                }
+                break;
+            };
+            *byte = value as u8;
+            if value == 0 {
+                break;
+            }
+        }
+        let mut words = [0; TEXT_SIZE as usize / 8];
+        for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+            *word = u64::from_le_bytes(bytes.first_chunk().copied().unwrap_or_default());
+        }
+        let id = text_id(&words);
+        let home = self.place(texts).sums + text_home(id) * TEXT_ENTRY;
+        for entry in (0..MAP_PROBES).map(|index| home + index * TEXT_ENTRY) {
+            let found = self.get(entry);
+            if found == 0 {
+                for (index, word) in words.iter().enumerate() {
+                    self.set(entry + TEXT_BYTES + 8 * index as u32, *word);
+                }
+                self.set(entry, id);
+            }
+            if found == 0 || found == id {
+                break;
+            }
+        }
+        id as i64
+    }
+
     fn int(&mut self, expr: &Expr) -> i64 {
         match self.eval(expr) {
             Value::Int(value) => value,
@@ -428,6 +465,12 @@ impl Interpreter<'_> {
             Expr::Load { width, signed, address } => {
                 let address = self.int(address) as u64;
                 self.load(address, *width, *signed)
+            }
+            Expr::Text { texts, address, length } => {
+                let address = self.int(address) as u64;
+                let most = i64::from(TEXT_SIZE);
+                let length = length.as_ref().map_or(most, |length| self.int(length));
+                self.text(*texts, address, length)
             }
             Expr::Unary(op, inner) => {
                 let inner = self.eval(inner);

@@ -63,6 +63,8 @@ pub enum DatumKind {
     Map {
         /// How many words make a key: 1 or 2.
         keys: u8,
+        /// Which of them are texts: bit 0 for the first.
+        texts: u8,
         /// For how many keys it is made; a power of two.
         capacity: u32,
     },
@@ -70,6 +72,8 @@ pub enum DatumKind {
     Ring {
         /// The names of a record's fields.
         fields: Vec<String>,
+        /// Which of them are texts: bit 0 for the first.
+        texts: u16,
         /// How many records; a power of two.
         capacity: u32,
         /// Whether a full ring makes the program wait (for a bounded time).
@@ -79,6 +83,8 @@ pub enum DatumKind {
     Local,
     /// Time stamps of each thread, by frame.
     Mark,
+    /// The texts that `str` has read, by the numbers that stand for them.
+    Texts,
 }
 
 impl DatumKind {
@@ -92,6 +98,7 @@ impl DatumKind {
             Self::Ring { .. } => "ring",
             Self::Local => "local",
             Self::Mark => "mark",
+            Self::Texts => "texts",
         }
     }
 }
@@ -376,6 +383,16 @@ pub enum Expr {
         /// Where.
         address: Box<Expr>,
     },
+    /// The text at an address, up to a zero byte: a number that stands for it (see [`crate::layout::text_id`]), 0
+    /// where nothing can be read.
+    Text {
+        /// Where it is kept.
+        texts: DatumId,
+        /// Where it is.
+        address: Box<Expr>,
+        /// The most bytes to read, if fewer than are kept.
+        length: Option<Box<Expr>>,
+    },
     /// An operation on one value.
     Unary(Unary, Box<Expr>),
     /// An operation on two values.
@@ -416,6 +433,8 @@ pub enum Type {
     Int,
     /// A double.
     Float,
+    /// A number that stands for a text: a key, a field, or compared with another.
+    Text,
 }
 
 /// What `bits` gives for what is not a number: which of the many it is depends on the processor.

@@ -187,6 +187,30 @@ pub const MAP_MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 /// The tag of an entry with two keys while they are written.
 pub const MAP_WRITING: u64 = 2;
 
+/// How many texts a table is made for.
+pub const TEXTS_CAPACITY: u32 = 1024;
+/// How many bytes of a text are kept; one that is longer shares its number with others that begin like it.
+pub const TEXT_SIZE: u32 = 120;
+/// Of an entry of texts: its number, odd, or [`MAP_WRITING`] while the text is written; 0 if free. The text follows,
+/// with zeros behind it.
+pub const TEXT_BYTES: u32 = 8;
+/// How long an entry of texts is.
+pub const TEXT_ENTRY: u32 = TEXT_BYTES + TEXT_SIZE;
+
+/// The number that stands for a text, of its bytes with zeros behind them. Odd, so not 0.
+pub fn text_id(words: &[u64]) -> u64 {
+    let hash = words.iter().take_while(|&&word| word != 0).fold(0_u64, |hash, word| {
+        let mixed = (hash ^ word).wrapping_mul(MAP_MIX);
+        mixed ^ mixed >> 32
+    });
+    hash | 1
+}
+
+/// The entry where a text is looked for first.
+pub fn text_home(id: u64) -> u32 {
+    top(id, TEXTS_CAPACITY.trailing_zeros())
+}
+
 /// Of a ring: how many records were begun.
 pub const RING_HEAD: u32 = 0;
 /// Of a ring: how many were lost.
@@ -224,7 +248,7 @@ impl Datum {
             DatumKind::Histogram(Buckets::Linear { count, .. }) => {
                 HISTOGRAM_BUCKETS + (count + 2) * 8
             }
-            DatumKind::Map { keys, capacity } => {
+            DatumKind::Map { keys, capacity, .. } => {
                 MAP_ENTRIES + (capacity + MAP_PROBES - 1) * map_entry_size(*keys)
             }
             DatumKind::Ring { fields, capacity, .. } => {
@@ -232,6 +256,7 @@ impl Datum {
             }
             DatumKind::Local => 0,
             DatumKind::Mark => 16,
+            DatumKind::Texts => (TEXTS_CAPACITY + MAP_PROBES - 1) * TEXT_ENTRY,
         }
     }
 

@@ -97,13 +97,26 @@ impl Display for Weave {
                 DatumKind::Histogram(Buckets::Linear { low, step, count }) => {
                     write!(f, "histogram {name} linear {low} {step} {count}")?;
                 }
-                DatumKind::Map { keys, capacity } => write!(f, "map {name}[{keys}] {capacity}")?,
-                DatumKind::Ring { fields, capacity, blocking } => {
-                    let blocking = if *blocking { " blocking" } else { "" };
-                    write!(f, "ring {name}({}) {capacity}{blocking}", fields.join(", "))?;
+                DatumKind::Map { keys, texts: 0, capacity } => {
+                    write!(f, "map {name}[{keys}] {capacity}")?;
+                }
+                DatumKind::Map { keys, texts, capacity } => {
+                    let word = |key: u8| if texts >> key & 1 != 0 { "str" } else { "int" };
+                    let words: Vec<&str> = (0..*keys).map(word).collect();
+                    write!(f, "map {name}[{}] {capacity}", words.join(", "))?;
+                }
+                DatumKind::Ring { fields, texts, capacity, blocking } => {
+                    write!(f, "ring {name}(")?;
+                    for (index, field) in fields.iter().enumerate() {
+                        let comma = if index == 0 { "" } else { ", " };
+                        let kind = if texts >> index & 1 != 0 { "str " } else { "" };
+                        write!(f, "{comma}{kind}{field}")?;
+                    }
+                    write!(f, ") {capacity}{}", if *blocking { " blocking" } else { "" })?;
                 }
                 DatumKind::Local => write!(f, "local {name}")?,
                 DatumKind::Mark => write!(f, "mark {name}")?,
+                DatumKind::Texts => write!(f, "texts {name}")?,
             }
             match datum.of {
                 Some(probe) => writeln!(f, " of {probe}")?,
@@ -271,6 +284,15 @@ impl<'a> Printer<'a> {
                 let found = LOADS.iter().find(|load| load.1 == *width && load.2 == *signed);
                 write!(f, "{}(", found.map_or("load64", |load| load.0))?;
                 self.expr(address, 0, f)?;
+                f.write_str(")")
+            }
+            Expr::Text { address, length, .. } => {
+                f.write_str("str(")?;
+                self.expr(address, 0, f)?;
+                if let Some(length) = length {
+                    f.write_str(", ")?;
+                    self.expr(length, 0, f)?;
+                }
                 f.write_str(")")
             }
             Expr::Unary(op, inner) => {

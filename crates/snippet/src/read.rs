@@ -4,8 +4,8 @@ use crate::ir::{Buckets, DatumKind, TimerClock};
 use crate::layout::{
     FINE_BUCKETS, FINE_STEPS, HISTOGRAM_BUCKETS, HISTOGRAM_SUM, MAP_ENTRIES, MAP_LOST,
     MAP_LOST_SUM, MAP_MIX, MAP_PROBES, MARK_LEFT, Place, RING_HEAD, RING_LOST, RING_RECORDS,
-    RING_TAIL, Region, TIMER_COUNT, TIMER_FRAME, TIMER_LEFT, TIMER_START, TIMER_TOTAL, header,
-    map_entry_size, record_size,
+    RING_TAIL, Region, TEXT_BYTES, TEXT_ENTRY, TEXT_SIZE, TEXTS_CAPACITY, TIMER_COUNT, TIMER_FRAME,
+    TIMER_LEFT, TIMER_START, TIMER_TOTAL, header, map_entry_size, record_size, text_id,
 };
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -255,6 +255,37 @@ pub(crate) fn map_entries<'a>(
         // With two keys, an even one says that the keys are being written.
         let is_whole = tag != 0 && (keys == 1 || tag & 1 != 0);
         is_whole.then(|| (tag, entry, slab.word(entry + size - 8) as i64))
+    })
+}
+
+/// The texts of a table, by the numbers that stand for them. What is being written is left out.
+pub fn texts<'a>(slabs: impl Iterator<Item = Slab<'a>>, place: Place) -> BTreeMap<u64, Vec<u8>> {
+    let mut texts = BTreeMap::new();
+    for slab in slabs {
+        for (id, words) in text_entries(slab, place) {
+            texts.entry(id).or_insert_with(|| {
+                let bytes = words.iter().flat_map(|word| word.to_le_bytes());
+                bytes.take_while(|&byte| byte != 0).collect()
+            });
+        }
+    }
+    texts
+}
+
+/// The texts of one slab, with their numbers. The program can write to them, too: what does not fit is left out.
+pub(crate) fn text_entries<'a>(
+    slab: Slab<'a>,
+    place: Place,
+) -> impl Iterator<Item = (u64, [u64; TEXT_SIZE as usize / 8])> + 'a {
+    (0..TEXTS_CAPACITY + MAP_PROBES - 1).filter_map(move |index| {
+        let entry = place.sums + index * TEXT_ENTRY;
+        let id = slab.at(entry).map_or(0, |word| word.load(Acquire));
+        if id & 1 == 0 {
+            return None;
+        }
+        let word = |index: usize| slab.word(entry + TEXT_BYTES + 8 * index as u32);
+        let words = core::array::from_fn(word);
+        (text_id(&words) == id).then_some((id, words))
     })
 }
 

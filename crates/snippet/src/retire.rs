@@ -2,11 +2,11 @@
 
 use crate::ir::{Datum, DatumKind};
 use crate::layout::{
-    MAP_ENTRIES, MAP_LOST, MAP_LOST_SUM, MAP_PROBES, Place, RING_HEAD, RING_LOST, Region, header,
-    map_entry_size,
+    MAP_ENTRIES, MAP_LOST, MAP_LOST_SUM, MAP_PROBES, Place, RING_HEAD, RING_LOST, Region,
+    TEXT_BYTES, TEXT_ENTRY, TEXTS_CAPACITY, header, map_entry_size,
 };
-use crate::read::{Slab, map_entries};
-use alloc::collections::BTreeMap;
+use crate::read::{Slab, map_entries, text_entries};
+use alloc::collections::{BTreeMap, BTreeSet};
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
 impl Slab<'_> {
@@ -14,7 +14,8 @@ impl Slab<'_> {
     /// are only counted there.
     pub fn fold(&self, into: Slab<'_>, datum: &Datum, place: Place) {
         match datum.kind {
-            DatumKind::Map { keys, capacity } => self.fold_map(into, place, keys, capacity),
+            DatumKind::Map { keys, capacity, .. } => self.fold_map(into, place, keys, capacity),
+            DatumKind::Texts => self.fold_texts(into, place),
             DatumKind::Ring { .. } => {
                 for at in [RING_HEAD, RING_LOST] {
                     self.add_word(into, place.sums + at);
@@ -69,6 +70,23 @@ impl Slab<'_> {
                 }
             }
             into.add(at + size - 8, value as u64);
+        }
+    }
+
+    /// The same: any free place will do.
+    fn fold_texts(&self, into: Slab<'_>, place: Place) {
+        let mut known: BTreeSet<u64> = text_entries(into, place).map(|(id, _)| id).collect();
+        let entries = (0..TEXTS_CAPACITY + MAP_PROBES - 1).map(|n| place.sums + n * TEXT_ENTRY);
+        let mut free = entries.filter(|&entry| into.word(entry) == 0);
+        for (id, words) in text_entries(*self, place) {
+            if known.insert(id)
+                && let Some(entry) = free.next()
+            {
+                for (at, word) in (entry + TEXT_BYTES..).step_by(8).zip(words) {
+                    into.add(at, word);
+                }
+                into.add(entry, id);
+            }
         }
     }
 

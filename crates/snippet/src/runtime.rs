@@ -6,8 +6,8 @@
 
 use crate::asm::{Alu, Asm, Cond, Label, Mem, Shift};
 use crate::layout::{
-    MAP_PROBES, MAP_WRITING, MARK_HOMES, MARK_PROBES, MARK_REACH, RING_STALLED, RING_TAIL,
-    SALT_HOME_SHIFT, SALT_SHIFT, header,
+    MAP_MIX, MAP_PROBES, MAP_WRITING, MARK_HOMES, MARK_PROBES, MARK_REACH, RING_STALLED, RING_TAIL,
+    SALT_HOME_SHIFT, SALT_SHIFT, TEXT_BYTES, TEXT_ENTRY, TEXT_SIZE, TEXTS_CAPACITY, header,
 };
 use crate::site::{Env, Routines, Source};
 use crate::system_calls::{CLOCK_GETTIME, GETPID, GETTID, NANOSLEEP, PROCESS_VM_READV};
@@ -54,6 +54,7 @@ pub fn runtime(env: &Env, at: u64) -> Runtime {
     let claim = if in_clone { asm.here() } else { claim(&mut asm, env) };
     let load = if in_clone { load_in_clone } else { load };
     let load = [1, 2, 4, 8].map(|bytes| load(&mut asm, bytes));
+    let text = text(&mut asm, if in_clone { read_text_in_clone } else { read_text });
     let cpu = cpu(&mut asm, env);
     let map1 = map1(&mut asm);
     let map2 = map2(&mut asm);
@@ -66,6 +67,7 @@ pub fn runtime(env: &Env, at: u64) -> Runtime {
     let routines = Routines {
         claim: address(claim),
         load: load.map(address),
+        text: address(text),
         cpu: address(cpu),
         map1: address(map1),
         map2: address(map2),
@@ -310,6 +312,174 @@ fn load(asm: &mut Asm, bytes: i32) -> Label {
     restore(asm, &early);
     asm.ret();
     entry
+}
+
+/// Of [`text`]'s frame: what the kernel is to be told, and the text.
+const TEXT_REMOTE: i32 = 16;
+const TEXT_AT: i32 = 48;
+const TEXT_FRAME: i32 = TEXT_AT + TEXT_SIZE as i32;
+
+/// rax: address, rdx: slab, rcx: the most bytes, with a sign, rsi: the table. Gives the text's number, 0 if nothing
+/// can be read. The code of `read` puts the text into the frame, which is zero: it finds the address in rax, the most
+/// bytes in rcx, not 0, and the slab in rbx, and jumps to a label with the number of bytes in rdi if there are no more.
+fn text(asm: &mut Asm, read: fn(&mut Asm, Label)) -> Label {
+    const WORDS: i32 = TEXT_SIZE as i32 / 8;
+    let saved = [RBX, RBP, RDI, R8, R9, R10, R11];
+    let (failed, limited, hash, hashed) = (asm.label(), asm.label(), asm.label(), asm.label());
+    let (probe, taken, copy, found, out) =
+        (asm.label(), asm.label(), asm.label(), asm.label(), asm.label());
+    let entry = asm.here();
+    save(asm, &saved);
+    asm.lea(RSP, Mem::Base(RSP, -TEXT_FRAME));
+    asm.mov(RBX, RDX);
+    asm.mov(RBP, RSI);
+    (0..WORDS).for_each(|word| asm.store_imm(Mem::Base(RSP, TEXT_AT + 8 * word), 0));
+    asm.alu_imm(Alu::Cmp, RCX, TEXT_SIZE as i32);
+    asm.jcc(Cond::LessEqual, limited);
+    asm.mov_imm(RCX, TEXT_SIZE.into());
+    asm.bind(limited);
+    asm.test(RCX, RCX);
+    asm.jcc(Cond::LessEqual, hash);
+    read(asm, failed);
+
+    asm.bind(hash);
+    asm.mov_imm(RAX, 0);
+    asm.mov_imm(RDI, 0);
+    asm.mov_imm(R11, MAP_MIX as i64);
+    let word = asm.here();
+    asm.mov(RCX, Mem::Index(RSP, RDI, 8, TEXT_AT));
+    asm.test(RCX, RCX);
+    asm.jcc(Cond::Equal, hashed);
+    asm.alu(Alu::Xor, RAX, RCX);
+    asm.imul(RAX, R11);
+    asm.mov(RCX, RAX);
+    asm.shift_imm(Shift::Shr, RCX, 32);
+    asm.alu(Alu::Xor, RAX, RCX);
+    asm.inc(RDI);
+    asm.alu_imm(Alu::Cmp, RDI, WORDS);
+    asm.jcc(Cond::NotEqual, word);
+    asm.bind(hashed);
+    asm.alu_imm(Alu::Or, RAX, 1);
+    asm.mov(R8, RAX);
+
+    asm.mov(RDI, RAX);
+    asm.shift_imm(Shift::Shr, RDI, 64 - TEXTS_CAPACITY.trailing_zeros() as u8);
+    asm.imul_imm(RDI, RDI, TEXT_ENTRY as i32);
+    asm.alu(Alu::Add, RDI, RBP);
+    asm.mov_imm(R9, i64::from(MAP_PROBES));
+    asm.mov_imm(R10, MAP_WRITING as i64);
+    asm.bind(probe);
+    asm.mov(RAX, Mem::Base(RDI, 0));
+    asm.test(RAX, RAX);
+    asm.jcc(Cond::NotEqual, taken);
+    // A handler that comes now takes the next entry, perhaps for the same text.
+    asm.cmpxchg(Mem::Base(RDI, 0), R10);
+    asm.jcc(Cond::NotEqual, taken);
+    asm.mov_imm(RCX, 0);
+    asm.bind(copy);
+    asm.mov(RAX, Mem::Index(RSP, RCX, 8, TEXT_AT));
+    asm.store(Mem::Index(RDI, RCX, 8, TEXT_BYTES as i32), RAX);
+    asm.inc(RCX);
+    asm.alu_imm(Alu::Cmp, RCX, WORDS);
+    asm.jcc(Cond::NotEqual, copy);
+    asm.store(Mem::Base(RDI, 0), R8);
+    asm.jmp(found);
+    asm.bind(taken);
+    asm.alu(Alu::Cmp, RAX, R8);
+    asm.jcc(Cond::Equal, found);
+    asm.alu_imm(Alu::Add, RDI, TEXT_ENTRY as i32);
+    asm.dec(R9);
+    asm.jcc(Cond::NotEqual, probe);
+    // There is no room: its number stands for it all the same.
+    asm.bind(found);
+    asm.mov(RAX, R8);
+    asm.jmp(out);
+
+    asm.bind(failed);
+    asm.inc(Mem::Base(RBX, header::FAULTS as i32));
+    asm.test(RDI, RDI);
+    asm.jcc(Cond::NotEqual, hash);
+    asm.mov_imm(RAX, 0);
+    asm.bind(out);
+    asm.lea(RSP, Mem::Base(RSP, TEXT_FRAME));
+    restore(asm, &saved);
+    asm.ret();
+    entry
+}
+
+/// See [`text`]. The engine gets the fault, if it is one: see [`load_in_clone`].
+fn read_text_in_clone(asm: &mut Asm, failed: Label) {
+    let (next, done) = (asm.label(), asm.label());
+    asm.mov(RDX, RCX);
+    asm.mov_imm(RDI, 0);
+    asm.jmp(next);
+    let fault = asm.here();
+    asm.jmp(failed);
+    asm.bytes(&MAY_FAULT);
+    let end = asm.here();
+    asm.bytes(&[(asm.offset(end) - asm.offset(fault)) as u8]);
+    asm.bind(next);
+    asm.movzx8(RCX, Mem::Index(RAX, RDI, 1, 0));
+    asm.test(RCX, RCX);
+    asm.jcc(Cond::Equal, done);
+    asm.store8(Mem::Index(RSP, RDI, 1, TEXT_AT), RCX);
+    asm.inc(RDI);
+    asm.alu(Alu::Cmp, RDI, RDX);
+    asm.jcc(Cond::NotEqual, next);
+    asm.bind(done);
+}
+
+/// See [`text`]. Reads by way of the kernel, of which nothing may be known but the first page.
+fn read_text(asm: &mut Asm, failed: Label) {
+    const LENGTH: i32 = 8;
+    let (known, scan, clear, done) = (asm.label(), asm.label(), asm.label(), asm.label());
+    asm.lea(RDX, Mem::Base(RSP, TEXT_AT));
+    asm.store(Mem::Base(RSP, 0), RDX);
+    asm.store(Mem::Base(RSP, LENGTH), RCX);
+    // To the end of the page, and what is behind it.
+    asm.mov(RDX, RAX);
+    asm.alu_imm(Alu::Or, RDX, -4096);
+    asm.neg(RDX);
+    asm.alu(Alu::Cmp, RDX, RCX);
+    asm.cmov(Cond::Above, RDX, RCX);
+    asm.store(Mem::Base(RSP, TEXT_REMOTE), RAX);
+    asm.store(Mem::Base(RSP, TEXT_REMOTE + 8), RDX);
+    asm.alu(Alu::Add, RAX, RDX);
+    asm.alu(Alu::Sub, RCX, RDX);
+    asm.store(Mem::Base(RSP, TEXT_REMOTE + 16), RAX);
+    asm.store(Mem::Base(RSP, TEXT_REMOTE + 24), RCX);
+    asm.mov32(RAX, Mem::Base(RBX, header::PID as i32));
+    asm.test(RAX, RAX);
+    asm.jcc(Cond::NotEqual, known);
+    system_call(asm, GETPID);
+    asm.bind(known);
+    asm.mov(RDI, RAX);
+    asm.mov(RSI, RSP);
+    asm.mov_imm(RDX, 1);
+    asm.lea(R10, Mem::Base(RSP, TEXT_REMOTE));
+    asm.mov_imm(R8, 2);
+    asm.mov_imm(R9, 0);
+    system_call(asm, PROCESS_VM_READV);
+    asm.mov_imm(RDI, 0);
+    asm.test(RAX, RAX);
+    asm.jcc(Cond::LessEqual, failed);
+    asm.bind(scan);
+    asm.movzx8(RCX, Mem::Index(RSP, RDI, 1, TEXT_AT));
+    asm.test(RCX, RCX);
+    asm.jcc(Cond::Equal, clear);
+    asm.inc(RDI);
+    asm.alu(Alu::Cmp, RDI, RAX);
+    asm.jcc(Cond::NotEqual, scan);
+    asm.alu(Alu::Cmp, RAX, Mem::Base(RSP, LENGTH));
+    asm.jcc(Cond::NotEqual, failed);
+    asm.jmp(done);
+    // Behind the text are zeros.
+    asm.bind(clear);
+    asm.store8(Mem::Index(RSP, RDI, 1, TEXT_AT), RCX);
+    asm.inc(RDI);
+    asm.alu(Alu::Cmp, RDI, RAX);
+    asm.jcc(Cond::NotEqual, clear);
+    asm.bind(done);
 }
 
 /// Gives how long this thread has run, in nanoseconds.

@@ -61,6 +61,8 @@ pub struct Routines {
     pub claim: u64,
     /// Reads 1, 2, 4 or 8 bytes that may not be there.
     pub load: [u64; 4],
+    /// Reads a text that may not be there, and keeps it.
+    pub text: u64,
     /// The thread's clock.
     pub cpu: u64,
     /// Finds an entry for one key.

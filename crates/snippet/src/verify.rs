@@ -1,5 +1,6 @@
 //! What a weave must obey before it is compiled: names, types, cost, and what a point allows.
 
+use crate::facts;
 use crate::ir::{
     Binary, Buckets, Datum, DatumId, DatumKind, Expr, LetId, PointKind, Statement, Type, Unary,
     Weave,
@@ -102,7 +103,7 @@ pub(crate) fn check_datum(datum: &Datum) -> Result<(), Problem> {
                 "use a step of at least 1 and 1 to 65536 steps",
             );
         }
-        DatumKind::Map { keys, capacity } => {
+        DatumKind::Map { keys, capacity, .. } => {
             if !(1..=2).contains(keys) {
                 return problem(format!("`{name}` has {keys} keys"), "use one or two");
             }
@@ -190,10 +191,16 @@ impl Checker<'_> {
     }
 
     fn integer(&mut self, expr: &Expr, depth: usize) -> Result<(), Problem> {
-        if self.expr(expr, depth)? == Type::Int {
-            return Ok(());
+        match self.expr(expr, depth)? {
+            Type::Int => Ok(()),
+            Type::Float => {
+                problem("a double where an integer is needed", "convert it with `int(...)`")
+            }
+            Type::Text => {
+                let hint = "`str(...)` can be a key of a map, a field of a record, or compared";
+                problem("a text where an integer is needed", hint)
+            }
         }
-        problem("a double where an integer is needed", "convert it with `int(...)`")
     }
 
     fn float(&mut self, expr: &Expr, depth: usize) -> Result<(), Problem> {
@@ -201,6 +208,35 @@ impl Checker<'_> {
             return Ok(());
         }
         problem("an integer where a double is needed", "convert it with `float(...)`")
+    }
+
+    /// Keys, or the fields of a record: some are texts, as was declared.
+    fn words(&mut self, values: &[Expr], texts: u16, depth: usize) -> Result<(), Problem> {
+        for (index, value) in values.iter().enumerate() {
+            if texts >> index & 1 == 0 {
+                self.integer_of(value, index, depth)?;
+            } else if self.expr(value, depth)? != Type::Text {
+                let hint = "use `str(...)`, or declare it `int`";
+                return problem(format!("value {} is not a text", index + 1), hint);
+            }
+        }
+        Ok(())
+    }
+
+    /// An integer; if it is a text, the hint is how to declare that.
+    fn integer_of(&mut self, expr: &Expr, index: usize, depth: usize) -> Result<(), Problem> {
+        if facts::shallow_type(expr, &|id| self.let_type(id)) == Type::Text {
+            let hint = "declare it so: `map m[str] 1024`, `ring r(str name) 1024`";
+            return problem(
+                format!("value {} is a text, and was declared a number", index + 1),
+                hint,
+            );
+        }
+        self.integer(expr, depth)
+    }
+
+    fn let_type(&self, id: LetId) -> Type {
+        self.lets.iter().find(|(other, _)| *other == id).map_or(Type::Int, |found| found.1)
     }
 
     fn statement(&mut self, statement: &Statement, depth: usize) -> Result<(), Problem> {
@@ -219,12 +255,13 @@ impl Checker<'_> {
             }
             Statement::AddAt { map, keys, value } => {
                 self.expect(*map, "map", |kind| matches!(kind, DatumKind::Map { .. }))?;
-                if let DatumKind::Map { keys: wanted, .. } = self.datum(*map)?.kind
-                    && usize::from(wanted) != keys.len()
-                {
+                let DatumKind::Map { keys: wanted, texts, .. } = self.datum(*map)?.kind else {
+                    return Ok(());
+                };
+                if usize::from(wanted) != keys.len() {
                     return problem(format!("{} keys", keys.len()), format!("give {wanted}"));
                 }
-                keys.iter().try_for_each(|key| self.integer(key, depth))?;
+                self.words(keys, texts.into(), depth)?;
                 self.integer(value, depth)
             }
             Statement::Observe { histogram, value } => {
@@ -250,13 +287,15 @@ impl Checker<'_> {
             }
             Statement::Emit { ring, values } => {
                 self.expect(*ring, "ring", |kind| matches!(kind, DatumKind::Ring { .. }))?;
-                if let DatumKind::Ring { fields, .. } = &self.datum(*ring)?.kind
-                    && fields.len() != values.len()
-                {
+                let DatumKind::Ring { fields, texts, .. } = &self.datum(*ring)?.kind else {
+                    return Ok(());
+                };
+                let texts = *texts;
+                if fields.len() != values.len() {
                     let hint = format!("give one for each of the {} fields", fields.len());
                     return problem(format!("{} values", values.len()), hint);
                 }
-                values.iter().try_for_each(|value| self.integer(value, depth))
+                self.words(values, texts, depth)
             }
             Statement::Let { id, value, .. } => {
                 let kind = self.expr(value, depth)?;
@@ -402,6 +441,12 @@ impl Checker<'_> {
                 self.integer(address, depth)?;
                 Ok(Type::Int)
             }
+            Expr::Text { texts, address, length } => {
+                self.expect(*texts, "table of texts", |kind| matches!(kind, DatumKind::Texts))?;
+                self.integer(address, depth)?;
+                length.iter().try_for_each(|length| self.integer(length, depth))?;
+                Ok(Type::Text)
+            }
             Expr::Unary(op, inner) => self.unary(*op, inner, depth),
             Expr::Binary(op, a, b) => self.binary(*op, a, b, depth),
             Expr::Call(call) => {
@@ -413,7 +458,10 @@ impl Checker<'_> {
 
     fn unary(&mut self, op: Unary, inner: &Expr, depth: usize) -> Result<Type, Problem> {
         match op {
-            Unary::Negate => self.expr(inner, depth),
+            Unary::Negate => match self.expr(inner, depth)? {
+                Type::Text => problem("a text has no sign", "use `str(...)` as a key or a field"),
+                number => Ok(number),
+            },
             Unary::Not | Unary::Complement => {
                 self.integer(inner, depth)?;
                 Ok(Type::Int)
@@ -430,12 +478,21 @@ impl Checker<'_> {
     }
 
     fn binary(&mut self, op: Binary, a: &Expr, b: &Expr, depth: usize) -> Result<Type, Problem> {
-        let float = self.expr(a, depth)?;
-        if float == Type::Int {
-            self.integer(b, depth)?;
-            return Ok(Type::Int);
+        match self.expr(a, depth)? {
+            Type::Int => {
+                self.integer(b, depth)?;
+                return Ok(Type::Int);
+            }
+            Type::Text => {
+                let is_text = self.expr(b, depth)? == Type::Text;
+                if is_text && matches!(op, Binary::Eq | Binary::Ne) {
+                    return Ok(Type::Int);
+                }
+                let hint = "two texts can be compared with `==` and `!=`";
+                return problem("texts cannot be combined so", hint);
+            }
+            Type::Float => self.float(b, depth)?,
         }
-        self.float(b, depth)?;
         match op {
             Binary::Add | Binary::Sub | Binary::Mul | Binary::Div => Ok(Type::Float),
             Binary::Eq | Binary::Ne | Binary::Lt | Binary::Le | Binary::Gt | Binary::Ge => {

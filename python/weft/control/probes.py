@@ -11,9 +11,11 @@ import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from weft import _native
 from weft.control.libraries import Arrivals, Reload, loaded_again
+from weft.control.texts import Texts
 from weft.errors import AlreadyTraced, InvalidArgument
 from weft.model.completeness import Completeness, Missing
 from weft.model.points import (
@@ -23,7 +25,7 @@ from weft.model.points import (
     refused_points,
     unseen_points,
 )
-from weft.model.values import HIGHEST, LOWEST, Bucket, Histogram, MapValue, Timer
+from weft.model.values import HIGHEST, LOWEST, Bucket, Histogram, Key, MapValue, Timer
 
 __all__ = ["Probe", "refuse_anothers", "remove_all"]
 
@@ -271,10 +273,18 @@ class Probe:
         if kind == "histogram":
             return self._histogram(name, process, thread)
         if kind == "map":
-            sums: Counter[int | tuple[int, int]] = Counter()
+            sums: Counter[Key | tuple[Key, Key]] = Counter()
             for part in self._parts:
                 entries, _ = part.target.probe_map(part.number, name, process, thread)
-                sums.update(dict(entries))
+                columns = part.target.probe_text_columns(part.number, name)
+                if any(columns):
+                    texts = Texts(part.target)
+                    for key, value in entries:
+                        words = key if isinstance(key, tuple) else (key,)
+                        row = texts.row(columns, words)
+                        sums[row[0] if len(row) == 1 else (row[0], row[1])] += value
+                else:
+                    sums.update(dict(entries))
             return dict(sums)
         raise _wrong_kind(name, kind)
 
@@ -316,17 +326,25 @@ class Probe:
                     values[point] = values.get(point, 0) + count
         return values
 
-    def records(self, name: str | None = None) -> list[tuple[int, ...]]:
+    def records(self, name: str | None = None) -> list[tuple[Any, ...]]:
         """Take the records out of a ring that have been written since the last time.
 
-        A record is a tuple of numbers, one for each field. The records of one thread come in their
-        order; those of different threads one thread after the other.
+        A record is a tuple of numbers and texts, one for each field. The records of one thread come
+        in their order; those of different threads one thread after the other.
         """
         name, kind = self._datum(name, "ring")
         if kind != "ring":
             raise _wrong_kind(name, kind)
-        parts = (part.target.probe_records(part.number, name) for part in self._parts)
-        return [record for records in parts for record in records]
+        found: list[tuple[Any, ...]] = []
+        for part in self._parts:
+            records = part.target.probe_records(part.number, name)
+            columns = part.target.probe_text_columns(part.number, name)
+            if records and any(columns):
+                texts = Texts(part.target)
+                found += [texts.row(columns, record) for record in records]
+            else:
+                found += records
+        return found
 
     def lost(self, name: str | None = None) -> int:
         """Return how many records a ring, or additions a map, has lost for want of room.
@@ -373,7 +391,8 @@ class Probe:
 
     def _data(self) -> list[tuple[str, str]]:
         first = self._parts[0]
-        return first.target.probe_data(first.number)
+        # Where texts are kept is no value.
+        return [one for one in first.target.probe_data(first.number) if one[1] != "texts"]
 
     def _datum(self, name: str | None, kind: str | None = None) -> tuple[str, str]:
         data = self._data()

@@ -76,6 +76,8 @@ CODES: dict[str, Code] = {
     "MDL043": Code("error", "`$focus` outside of a metric"),
     "MDL044": Code("error", "no such kind of point"),
     "MDL045": Code("error", "a place cannot be used like that"),
+    # Texts.
+    "MDL046": Code("error", "a text where a number is needed"),
     # Imports.
     "MDL050": Code("error", "an imported file cannot be found"),
     "MDL051": Code("error", "files import each other in a circle"),

@@ -14,6 +14,7 @@ from weft.mdl import ast, leaving
 from weft.mdl.code import ADDRESS, Code, left_name
 from weft.mdl.functions import FUNCTIONS
 from weft.mdl.passes.scope import expressions, places, statements
+from weft.mdl.passes.texts import columns, is_text
 from weft.mdl.placing import Places, instance
 from weft.mdl.plan import Focus, Instrument, Plan, Program, Role, Unseen, Weaving
 from weft.model.points import Point, PointSelection
@@ -463,16 +464,21 @@ class _Base:
         if role == "times" or self.by == ADDRESS:
             points = sum(len(weaving.points) for weaving in weavings)
             capacity = max(capacity, min(1 << (2 * points).bit_length(), MOSTADDRESSES))
-        keys = len(base.fields) + (self.by is not None)
+        own = [is_text(column[0]) for column in columns(self.metric)]
+        divided = [] if self.by is None else [is_text(self.by)]
+        fields = [
+            f"str {field}" if is_text(column[0]) else str(field)
+            for field, column in zip(base.fields, columns(self.metric), strict=False)
+        ]
         first = {
             "counter": f"counter {name}" if by == "point" else f"counter {name} shared",
-            "keyed": f"map {name}[{len(self.keys) + (self.by is not None)}] {capacity}",
-            "times": f"map {name}[1] {capacity}",
+            "keyed": f"map {name}[{_keys([*map(is_text, self.keys), *divided])}] {capacity}",
+            "times": f"map {name}[{_keys(divided)}] {capacity}",
             "wallTimer": f"timer {name} wall",
             "processTimer": f"timer {name} cpu",
             "histogram": f"histogram {name} fine",
-            "map": f"map {name}[{max(1, keys)}] {capacity}",
-            "record": f"ring {name}({', '.join(base.fields)}) {RING_CAPACITY}",
+            "map": f"map {name}[{_keys([*own, *divided])}] {capacity}",
+            "record": f"ring {name}({', '.join(fields)}) {RING_CAPACITY}",
         }[role]
         mark = [f"mark {name}_began"] if needs_mark else []
         part = [] if self.metric.aggregate == "sum" else [f"counter {TAKES_PART} shared"]
@@ -496,3 +502,8 @@ class _Base:
 
 def _declared(instrument: Instrument) -> str:
     return instrument.declarations[0].split()[1]
+
+
+def _keys(texts: Sequence[bool]) -> str:
+    """What keys a map has, each a text or not; one if nothing is known of them."""
+    return ", ".join("str" if of_text else "int" for of_text in texts) or "int"

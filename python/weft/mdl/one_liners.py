@@ -25,6 +25,7 @@ from weft.mdl.lexer import COMMENTS, Lexer, span_of
 from weft.mdl.loader import check
 from weft.mdl.parser import parse_statements
 from weft.mdl.passes.scope import expressions, statements
+from weft.mdl.passes.texts import is_text
 from weft.mdl.spelling import POINTS
 from weft.mdl.words import Word, place_of
 
@@ -182,6 +183,8 @@ def _key_names(keys: Iterable[ast.Expression]) -> Iterator[str]:
     used: set[str] = set()
     for number, key in enumerate(keys):
         name = f"key{number}"
+        if isinstance(key, ast.Call) and is_text(key) and key.arguments:
+            key = key.arguments[0]
         if isinstance(key, ast.Variable):
             name = key.name if key.index < 0 else f"{key.name}{key.index}"
         elif isinstance(key, ast.Name):

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from weft.errors import InvalidArgument, WeftError
 from weft.mdl import ast
 from weft.mdl.diagnostics import did_you_mean, has_errors
 from weft.mdl.parser import parse_code
 from weft.mdl.passes.names import VARIABLES
-from weft.mdl.passes.scope import expressions, inserts, statements
+from weft.mdl.passes.scope import expressions
+from weft.mdl.passes.texts import columns, is_text
 from weft.model.values import MapValue
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["By", "Naming", "Symbols", "named", "namings"]
 
-Naming: TypeAlias = "Callable[[int], str]"
+Naming: TypeAlias = "Callable[[Any], str]"
 """What one key is called."""
 
 _Found: TypeAlias = "tuple[Function, int, Module]"
@@ -164,7 +165,8 @@ def namings(metric: ast.Metric, by: By | None, symbols: Callable[[], Symbols]) -
 
     ``symbols`` reads those of every module: it is called only where a key is an address.
     """
-    found = [_naming(keys, symbols) for keys in _key_columns(metric)]
+    own = columns(metric) if metric.base.type == "map" else []
+    found = [_naming(keys, symbols) for keys in own]
     if by is not None and by.name in ("function", "module"):
         found.append(symbols().function if by.name == "function" else symbols().module)
     elif by is not None:
@@ -184,20 +186,9 @@ def named(raw: MapValue, names: Sequence[Naming], scale: float) -> dict[str, int
     return found
 
 
-def _key_columns(metric: ast.Metric) -> Sequence[Sequence[ast.Expression]]:
-    """The expressions that are the first key of a metric's own map, and the second."""
-    if metric.base.type != "map":
-        return []
-    keys = [
-        one.keys
-        for insert in inserts(metric.base.body)
-        for one in statements(insert.code.body)
-        if isinstance(one, ast.Assign) and one.name == metric.name and one.keys
-    ]
-    return list(zip(*keys, strict=False))
-
-
 def _naming(keys: Sequence[ast.Expression | None], symbols: Callable[[], Symbols]) -> Naming:
+    if any(map(is_text, keys)):
+        return lambda text: text or '""'
     names = {key.name if isinstance(key, ast.Variable) else "" for key in keys}
     if names == {"caller"}:
         return symbols().caller

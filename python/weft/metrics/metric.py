@@ -39,7 +39,7 @@ from weft.model.measured import (
     Value,
 )
 from weft.model.points import Process
-from weft.model.values import Bucket, Histogram, MapValue, Timer
+from weft.model.values import Bucket, Histogram, Key, MapValue, Timer
 
 if TYPE_CHECKING:
     import pandas
@@ -544,7 +544,7 @@ class Metric:
         """The value of each thread, by its id; of timers in nanoseconds."""
         assert self.node is not None
         assert self._plan is not None
-        probe, found = self.node.probes[0], Counter[int | tuple[int, int]]()
+        probe, found = self.node.probes[0], Counter[Key | tuple[Key, Key]]()
         for pid, tid in self._threads():
             value = self._selected(probe.value(self._plan.datum, process=pid, thread=tid))
             found[tid] += value.ns if isinstance(value, Timer) else int(number(value))

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TypeAlias
 
 from weft.mdl.plan import Plan
-from weft.model.values import Histogram, MapValue, Timer
+from weft.model.values import Histogram, Key, MapValue, Timer
 
 __all__ = ["Raw", "combine", "first_number", "less", "number"]
 
@@ -64,7 +64,7 @@ def combine(values: list[Raw], operator: str, plan: Plan) -> Raw:
     if isinstance(values[0], Histogram):
         histograms = (value for value in values if isinstance(value, Histogram))
         return sum(histograms, Histogram((), 0, 0))
-    sums: Counter[int | tuple[int, int]] = Counter()
+    sums: Counter[Key | tuple[Key, Key]] = Counter()
     for value in values:
         if isinstance(value, dict):
             sums.update(value)

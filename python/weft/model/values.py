@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from weft.errors import InvalidArgument
 
-__all__ = ["HIGHEST", "LOWEST", "Bucket", "Histogram", "MapValue", "Timer"]
+__all__ = ["HIGHEST", "LOWEST", "Bucket", "Histogram", "Key", "MapValue", "Timer"]
 
 LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
 """The ends of buckets that are open at that end."""
@@ -100,5 +100,8 @@ class Timer:
         return self.ns / 1e9
 
 
-MapValue: TypeAlias = "dict[int | tuple[int, int], int]"
-"""Sums by key: a number, or a pair of numbers."""
+Key: TypeAlias = "int | str"
+"""A number, or a text that `str` has read."""
+
+MapValue: TypeAlias = "dict[Key | tuple[Key, Key], int]"
+"""Sums by key, or by a pair of keys."""

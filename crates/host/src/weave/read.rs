@@ -5,10 +5,11 @@ use super::values::{Values, Whose};
 use super::weaver::Weaver;
 use super::woven::{Probe, ProbeId};
 use crate::{Error, ErrorKind, Result};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use weft_snippet::layout::Place;
 use weft_snippet::read::{
     HistogramSum, MapSum, Ring, Slab, sum_counter, sum_histogram, sum_map, sum_mark, sum_timer,
+    texts,
 };
 use weft_snippet::{Datum, DatumKind, Scope, TimerClock};
 
@@ -80,10 +81,34 @@ impl Weaver {
     /// A map.
     pub fn map(&self, id: ProbeId, name: &str, whose: Whose) -> Result<(MapSum, u8)> {
         let (probe, values, index) = self.find(id, name)?;
-        let DatumKind::Map { keys, capacity } = probe.data()[index].kind else {
+        let DatumKind::Map { keys, capacity, .. } = probe.data()[index].kind else {
             return Err(wrong_kind(name, "map"));
         };
         Ok((sum_map(self.slabs(values, whose), probe.place(index, 0), keys, capacity), keys))
+    }
+
+    /// Which keys of a map, or fields of a ring, are texts.
+    pub fn text_columns(&self, id: ProbeId, name: &str) -> Result<Vec<bool>> {
+        let (probe, _, index) = self.find(id, name)?;
+        let (count, texts) = match &probe.data()[index].kind {
+            DatumKind::Map { keys, texts, .. } => (usize::from(*keys), u16::from(*texts)),
+            DatumKind::Ring { fields, texts, .. } => (fields.len(), *texts),
+            _ => (0, 0),
+        };
+        Ok((0..count).map(|column| texts >> column & 1 != 0).collect())
+    }
+
+    /// The texts that probes have read, by the numbers that stand for them.
+    pub fn texts(&self) -> BTreeMap<u64, Vec<u8>> {
+        let mut found = BTreeMap::new();
+        for probe in self.probes.values() {
+            let Ok(values) = self.values_of(probe) else { continue };
+            let data = probe.data().iter().enumerate();
+            for (index, _) in data.filter(|(_, datum)| datum.kind == DatumKind::Texts) {
+                found.append(&mut texts(self.slabs(values, Whose::All), probe.place(index, 0)));
+            }
+        }
+        found
     }
 
     /// Takes the records of a ring out that were written since the last time.

@@ -46,7 +46,7 @@ impl Weaver {
             }
             sampler.length += match kind {
                 DatumKind::Counter(_) => 1,
-                DatumKind::Local | DatumKind::Mark => {
+                DatumKind::Local | DatumKind::Mark | DatumKind::Texts => {
                     return Err(super::read::wrong_kind(name, "value that can be read"));
                 }
                 _ => 2,
@@ -87,9 +87,9 @@ impl Wanted {
                 ((sum.total + sum.so_far) as i64, sum.count as i64)
             }
             DatumKind::Histogram(buckets) => histogram_count(slab, *place, *buckets),
-            DatumKind::Map { keys, capacity } => map_total(slab, *place, *keys, *capacity),
+            DatumKind::Map { keys, capacity, .. } => map_total(slab, *place, *keys, *capacity),
             DatumKind::Ring { .. } => ring_written(slab, *place),
-            DatumKind::Local | DatumKind::Mark => (0, 0),
+            DatumKind::Local | DatumKind::Mark | DatumKind::Texts => (0, 0),
         };
         add(*at, first);
         add(at + 1, second);

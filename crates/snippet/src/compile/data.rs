@@ -391,7 +391,7 @@ impl Generator<'_> {
     }
 
     pub(super) fn emit(&mut self, ring: DatumId, values: &[Expr]) {
-        let DatumKind::Ring { fields, capacity, blocking } = &self.data[ring.0 as usize].kind
+        let DatumKind::Ring { fields, capacity, blocking, .. } = &self.data[ring.0 as usize].kind
         else {
             unreachable!("verified: a ring")
         };

@@ -5,7 +5,7 @@ use super::value::{Compared, HEADROOM, Value};
 use crate::asm::{Alu, Cond, Label, Mem, Rm, Shift};
 use crate::facts;
 use crate::ir::{Binary, Call, Expr, LetId, NAN, Type, Unary, Width};
-use crate::layout::{MARK_TICKS, MARK_UNKNOWN, header};
+use crate::layout::{MARK_TICKS, MARK_UNKNOWN, TEXT_SIZE, header};
 use alloc::vec::Vec;
 use weft_code::Register;
 
@@ -245,6 +245,7 @@ impl Generator<'_> {
             }
             Expr::Since(mark) => self.since(*mark),
             Expr::Load { width, signed, address } => self.load(*width, *signed, address),
+            Expr::Text { texts, address, length } => self.text(*texts, address, length.as_deref()),
             Expr::Unary(op, inner) => self.unary(*op, inner),
             Expr::Binary(op, a, b) => self.binary(*op, a, b),
             Expr::Call(call) => self.call_out(call),
@@ -312,6 +313,25 @@ impl Generator<'_> {
             self.asm.movsx(to, to, width.bytes());
         }
         self.release(held);
+        Value::Own(to)
+    }
+
+    fn text(&mut self, texts: crate::DatumId, address: &Expr, length: Option<&Expr>) -> Value {
+        let value = self.eval(address);
+        let value = self.hold(value);
+        let most = match length {
+            Some(length) => self.eval(length),
+            None => Value::Int(TEXT_SIZE.into()),
+        };
+        let (most, most_held) = self.readable(most);
+        let (from, from_held) = self.readable(value);
+        let to = self.temp();
+        let table = self.slab(self.places[texts.0 as usize].sums);
+        self.asm.lea(to, table);
+        let slab = self.slab;
+        self.call_routine(self.env.routines.text, &[from, slab, most, to], to);
+        self.release(from_held);
+        self.release(most_held);
         Value::Own(to)
     }
 

@@ -16,7 +16,8 @@ pub fn data() -> Vec<Datum> {
          histogram i linear -50 16 20\nhistogram j linear 3 7 11\n\
          histogram k linear -9000000000000000000 4000000000 60\n\
          histogram l fine\nmap m[1] 4\nmap n[2] 2\nmap o[1] 1\nring r(a, b) 4\nring s(a, b, c) 2\n\
-         ring w(a, b, c, d, e, f, g) 1\nring q(a, b) 2 blocking\nlocal x\nlocal y\nmark z\n",
+         ring w(a, b, c, d, e, f, g) 1\nring q(a, b) 2 blocking\nlocal x\nlocal y\nmark z\n\
+         map tm[str] 4\nmap tn[int, str] 2\nring tr(a, str b) 2\ntexts str\n",
     )
     .data
 }
@@ -208,8 +209,19 @@ impl<'a> Maker<'a> {
         body
     }
 
-    fn ints(&mut self, count: usize) -> Vec<Expr> {
-        (0..count).map(|_| self.int(3)).collect()
+    fn words(&mut self, count: usize, texts: u16) -> Vec<Expr> {
+        let is_text = |index: usize| texts >> index & 1 != 0;
+        (0..count).map(|index| if is_text(index) { self.text() } else { self.int(3) }).collect()
+    }
+
+    fn text(&mut self) -> Expr {
+        let texts = self.datum(|kind| matches!(kind, DatumKind::Texts));
+        let address = Box::new(self.address(2));
+        let length = (self.pick(2) == 1).then(|| match self.pick(3) {
+            0 => Box::new(self.int(1)),
+            _ => Box::new(Expr::Int(self.pick(130) as i64 - 4)),
+        });
+        Expr::Text { texts, address, length }
     }
 
     fn statement(&mut self, depth: usize) -> Option<Statement> {
@@ -227,10 +239,10 @@ impl<'a> Maker<'a> {
             }
             3 | 4 => {
                 let map = self.datum(|kind| matches!(kind, DatumKind::Map { .. }));
-                let DatumKind::Map { keys, .. } = self.data[map.0 as usize].kind else {
+                let DatumKind::Map { keys, texts, .. } = self.data[map.0 as usize].kind else {
                     unreachable!()
                 };
-                let keys = self.ints(keys.into());
+                let keys = self.words(keys.into(), texts.into());
                 Statement::AddAt { map, keys, value: self.int(3) }
             }
             5 => {
@@ -239,10 +251,10 @@ impl<'a> Maker<'a> {
             }
             6 | 7 => {
                 let ring = self.datum(|kind| matches!(kind, DatumKind::Ring { .. }));
-                let DatumKind::Ring { fields, .. } = &self.data[ring.0 as usize].kind else {
+                let DatumKind::Ring { fields, texts, .. } = &self.data[ring.0 as usize].kind else {
                     unreachable!()
                 };
-                Statement::Emit { ring, values: self.ints(fields.len()) }
+                Statement::Emit { ring, values: self.words(fields.len(), *texts) }
             }
             8 | 9 => {
                 let float = self.pick(4) == 3;
@@ -369,6 +381,10 @@ impl<'a> Maker<'a> {
                     Expr::Binary(op, Box::new(self.float(3)), Box::new(self.float(3)))
                 }
             },
+            15 if self.pick(3) == 2 => {
+                let op = self.one(&[Binary::Eq, Binary::Ne]);
+                Expr::Binary(op, Box::new(self.text()), Box::new(self.text()))
+            }
             _ if self.pick(4) == 3 && !self.go() => Expr::Call(Box::new(self.call())),
             _ => self.leaf(),
         }

@@ -82,7 +82,7 @@ impl Drop for Machine {
 }
 
 pub fn region() -> Region {
-    Region { count_log2: 6, stride_log2: 15, state_end: 2048, key_shift: 12 }
+    Region { count_log2: 6, stride_log2: 18, state_end: 2048, key_shift: 12 }
 }
 
 /// An environment that code is only compiled for.

@@ -8,6 +8,7 @@ from weft.mdl.functions import FUNCTIONS
 from weft.mdl.passes.names import VARIABLES
 from weft.mdl.passes.places import KINDS
 from weft.mdl.passes.scope import Report, expressions, inserts, owners, statements
+from weft.mdl.passes.texts import columns, is_text, misplaced
 
 __all__ = ["check"]
 
@@ -30,6 +31,7 @@ def check(document: ast.Document) -> list[Diagnostic]:
                 _check_predicate(owner, insert, report)
         else:
             _check_base(owner.base, report)
+            _check_columns(owner, report)
             for insert in found:
                 for statement in statements(insert.code.body):
                     _check_statement(owner, statement, report)
@@ -50,6 +52,15 @@ def _check_base(base: ast.Base, report: Report) -> None:
     if base.process and base.type not in _NUMBERS:
         message = f"what the kernel counts is no {base.type}"
         report.add("MDL030", message, "write `base is counter $process...`", base)
+
+
+def _check_columns(metric: ast.Metric, report: Report) -> None:
+    """A key, or a field, is a text everywhere or nowhere."""
+    for number, column in enumerate(columns(metric)):
+        unlike = [one for one in column if is_text(one) != is_text(column[0])]
+        if unlike:
+            message = f"key or field {number + 1} of `{metric.name}` is a text elsewhere, or here"
+            report.add("MDL033", message, "use `str(...)` for all of them or none", unlike[0])
 
 
 def _check_predicate(constraint: ast.Constraint, insert: ast.Insert, report: Report) -> None:
@@ -77,6 +88,9 @@ def _check_statement(metric: ast.Metric, statement: ast.Statement, report: Repor
     elif isinstance(statement, ast.Call) and statement.function in FUNCTIONS:
         message = f"`{statement.function}` alone does nothing"
         report.add("MDL030", message, "use what it gives", statement)
+    for text in misplaced(statement):
+        hint = "`str(...)` can be a key of a map, a field of a record, or compared with another"
+        report.add("MDL046", "a text where a number is needed", hint, text)
     for expression in expressions(statement):
         if isinstance(expression, ast.Name):
             kind = _type_of(metric, expression.name)
@@ -162,8 +176,9 @@ def _check_values(value: ast.Expression, report: Report) -> None:
 
 def _check_value(expression: ast.Expression, report: Report) -> None:
     if isinstance(expression, ast.Call) and expression.function in FUNCTIONS:
-        count = FUNCTIONS[expression.function]
-        if len(expression.arguments) != count:
+        counts = FUNCTIONS[expression.function]
+        if len(expression.arguments) not in counts:
+            count = counts[-1]
             message = f"`{expression.function}` takes {_count(count, 'argument')}"
             hint = f"write `{expression.function}({', '.join('ab'[:count])})`"
             report.add("MDL038", message, hint, expression)

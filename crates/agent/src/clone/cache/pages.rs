@@ -130,6 +130,10 @@ impl Pages {
 
     /// All guarded pages.
     pub fn all_guarded(&self) -> Vec<u64> {
+        // Where a child was killed that was changing the map, it cannot be walked through: mostly it need not be.
+        if !self.has_guarded() {
+            return Vec::new();
+        }
         self.pages.iter().filter(|(_, page)| page.is_guarded).map(|(&number, _)| number).collect()
     }
 }

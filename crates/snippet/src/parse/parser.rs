@@ -1,16 +1,17 @@
-//! From text to a weave.
+//! What is done, and where.
 
+use super::words::{TEXTS, declares, is_reserved};
 use crate::facts;
 use crate::ir::{
-    Binary, Buckets, Call, Datum, DatumId, DatumKind, Expr, LetId, PointKind, Scope, Section,
-    Statement, TimerClock, Unary, Weave,
+    Binary, Call, DatumId, DatumKind, Expr, LetId, PointKind, Section, Statement, TimerClock, Type,
+    Unary, Weave,
 };
 use crate::lex::{Diagnostic, Placed, Token, describe, error, lex};
 use crate::print::{BINARY, LOADS, Spelling, UNARY_FUNCTIONS, WORDS};
 use crate::verify::{self, At, Problem};
 use alloc::boxed::Box;
 use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::vec::Vec;
 use weft_code::Register;
 
@@ -42,31 +43,17 @@ impl Weave {
 /// How deep expressions and blocks may nest: the parser is recursive.
 const MAX_DEPTH: usize = 64;
 
-/// The words that declare something.
-const KINDS: [&str; 7] = ["counter", "timer", "histogram", "map", "ring", "local", "mark"];
-
-/// How many keys a map has that was not declared.
-const IMPLIED_CAPACITY: u32 = 1024;
-
-/// Whether a text declares what it measures into.
-fn declares(tokens: &[Placed]) -> bool {
-    tokens.windows(2).any(|pair| {
-        matches!(&pair[0].token, Token::Word(word) if KINDS.contains(&word.as_str()))
-            && matches!(pair[1].token, Token::Word(_))
-    })
-}
-
-struct Parser {
-    tokens: Vec<Placed>,
+pub(super) struct Parser {
+    pub(super) tokens: Vec<Placed>,
     /// Whether the text declares anything; if not, names are declared by what is done to them.
-    declares: bool,
-    at: usize,
-    weave: Weave,
-    lets: Vec<(String, LetId)>,
+    pub(super) declares: bool,
+    pub(super) at: usize,
+    pub(super) weave: Weave,
+    pub(super) lets: Vec<(String, LetId, Type)>,
     next_let: u16,
     depth: usize,
     /// Where each datum is declared.
-    data_places: Vec<(u32, u32)>,
+    pub(super) data_places: Vec<(u32, u32)>,
     /// Where the statements of each section begin, those inside others too, in order.
     statement_places: Vec<Vec<(u32, u32)>>,
 }
@@ -87,15 +74,15 @@ impl Parser {
         found.copied().unwrap_or((0, 0))
     }
 
-    fn peek(&self) -> &Token {
+    pub(super) fn peek(&self) -> &Token {
         &self.tokens[self.at].token
     }
 
-    fn place(&self) -> (u32, u32) {
+    pub(super) fn place(&self) -> (u32, u32) {
         (self.tokens[self.at].line, self.tokens[self.at].column)
     }
 
-    fn take(&mut self) -> Token {
+    pub(super) fn take(&mut self) -> Token {
         let token = self.tokens[self.at].token.clone();
         if token != Token::Over {
             self.at += 1;
@@ -103,7 +90,7 @@ impl Parser {
         token
     }
 
-    fn accept(&mut self, sign: &str) -> bool {
+    pub(super) fn accept(&mut self, sign: &str) -> bool {
         let found = matches!(self.peek(), Token::Sign(other) if *other == sign);
         if found {
             self.at += 1;
@@ -111,7 +98,7 @@ impl Parser {
         found
     }
 
-    fn accept_word(&mut self, word: &str) -> bool {
+    pub(super) fn accept_word(&mut self, word: &str) -> bool {
         let found = matches!(self.peek(), Token::Word(other) if other == word);
         if found {
             self.at += 1;
@@ -119,12 +106,19 @@ impl Parser {
         found
     }
 
-    fn expect(&mut self, sign: &str) -> Result<(), Diagnostic> {
+    pub(super) fn expect(&mut self, sign: &str) -> Result<(), Diagnostic> {
         if self.accept(sign) {
             return Ok(());
         }
         let found = describe(self.peek());
         error(self.place(), format!("`{sign}` is missing"), format!("before {found}"))
+    }
+
+    pub(super) fn expect_word(&mut self, word: &str) -> Result<(), Diagnostic> {
+        if self.accept_word(word) {
+            return Ok(());
+        }
+        error(self.place(), format!("`{word}` is missing"), "before what is here")
     }
 
     fn skip_ends(&mut self) {
@@ -133,7 +127,7 @@ impl Parser {
         }
     }
 
-    fn word(&mut self, what: &str) -> Result<String, Diagnostic> {
+    pub(super) fn word(&mut self, what: &str) -> Result<String, Diagnostic> {
         let place = self.place();
         match self.take() {
             Token::Word(word) => Ok(word),
@@ -143,24 +137,7 @@ impl Parser {
         }
     }
 
-    fn new_name(&mut self) -> Result<String, Diagnostic> {
-        let place = self.place();
-        let name = self.word("a name")?;
-        if name.contains('.') {
-            return error(place, format!("`{name}` is not a name"), "use letters, digits and `_`");
-        }
-        if is_reserved(&name) {
-            return error(place, format!("`{name}` is a word of the language"), "use another name");
-        }
-        let known = self.weave.data.iter().any(|datum| datum.name == name)
-            || self.lets.iter().any(|(other, _)| *other == name);
-        if known {
-            return error(place, format!("`{name}` is there already"), "use another name");
-        }
-        Ok(name)
-    }
-
-    fn number<T: TryFrom<i128>>(&mut self, what: &str) -> Result<T, Diagnostic> {
+    pub(super) fn number<T: TryFrom<i128>>(&mut self, what: &str) -> Result<T, Diagnostic> {
         let place = self.place();
         let minus = self.accept("-");
         let number = match self.take() {
@@ -243,78 +220,6 @@ impl Parser {
         }
     }
 
-    fn declaration(&mut self, word: &str) -> Result<bool, Diagnostic> {
-        if !KINDS.contains(&word) {
-            return Ok(false);
-        }
-        self.at += 1;
-        let name = self.new_name()?;
-        let place = self.place();
-        let kind = match word {
-            "counter" => DatumKind::Counter(self.scope()?),
-            "timer" => match self.word("`wall` or `cpu`")?.as_str() {
-                "wall" => DatumKind::Timer(TimerClock::Wall),
-                "cpu" => DatumKind::Timer(TimerClock::Cpu),
-                other => {
-                    let what = format!("`{other}` is not a clock");
-                    return error(place, what, "use `wall` or `cpu`");
-                }
-            },
-            "histogram" => match self.word("`log2`, `fine` or `linear`")?.as_str() {
-                "log2" => DatumKind::Histogram(Buckets::Log2),
-                "fine" => DatumKind::Histogram(Buckets::Fine),
-                "linear" => DatumKind::Histogram(Buckets::Linear {
-                    low: self.number("the lowest value")?,
-                    step: self.number("the step")?,
-                    count: self.number("the number of steps")?,
-                }),
-                other => {
-                    let what = format!("a histogram cannot be `{other}`");
-                    return error(place, what, "use `log2`, `fine`, or `linear LOW STEP COUNT`");
-                }
-            },
-            "map" => {
-                self.expect("[")?;
-                let keys = self.number("the number of keys")?;
-                self.expect("]")?;
-                DatumKind::Map { keys, capacity: self.number("the capacity")? }
-            }
-            "ring" => {
-                self.expect("(")?;
-                let mut fields: Vec<String> = Vec::new();
-                loop {
-                    let place = self.place();
-                    let field = self.word("a field")?;
-                    if fields.contains(&field) {
-                        return error(place, format!("`{field}` is twice"), "name fields apart");
-                    }
-                    fields.push(field);
-                    if !self.accept(",") {
-                        break;
-                    }
-                }
-                self.expect(")")?;
-                let capacity = self.number("the capacity")?;
-                DatumKind::Ring { fields, capacity, blocking: self.accept_word("blocking") }
-            }
-            "local" => DatumKind::Local,
-            _ => DatumKind::Mark,
-        };
-        let of = if self.accept_word("of") { Some(self.number("a probe's number")?) } else { None };
-        self.weave.data.push(Datum { name, kind, of });
-        Ok(true)
-    }
-
-    fn scope(&mut self) -> Result<Scope, Diagnostic> {
-        if self.accept_word("shared") {
-            return Ok(Scope::Shared);
-        }
-        if self.accept_word("per") && !self.accept_word("point") {
-            return error(self.place(), "`point` is missing", "write `per point`");
-        }
-        Ok(Scope::Point)
-    }
-
     fn braces(&mut self) -> Result<Vec<Statement>, Diagnostic> {
         self.expect("{")?;
         self.deeper()?;
@@ -384,7 +289,8 @@ impl Parser {
                 let value = self.expr(0)?;
                 let id = LetId(self.next_let);
                 self.next_let += 1;
-                self.lets.push((name.clone(), id));
+                let kind = facts::shallow_type(&value, &|id| self.type_of(id));
+                self.lets.push((name.clone(), id, kind));
                 Ok(Statement::Let { id, name, value })
             }
             _ => self.assignment(place, &word),
@@ -428,7 +334,7 @@ impl Parser {
 
     fn assignment(&mut self, place: (u32, u32), name: &str) -> Result<Statement, Diagnostic> {
         let Some(id) = self.find(name).or_else(|| self.implied(name)) else {
-            if self.lets.iter().any(|(other, _)| other == name) {
+            if self.lets.iter().any(|(other, ..)| other == name) {
                 let what = format!("`{name}` cannot change");
                 return error(place, what, format!("declare `local {name}` instead of `let`"));
             }
@@ -448,7 +354,7 @@ impl Parser {
         };
         if self.accept("[") {
             let keys = self.list("]")?;
-            self.imply_keys(id, keys.len());
+            self.imply_keys(id, &keys);
             let Some(value) = self.added()? else {
                 return error(self.place(), "`+=` is missing", "maps are added to: `m[key] += 1`");
             };
@@ -478,53 +384,6 @@ impl Parser {
             return Ok(Some(self.expr(0)?));
         }
         if self.accept("-=") { Ok(Some(negated(self.expr(0)?))) } else { Ok(None) }
-    }
-
-    /// Declares a name by what is done to it, in a text that declares nothing.
-    ///
-    /// What is set anywhere is a local; otherwise what is added to is a counter, with a key a map,
-    /// and `<<` is for histograms.
-    fn implied(&mut self, name: &str) -> Option<DatumId> {
-        if self.declares || is_reserved(name) || name.contains(['.', '$']) {
-            return None;
-        }
-        if self.lets.iter().any(|(other, _)| other == name) {
-            return None;
-        }
-        let kind = match self.peek() {
-            Token::Sign("[") => DatumKind::Map { keys: 0, capacity: IMPLIED_CAPACITY },
-            Token::Sign("<<") => DatumKind::Histogram(Buckets::Fine),
-            Token::Sign("=") => DatumKind::Local,
-            Token::Sign("+=" | "-=" | "++" | "--") if self.is_set(name) => DatumKind::Local,
-            Token::Sign("+=" | "-=" | "++" | "--") => DatumKind::Counter(Scope::Point),
-            _ => return None,
-        };
-        self.declare(name, kind)
-    }
-
-    /// Adds a datum that the text does not declare.
-    fn declare(&mut self, name: &str, kind: DatumKind) -> Option<DatumId> {
-        let place = self.place();
-        self.weave.data.push(Datum { name: name.to_string(), kind, of: None });
-        self.data_places.push(place);
-        self.find(name)
-    }
-
-    /// Whether a name is set with `=` anywhere in the text.
-    fn is_set(&self, name: &str) -> bool {
-        self.tokens.windows(2).any(|pair| {
-            matches!(&pair[0].token, Token::Word(word) if word == name)
-                && pair[1].token == Token::Sign("=")
-        })
-    }
-
-    /// Gives a map that was not declared as many keys as it is first used with.
-    fn imply_keys(&mut self, id: DatumId, count: usize) {
-        if let Some(DatumKind::Map { keys: keys @ 0, .. }) =
-            self.weave.data.get_mut(usize::from(id.0)).map(|datum| &mut datum.kind)
-        {
-            *keys = u8::try_from(count).unwrap_or(u8::MAX);
-        }
     }
 
     /// A timer that is started or stopped; it may say its clock.
@@ -559,7 +418,11 @@ impl Parser {
         Ok(number)
     }
 
-    fn find(&self, name: &str) -> Option<DatumId> {
+    pub(super) fn type_of(&self, id: LetId) -> Type {
+        self.lets.iter().find(|(_, other, _)| *other == id).map_or(Type::Int, |found| found.2)
+    }
+
+    pub(super) fn find(&self, name: &str) -> Option<DatumId> {
         let index = self.weave.data.iter().position(|datum| datum.name == name)?;
         u16::try_from(index).ok().map(DatumId)
     }
@@ -686,10 +549,10 @@ impl Parser {
             }
             _ => {}
         }
-        if let Some((_, id)) = self.lets.iter().find(|(name, _)| name == word) {
+        if let Some((_, id, _)) = self.lets.iter().find(|(name, ..)| name == word) {
             return Ok(Expr::Let(*id));
         }
-        if let Some(id) = self.find(word) {
+        if let Some(id) = self.find(word).filter(|_| word != TEXTS) {
             let kind = self.weave.data[usize::from(id.0)].kind.name();
             if kind == "local" {
                 return Ok(Expr::Local(id));
@@ -729,6 +592,12 @@ impl Parser {
         if word == "since" {
             return Ok(Expr::Since(self.datum("mark")?));
         }
+        if word == TEXTS {
+            let texts = self.texts();
+            let address = Box::new(self.expr(0)?);
+            let length = if self.accept(",") { Some(Box::new(self.expr(0)?)) } else { None };
+            return Ok(Expr::Text { texts, address, length });
+        }
         if let Some(&(_, width, signed)) = LOADS.iter().find(|load| load.0 == word) {
             return Ok(Expr::Load { width, signed, address: Box::new(self.expr(0)?) });
         }
@@ -740,7 +609,7 @@ impl Parser {
             _ => None,
         });
         let Some(op): Option<Binary> = found else {
-            let hint = "there are since, load8 to load64, min, max and more";
+            let hint = "there are str, since, load8 to load64, min, max and more";
             return error(place, format!("there is no function `{word}`"), hint);
         };
         let a = self.expr(0)?;
@@ -755,36 +624,4 @@ fn negated(expr: Expr) -> Expr {
         Expr::Int(number) => Expr::Int(number.wrapping_neg()),
         other => Expr::Unary(Unary::Negate, Box::new(other)),
     }
-}
-
-fn is_reserved(name: &str) -> bool {
-    const OTHERS: [&str; 22] = [
-        "at",
-        "if",
-        "else",
-        "let",
-        "start",
-        "stop",
-        "stamp",
-        "leave",
-        "emit",
-        "call",
-        "return",
-        "arg",
-        "reg",
-        "since",
-        "counter",
-        "timer",
-        "histogram",
-        "map",
-        "ring",
-        "local",
-        "mark",
-        "shared",
-    ];
-    OTHERS.contains(&name)
-        || WORDS.iter().any(|(_, old, _)| *old == name)
-        || LOADS.iter().any(|load| load.0 == name)
-        || UNARY_FUNCTIONS.iter().any(|(_, word)| *word == name)
-        || BINARY.iter().any(|(_, s)| matches!(s, Spelling::Function(word) if *word == name))
 }

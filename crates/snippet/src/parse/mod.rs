@@ -1,0 +1,5 @@
+//! From text to a weave.
+
+mod declare;
+mod parser;
+mod words;
