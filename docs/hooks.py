@@ -99,7 +99,8 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Drop the Sphinx roles of docstrings, which Markdown does not know (called by mkdocs)."""
+    """Drop the Sphinx roles of docstrings, and let pictures be seen large (called by mkdocs)."""
+    html = re.sub(r'<img [^>]*src="([^"]*pictures/[^"]+)"[^>]*>', r'<a href="\1">\g<0></a>', html)
     return re.sub(r":(?:class|exc|func|meth|mod|attr):(?=<code>)", "", html)
 
 
@@ -121,17 +122,26 @@ def _help(command: click.Command, name: str) -> str:
     )
     text, _, examples = cleandoc(command.help or "").partition("\b\nExamples:\n")
     usage = command.get_usage(context).removeprefix("Usage: ")
-    parts = [f"```text\n{usage}\n```", text.strip(), "| option | meaning |\n|---|---|"]
+    parts = [f"```text\n{usage}\n```", _marked(text.strip()), "| option | meaning |\n|---|---|"]
     for option in command.get_params(context):
         record = option.get_help_record(context)
-        if record is not None:
+        if isinstance(option, click.Option) and record is not None:
             parts[-1] += f"\n| `{record[0]}` | {_cell(record[1])} |"
     parts += ["Examples:", f"```text\n{dedent(examples).rstrip()}\n```"] if examples else []
     return "\n\n".join(parts)
 
 
 def _cell(text: str) -> str:
-    return re.sub(r"([|*_<])", r"\\\1", " ".join(text.split()))
+    return _marked(" ".join(text.split())).replace("|", r"\|")
+
+
+def _marked(text: str) -> str:
+    """What a text of help is in Markdown: options in it are code, and nothing else is markup."""
+    pieces = re.split("(`[^`]*`)", text)
+    for number in range(0, len(pieces), 2):
+        plain = re.sub(r"([*_])", r"\\\1", pieces[number].replace("<", "&lt;"))
+        pieces[number] = re.sub(r"(?<![\w-])--?[a-z][a-z-]*\b", r"`\g<0>`", plain)
+    return "".join(pieces)
 
 
 def _family(error: type[WeftError]) -> list[type[WeftError]]:
