@@ -92,8 +92,11 @@ PARTS: dict[str, Callable[[], str]] = {
 }
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
+def on_page_markdown(markdown: str, page: Any = None, **_: Any) -> str:
     """Put the parts that a page asks for where it asks for them (called by mkdocs)."""
+    if page is not None and page.file.src_uri.startswith("reference/commands/"):
+        # Who searches for a command or an option wants its page before those that mention it.
+        page.meta.setdefault("search", {"boost": 3})
     markdown = re.sub(r"<!-- weft: help ([a-z-]+) -->", lambda match: help_of(match[1]), markdown)
     return re.sub(r"<!-- weft: ([a-z-]+) -->", lambda match: PARTS[match[1]](), markdown)
 
