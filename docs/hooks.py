@@ -1,6 +1,7 @@
 """Writes the parts of the reference that the code itself knows.
 
-A page asks for a part with a comment, such as ``<!-- weft: commands -->``: see ``PARTS``.
+A page asks for a part with a comment, such as ``<!-- weft: commands -->``: see ``PARTS``; and for
+the help of a command with ``<!-- weft: help NAME -->``.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from importlib.resources import files
+from inspect import cleandoc
+from textwrap import dedent
 from typing import Any
 
 import click
@@ -20,20 +23,25 @@ from weft.mdl import ast
 from weft.mdl.diagnostics import CODES
 from weft.mdl.parser import parse
 
+_UNLIMITED = 1_000_000
+
 
 def commands() -> str:
-    """Return the help of weft and of each of its commands, as a user sees it."""
-    root = click.Context(main, info_name="weft", max_content_width=90, **main.context_settings)
-    parts = [f"## weft\n\n```text\n{main.get_help(root)}\n```\n"]
-    for name in main.list_commands(root):
-        command = main.get_command(root, name)
-        assert command is not None
-        context = click.Context(command, parent=root, info_name=name, max_content_width=90)
-        parts.append(f"## weft {name}\n\n```text\n{command.get_help(context)}\n```\n")
-        for part, other in command.parts.items() if isinstance(command, WithParts) else ():
-            inner = click.Context(other, root, f"{name} {part}", max_content_width=90)
-            parts.append(f"### weft {name} {part}\n\n```text\n{other.get_help(inner)}\n```\n")
-    return "\n".join(parts)
+    """Return the table of all commands, each with a link to its page."""
+    rows = [
+        f"| [`weft {name}`](commands/{name}.md) | {command.get_short_help_str(200)} |"
+        for name, command in _all_commands()
+    ]
+    return "\n".join(["| command | what it does |", "|---|---|", *rows])
+
+
+def help_of(name: str) -> str:
+    """Return what the help of a command and of its parts says: usage, text, examples, options."""
+    command = dict(_all_commands())[name]
+    parts = [_help(command, f"weft {name}")]
+    for part, other in command.parts.items() if isinstance(command, WithParts) else ():
+        parts += [f"### weft {name} {part}", _help(other, f"weft {name} {part}")]
+    return "\n\n".join(parts)
 
 
 def exit_codes() -> str:
@@ -84,14 +92,59 @@ PARTS: dict[str, Callable[[], str]] = {
 }
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
+def on_page_markdown(markdown: str, page: Any = None, **_: Any) -> str:
     """Put the parts that a page asks for where it asks for them (called by mkdocs)."""
+    if page is not None and page.file.src_uri.startswith("reference/commands/"):
+        # Who searches for a command or an option wants its page before those that mention it.
+        page.meta.setdefault("search", {"boost": 3})
+    markdown = re.sub(r"<!-- weft: help ([a-z-]+) -->", lambda match: help_of(match[1]), markdown)
     return re.sub(r"<!-- weft: ([a-z-]+) -->", lambda match: PARTS[match[1]](), markdown)
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Drop the Sphinx roles of docstrings, which Markdown does not know (called by mkdocs)."""
+    """Drop the Sphinx roles of docstrings, and let pictures be seen large (called by mkdocs)."""
+    html = re.sub(r'<img [^>]*src="([^"]*pictures/[^"]+)"[^>]*>', r'<a href="\1">\g<0></a>', html)
     return re.sub(r":(?:class|exc|func|meth|mod|attr):(?=<code>)", "", html)
+
+
+def _all_commands() -> Iterator[tuple[str, click.Command]]:
+    root = _root()
+    for name in main.list_commands(root):
+        command = main.get_command(root, name)
+        assert command is not None
+        yield name, command
+
+
+def _root() -> click.Context:
+    return click.Context(main, info_name="weft", **main.context_settings)
+
+
+def _help(command: click.Command, name: str) -> str:
+    context = click.Context(
+        command, info_name=name, max_content_width=_UNLIMITED, **main.context_settings
+    )
+    text, _, examples = cleandoc(command.help or "").partition("\b\nExamples:\n")
+    usage = command.get_usage(context).removeprefix("Usage: ")
+    parts = [f"```text\n{usage}\n```", _marked(text.strip()), "| option | meaning |\n|---|---|"]
+    for option in command.get_params(context):
+        record = option.get_help_record(context)
+        if isinstance(option, click.Option) and record is not None:
+            parts[-1] += f"\n| `{record[0]}` | {_cell(record[1])} |"
+    parts += ["Examples:", f"```text\n{dedent(examples).rstrip()}\n```"] if examples else []
+    return "\n\n".join(parts)
+
+
+def _cell(text: str) -> str:
+    return _marked(" ".join(text.split())).replace("|", r"\|")
+
+
+def _marked(text: str) -> str:
+    """What a text of help is in Markdown: options in it are code, and nothing else is markup."""
+    pieces = re.split("(`[^`]*`)", text)
+    for number in range(0, len(pieces), 2):
+        plain = re.sub(r"([*_])", r"\\\1", pieces[number].replace("<", "&lt;"))
+        pieces[number] = re.sub(r"(?<![\w-])--?[a-z][a-z-]*\b", r"`\g<0>`", plain)
+    return "".join(pieces)
 
 
 def _family(error: type[WeftError]) -> list[type[WeftError]]:

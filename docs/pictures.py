@@ -1,7 +1,8 @@
 """Draws the pictures of the documentation: ``python -m docs.pictures``, in the repository's root.
 
 A picture is a function that returns SVG, in :data:`PICTURES` under the name of its file. They are
-drawn from given data, so that they change only when what they show does.
+drawn from given data, so that they change only when what they show does. Those of commands are
+drawn from what the commands have shown on a terminal, which ``docs/record.py`` records.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import io
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
+from rich.text import Text
 
 from tests.covered import covered
 from tests.measurements import TARGET, Measurement, growing, measurements
@@ -28,6 +31,7 @@ from weft.ui.top import Top
 from weft.ui.watcher import Read
 
 FOLDER = Path(__file__).parent / "pictures"
+RECORDINGS = Path(__file__).parent / "recordings"
 PROFILE = Path(__file__).parent.parent / "tests" / "golden" / "profile" / "words.json"
 
 WIDTH, HEIGHT = 100, 30
@@ -113,7 +117,26 @@ def flame_graph() -> str:
     return flame.svg(profile_json.read(str(PROFILE)))
 
 
+def terminal(file: Path) -> str:
+    """Return what a command has shown on a terminal."""
+    lines = Text.from_ansi(file.read_text())
+    screen = Console(
+        record=True,
+        width=max(WIDTH, max(line.cell_len for line in lines.split())),
+        force_terminal=True,
+        color_system="truecolor",
+        highlight=False,
+        file=io.StringIO(),
+    )
+    screen.print(lines, soft_wrap=True)
+    return screen.export_svg(title=f"weft {file.stem}", unique_id=f"weft-{file.stem}")
+
+
 PICTURES: dict[str, Callable[[], str]] = {
+    **{
+        f"weft-{file.stem}.svg": partial(terminal, file)
+        for file in sorted(RECORDINGS.glob("*.ansi"))
+    },
     "coverage.svg": coverage,
     "flame.svg": flame_graph,
     "live.svg": live,

@@ -1,6 +1,13 @@
-"""A coverage to show: of a test of a small server."""
+"""A coverage to show: of a test of a small server. And what is shown while it is made."""
 
 from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
 
 from weft.model.flow import Block, CodeModule, Flow
 from weft.tools.coverage import (
@@ -43,3 +50,38 @@ def _file(path: str, lines: int, hit: int) -> FileCoverage:
     counts = {line: int(line not in missed) for line in range(1, lines + 1)}
     ways = [Branch(line, line, counts[line], int(line % 3 > 0)) for line in range(1, lines, 5)]
     return FileCoverage(path, counts, tuple(ways))
+
+
+_SLOW = """
+import importlib, sys, time
+module, _, name = sys.argv[1].partition(":")
+home = importlib.import_module(module)
+slow = getattr(home, name)
+def slower(*words, **options):
+    time.sleep(1.2)
+    return slow(*words, **options)
+setattr(home, name, slower)
+from weft.cli import main
+main(["cov", *sys.argv[2:]])
+"""
+
+
+def while_slow(function: str, words: Sequence[str], folder: Path) -> str:
+    """What `weft cov` shows on a terminal if a function, ``MODULE:NAME``, takes more than a second.
+
+    It must succeed.
+    """
+    master, terminal = pty.openpty()
+    done = subprocess.run(
+        [sys.executable, "-c", _SLOW, function, *words],
+        stdout=subprocess.DEVNULL,
+        stderr=terminal,
+        cwd=folder,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "80"},
+        timeout=60,
+    )
+    os.close(terminal)
+    shown = os.read(master, 1 << 16).decode()
+    os.close(master)
+    assert done.returncode == 0, shown
+    return shown

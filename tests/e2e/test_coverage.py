@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests import drcov, executed, gcov
+from tests.covered import while_slow
 from tests.e2e.harness import answers, free_port, need, redis_clients, server
 from tests.toolchain import PROGRAMS, run
 from weft.export.coverage.json import read
@@ -441,3 +442,21 @@ def test_two_programs_with_a_library_in_one_report(tmp_path: Path) -> None:
     assert len([module for module in merged.modules if module.name == "libc.so.6"]) == 1
     done = cov(["merge", *files, "--format", "html", "-o", tmp_path / "both.html"], tmp_path)
     assert done.returncode == 0 and "total of what" in (tmp_path / "both.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("function", "words", "said"),
+    [
+        ("weft.tools.coverage:cover", "-- true", "adding up what was executed"),
+        ("weft.tools.function_coverage:FunctionRecorder", "--weaver patch -- true", "weaving"),
+    ],
+)
+def test_what_takes_long_is_shown(function: str, words: str, said: str, tmp_path: Path) -> None:
+    assert said in while_slow(function, words.split(), tmp_path)
+
+
+def test_nothing_is_shown_while_the_terminal_is_the_programs(tmp_path: Path) -> None:
+    words = ["--dump-every", "0.5", "-o", "so-far.json", "--format", "json", "--", "sleep", "1"]
+    shown = while_slow("weft.tools.coverage:cover", words, tmp_path)
+    begun = [text for text in shown.split("\x1b[?25l")[1:] if "adding up" in text]
+    assert len(begun) == 1, "only at the end"

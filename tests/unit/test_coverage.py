@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests import drcov as drcov_reader
+from tests.covered import while_slow
 from tests.toolchain import PROGRAMS, compile_program
 from weft.cli import main
 from weft.errors import BadFile, InvalidArgument
@@ -349,3 +350,19 @@ def test_files_are_compared(recorded: Path) -> None:
 def test_what_cannot_be_is_said_before_anything_runs(arguments: list[str], told: str) -> None:
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code in (2, 4) and told in result.output
+
+
+@pytest.mark.parametrize(
+    ("function", "words", "said"),
+    [
+        ("weft.export.coverage.json:read", "report known.json", "reading what was recorded"),
+        ("weft.export.coverage.json:read", "diff known.json known.json", "reading what"),
+        ("weft.export.coverage.json:read", "contexts f* known.json", "reading what"),
+        ("weft.tools.coverage:merge", "merge known.json -o all.json", "reading what"),
+        ("weft.export.coverage.html:write", "report known.json -o a --format html", "writing a"),
+    ],
+)
+def test_what_takes_long_is_shown(function: str, words: str, said: str, tmp_path: Path) -> None:
+    named = coverage.in_context(known(), "unit")
+    (tmp_path / "known.json").write_bytes(written(coverage_json, named))
+    assert said in while_slow(function, words.split(), tmp_path)

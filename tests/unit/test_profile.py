@@ -5,8 +5,11 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
+import pty
 import re
 import subprocess
+import sys
 import xml.etree.ElementTree as xml
 from dataclasses import replace
 from pathlib import Path
@@ -422,3 +425,20 @@ def test_for_is_for_processes() -> None:
     result = weft("profile", "--for", "1", "--", "true")
     assert result.exit_code == 2
     assert "--for is for processes that run already" in result.stderr
+
+
+def test_no_word_is_broken_on_a_terminal(tmp_path: Path) -> None:
+    file = saved(words(), tmp_path / "words.json")
+    master, terminal = pty.openpty()
+    done = subprocess.run(
+        [sys.executable, "-m", "weft", "profile", "report", file],
+        stdout=terminal,
+        env={**os.environ, "TERM": "dumb", "COLUMNS": "100"},
+        timeout=60,
+    )
+    os.close(terminal)
+    said = os.read(master, 1 << 16).decode().splitlines()
+    os.close(master)
+    assert done.returncode == 0
+    assert "called from where" in " ".join(said)
+    assert max(map(len, said)) <= 100

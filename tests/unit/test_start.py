@@ -54,6 +54,22 @@ def test_starting_a_program_loads_nothing_that_is_heavy() -> None:
     assert modules & HEAVY == set()
 
 
+def test_a_metric_of_the_library_is_measured_without_the_parser(tmp_path: Path) -> None:
+    script = (
+        "import sys; from weft.metrics.engine import Engine;"
+        "from weft.metrics.catalogue import library_files, shipped;"
+        "[shipped(file) for file in library_files()]; print(*sys.modules)"
+    )
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    for is_kept in (False, True):
+        result = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, env=environment
+        )
+        modules = set(result.stdout.split())
+        assert "weft.mdl.lower" in modules, result.stderr
+        assert ("lark" not in modules) == is_kept
+
+
 def processor_time(command: list[str], environment: dict[str, str]) -> float:
     """The processor time that a command takes, in milliseconds: waiting for others is not in it."""
     nothing = os.open(os.devnull, os.O_RDWR)

@@ -30,6 +30,7 @@ from weft.cli.output import (
     format_option_of,
     forward_signals,
     print_json,
+    progress,
     say_lost,
 )
 from weft.cli.printing import echo
@@ -45,6 +46,10 @@ FORMATS = ("text", "json", "html", "lcov", "cobertura", "sarif", "drcov")
 """The formats: modules of :mod:`weft.export.coverage`."""
 _WITHOUT_CONTEXTS = ("lcov", "cobertura", "sarif", "drcov")
 """Those that cannot say in which context something was executed."""
+
+_ADDING_UP = "adding up what was executed"
+_READING = "reading what was recorded"
+_WEAVING = "looking for functions, and weaving"
 
 _ROUND = 0.2
 """How often to look whether something was asked for, in seconds."""
@@ -186,7 +191,8 @@ def report(file: str, fail_under: float | None, output: str | None, output_forma
     from weft.export.coverage.json import read
 
     _check_output(output, output_format)
-    covered = read(file)
+    with progress(_READING):
+        covered = read(file)
     _write(covered, output, output_format, to_stderr=False)
     _hold(covered, fail_under)
 
@@ -214,7 +220,8 @@ def merge(
     from weft.tools import coverage
 
     _check_output(output, output_format)
-    merged = coverage.merge([read(file) for file in files])
+    with progress(_READING):
+        merged = coverage.merge([read(file) for file in files])
     _write(merged, output, output_format, to_stderr=False)
     _hold(merged, fail_under)
 
@@ -236,7 +243,8 @@ def diff(old: str, new: str, output_format: str) -> None:
     from weft.export.coverage.text import show_changes
     from weft.tools import coverage
 
-    changes = coverage.diff(read(old), read(new))
+    with progress(_READING):
+        changes = coverage.diff(read(old), read(new))
     if output_format == "text":
         show_changes(console(), changes)
         return
@@ -271,8 +279,9 @@ def contexts(where: str, file: str, output_format: str) -> None:
     from weft.export.coverage.text import show_places
     from weft.tools import coverage
 
-    covered = read(file)
-    places = coverage.contexts_at(covered, where)
+    with progress(_READING):
+        covered = read(file)
+        places = coverage.contexts_at(covered, where)
     # One that is incomplete may have been here, and nobody has seen it.
     lost = {context.shown_name: list(context.lost) for context in covered.contexts if context.lost}
     if output_format == "text":
@@ -302,16 +311,29 @@ def _check_output(output: str | None, output_format: str) -> None:
     check(output)
 
 
-def _write(coverage: Coverage, output: str | None, output_format: str, *, to_stderr: bool) -> None:
+def _write(
+    coverage: Coverage,
+    output: str | None,
+    output_format: str,
+    *,
+    to_stderr: bool,
+    is_last: bool = True,
+) -> None:
     format_ = importlib.import_module(f"weft.export.coverage.{output_format}")
     if output is None and output_format == "text":
         format_.show(console(stderr=to_stderr), coverage)
     else:
-        deliver(lambda file: format_.write(file, coverage), output, to_stderr=to_stderr)
+        with _shown(f"writing {output}", is_last and output is not None):
+            deliver(lambda file: format_.write(file, coverage), output, to_stderr=to_stderr)
     say_lost((*coverage.flow.lost, *coverage.remarks()), output, output_format)
     if coverage.contexts and output_format in _WITHOUT_CONTEXTS:
         text = f"note: {output_format} has no place for contexts: --format json keeps them"
         echo(text, err=True)
+
+
+def _shown(what: str, is_free: bool) -> contextlib.AbstractContextManager[None]:
+    """Show progress if the terminal is free: that of a program which goes on is the program's."""
+    return progress(what) if is_free else contextlib.nullcontext()
 
 
 def _hold(coverage: Coverage, limit: float | None, code: int = 0) -> None:
@@ -376,7 +398,8 @@ def _run_patched(words: tuple[str, ...], wanted: Wish, result: _Result) -> int:
 def _or_killed(pid: int, wait: Callable[[], int | None], start: Callable[[], Any]) -> Any:
     """Start to record; a program that stands at its entry is not to go on if that is refused."""
     try:
-        return start()
+        with progress(_WEAVING):
+            return start()
     except WeftError:
         os.kill(pid, signal.SIGKILL)
         wait()
@@ -424,7 +447,8 @@ def _attach_patched(pid: int, wanted: Wish, result: _Result) -> None:
     from weft.tools.function_coverage import FunctionRecorder
 
     with weft.attach(pid) as session, measure.waiting_for(pid) as wait:
-        recorder = FunctionRecorder(session, wanted.modules, counts=wanted.counts)
+        with progress(_WEAVING):
+            recorder = FunctionRecorder(session, wanted.modules, counts=wanted.counts)
         _say_refused(recorder.refused)
         measure.say_until(pid, wanted.seconds)
         sweeping = _Sweeping(recorder.sweep, wait)
@@ -502,13 +526,20 @@ class _Result:
         """
         wanted = self._wanted
 
-        def write() -> Coverage:
-            covered = coverage()
+        def write(is_last: bool = False) -> Coverage:
+            with _shown(_ADDING_UP, is_last):
+                covered = coverage()
             if wanted.context is not None:
                 from weft.tools.coverage import in_context
 
                 covered = in_context(covered, wanted.context)
-            _write(covered, wanted.output, wanted.output_format, to_stderr=to_stderr)
+            _write(
+                covered,
+                wanted.output,
+                wanted.output_format,
+                to_stderr=to_stderr,
+                is_last=is_last,
+            )
             return covered
 
         code = None
@@ -526,7 +557,7 @@ class _Result:
                     write()
                     if is_due and wanted.dump_every is not None:
                         due = time.monotonic() + wanted.dump_every
-        self._last = write()
+        self._last = write(is_last=True)
         return code
 
     def hold(self, code: int = 0) -> None:

@@ -212,9 +212,6 @@ def share(budget: str | None) -> float | None:
 
 def requests(session: Session, wanted: Wish) -> list[tuple[ast.Metric, str]]:
     """Return the definitions that are asked for, each with its focus."""
-    from weft.mdl.diagnostics import has_errors
-    from weft.mdl.loader import bad_metric
-    from weft.mdl.one_liners import parse_one_liner
     from weft.metrics.catalogue import metric_and_focus
 
     engine = session.metrics
@@ -223,6 +220,12 @@ def requests(session: Session, wanted: Wish) -> list[tuple[ast.Metric, str]]:
     for text in wanted.metrics:
         name, focus = metric_and_focus(text)
         found.append((engine.definition(name), focus))
+    if not wanted.one_liners:
+        return found
+    from weft.mdl.diagnostics import has_errors
+    from weft.mdl.loader import bad_metric
+    from weft.mdl.one_liners import parse_one_liner
+
     for text in wanted.one_liners:
         metrics, lists, diagnostics = parse_one_liner(text)
         if has_errors(diagnostics):

@@ -235,7 +235,7 @@ def _show(
             )
     screen = console(stderr=to_stderr)
     if output is None and output_format == "text" and screen.is_terminal:
-        screen.print(profile_text.summary(profile, top, screen.width), soft_wrap=True)
+        screen.print(profile_text.summary(profile, top, screen.width))
         return
     shown = profile
 

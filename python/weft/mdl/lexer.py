@@ -14,8 +14,9 @@ from lark.lexer import PatternStr
 from weft.mdl.ast import Span
 from weft.mdl.diagnostics import MOST_ERRORS, Diagnostic, problem
 from weft.mdl.tables import grammar
+from weft.mdl.words import span_of
 
-__all__ = ["COMMENTS", "Lexer", "general_type", "span_of"]
+__all__ = ["COMMENTS", "Lexer", "general_type"]
 
 COMMENTS = ("DOC", "COMMENT")
 
@@ -26,13 +27,6 @@ def general_type(token: Token) -> str:
     if words.terminals.get(token) != token.type:
         return token.type
     return "VARIABLE" if token.startswith("$") else "NAME"
-
-
-def span_of(token: Token) -> Span:
-    """Return where a token stands."""
-    assert token.line is not None and token.column is not None
-    assert token.end_line is not None and token.end_column is not None
-    return Span(token.line, token.column, token.end_line, token.end_column)
 
 
 @dataclass(frozen=True)

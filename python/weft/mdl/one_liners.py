@@ -21,13 +21,13 @@ from lark import Token
 from weft.mdl import ast
 from weft.mdl.ast import Span
 from weft.mdl.diagnostics import Diagnostic, problem
-from weft.mdl.lexer import COMMENTS, Lexer, span_of
+from weft.mdl.lexer import COMMENTS, Lexer
 from weft.mdl.loader import check
 from weft.mdl.parser import parse_statements
 from weft.mdl.passes.scope import expressions, statements
 from weft.mdl.passes.texts import is_text
 from weft.mdl.spelling import POINTS
-from weft.mdl.words import Word, place_of
+from weft.mdl.words import Word, place_of, span_of
 
 __all__ = ["parse_one_liner"]
 

@@ -15,8 +15,9 @@ from lark.parsers.lalr_analysis import Shift
 from weft.mdl.ast import CodeBlock, Document, Statement, Where
 from weft.mdl.builder import Builder
 from weft.mdl.diagnostics import MOST_ERRORS, Diagnostic, did_you_mean, problem
-from weft.mdl.lexer import COMMENTS, Lexer, general_type, span_of
+from weft.mdl.lexer import COMMENTS, Lexer, general_type
 from weft.mdl.tables import grammar
+from weft.mdl.words import span_of
 
 __all__ = ["parse", "parse_code", "parse_statements", "parse_where"]
 

@@ -6,12 +6,21 @@ so that a diagnostic can point at the name itself and not at the whole definitio
 
 from __future__ import annotations
 
-from lark import Token
+from typing import TYPE_CHECKING
 
 from weft.mdl.ast import NOWHERE, Node, Span
-from weft.mdl.lexer import span_of
 
-__all__ = ["Word", "place_of"]
+if TYPE_CHECKING:
+    from lark import Token
+
+__all__ = ["Word", "place_of", "span_of"]
+
+
+def span_of(token: Token) -> Span:
+    """Return where a token stands."""
+    assert token.line is not None and token.column is not None
+    assert token.end_line is not None and token.end_column is not None
+    return Span(token.line, token.column, token.end_line, token.end_column)
 
 
 class Word(str):

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from weft.errors import InvalidArgument, WeftError
 from weft.mdl import ast
 from weft.mdl.diagnostics import did_you_mean, has_errors
-from weft.mdl.parser import parse_code
 from weft.mdl.passes.names import VARIABLES
 from weft.mdl.passes.scope import expressions
 from weft.mdl.passes.texts import columns, is_text
@@ -50,6 +49,8 @@ class By:
             return cls(text, _ADDRESSES["function"])
         if text in _ADDRESSES:
             return cls(text, _ADDRESSES[text])
+        from weft.mdl.parser import parse_code
+
         code, problems = parse_code(f"(* key = {text}; *)")
         first = code.body[0] if len(code.body) == 1 else None
         if has_errors(problems) or not isinstance(first, ast.Assign):

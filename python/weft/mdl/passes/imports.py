@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import pickle
+import sys
+from binascii import crc32
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from weft.base.files import MOST_TEXT, read
-from weft.mdl import ast
+from weft.mdl import ast, kept
 from weft.mdl.diagnostics import Diagnostic, did_you_mean, problem
-from weft.mdl.parser import parse
 
 __all__ = ["LIBRARY", "Sources"]
 
 LIBRARY = Path(__file__).parents[2] / "metrics" / "library"
 """The folder of the metrics that ship with weft."""
 
+_DECIDING = ("ast.py", "builder.py", "grammar.lark", "lexer.py", "parser.py", "words.py")
+"""The files on which it depends what becomes of a text."""
 _LONGEST_CHAIN = 100
 """How many files may import each other in a row."""
 
@@ -43,7 +49,7 @@ class Sources:
 
     def _add(self, text: str, file: str, folder: Path | None) -> None:
         self.texts[file] = text
-        document, found = parse(text, file)
+        document, found = (_parse_shipped if folder == LIBRARY else _parse)(text, file)
         self.diagnostics += found
         for definition in document.definitions:
             if isinstance(definition, ast.Import):
@@ -98,3 +104,34 @@ def _is_file(path: Path) -> bool:
         return path.is_file()
     except (OSError, ValueError):  # A name that no file can have.
         return False
+
+
+def _parse(text: str, file: str) -> tuple[ast.Document, list[Diagnostic]]:
+    # Who measures weft's own metrics does not wait for it to be loaded.
+    from weft.mdl.parser import parse
+
+    return parse(text, file)
+
+
+def _parse_shipped(text: str, file: str) -> tuple[ast.Document, list[Diagnostic]]:
+    """Parse a file of weft's own once, and then take what was kept of it."""
+    origin = b"\0".join([*_made_by(), file.encode(), text.encode()])
+    # A longer sum would need a library that takes as long to load as some of the parser.
+    path = kept.place("library", f"{Path(file).stem}-{crc32(origin):08x}")
+    # What is damaged can raise anything.
+    with contextlib.suppress(Exception):
+        known, document = pickle.loads(kept.read(path))
+        if known == origin and isinstance(document, ast.Document):
+            return document, []
+    document, diagnostics = _parse(text, file)
+    if not diagnostics:
+        with contextlib.suppress(OSError):
+            kept.write(path, pickle.dumps((origin, document)))
+    return document, diagnostics
+
+
+@cache
+def _made_by() -> list[bytes]:
+    """What documents are made by, and understood by."""
+    folder = Path(__file__).parents[1]
+    return [sys.version.encode(), *((folder / name).read_bytes() for name in _DECIDING)]
