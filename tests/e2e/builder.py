@@ -50,6 +50,7 @@ RECIPES = {
     "java": Recipe("Workload.java", (("javac", "-d", "{out}", "{source}"),)),
     "blocked": _compile("gcc", "blocked.c"),
     "invariants": _compile("gcc", "invariants.c"),
+    "texts": _compile("gcc", "texts.c"),
     "rseq": _compile("gcc", "rseq.c"),
     "exec_fork": _compile("gcc", "exec_fork.c"),
     "seccomp": _compile("gcc", "seccomp.c"),
