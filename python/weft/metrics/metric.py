@@ -7,13 +7,12 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import suppress
-from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from weft.control.libraries import unnoticed
 from weft.control.probes import Probe, process_number
-from weft.errors import InvalidArgument, TargetError, TargetGone, WeftError
+from weft.errors import InvalidArgument, TargetGone, WeftError
 from weft.mdl import ast
 from weft.mdl.code import left_name
 from weft.mdl.lower import RESULTS_UNSEEN, TAKES_PART
@@ -21,11 +20,14 @@ from weft.mdl.passes.growth import only_grows
 from weft.mdl.passes.scope import is_timed, places
 from weft.mdl.plan import Focus, Plan
 from weft.metrics import kernel
+from weft.metrics.births import needs_births
 from weft.metrics.course import Course
 from weft.metrics.glibc import freed_twice
 from weft.metrics.grouping import By, Naming, named, namings
 from weft.metrics.history import History
 from weft.metrics.invariants import fallen, too_long
+from weft.metrics.missing import missing_processes
+from weft.metrics.owners import ThreadNames
 from weft.metrics.raw import Raw, combine, first_number, less, number
 from weft.metrics.sampling import HITS, Sampling, estimate
 from weft.model.measured import (
@@ -60,8 +62,6 @@ _TIMERS = ("wallTimer", "processTimer")
 _SHORTEST = 1e-9
 _JUMPED = "their calls end in a jump to another function, which alone has the result"
 _EACH_CALL = "-m latency times each call, whatever stack it is on"
-_OUTLIVED = "they still ran when the first process had ended, and were not measured any longer"
-_STAY = "have the program wait for its children, or attach to them"
 _NARROWER = "measure fewer processes at a time"
 
 
@@ -110,7 +110,7 @@ class Metric:
         """Tells what the budget does to it; set where there is one."""
         self.sampling: Sampling | None = None
         self._history = History()
-        self._names: dict[int, str] = {}
+        self._names = ThreadNames(engine.session)
         self._last: Raw | None = None
         self._last_hits = 0
         self._last_lost: tuple[Missing, ...] = ()
@@ -379,13 +379,20 @@ class Metric:
         if probe.is_crowded:
             why = "more threads have measured at a time than there is room for"
             found.append(Missing("threads", self.focus, why, None, _NARROWER))
-        if (outlived := self._engine.outlived) and not self._is_of_first:
-            found.append(Missing("processes", "", _OUTLIVED, outlived, _STAY))
-        if natively := self._engine.session.left_clones:
-            why = "they have left their clone and gone on natively, where nothing is measured"
-            found.append(Missing("processes", "", why, natively))
+        found += self._threads_missed()
+        found += missing_processes(self._engine, is_of_first=self._is_of_first)
         self._last_lost = tuple(found)
         return self._last_lost
+
+    def _threads_missed(self) -> list[Missing]:
+        """What is missing of values that depend on threads."""
+        births, found = self._engine.births, []
+        if births is not None and self.needs_births and self.node is not None:
+            threads = self.node.probes[0].threads()
+            found += births.missing(threads, self.focus)
+            if thread := self._focus.of("Thread"):
+                found += self._names.unknown((tid for _, tid in threads), thread[0], self.focus)
+        return found
 
     @property
     def _is_of_first(self) -> bool:
@@ -536,6 +543,11 @@ class Metric:
         """Whether its value is that of one thread, the least or the most."""
         return self._plan is not None and self._definition.aggregate != "sum"
 
+    @cached_property
+    def needs_births(self) -> bool:
+        """Whether it matters to the value which thread has measured what."""
+        return needs_births(self._definition, self._focus, self._by)
+
     @property
     def _is_by_thread(self) -> bool:
         return self._by is not None and self._by.key is None
@@ -558,7 +570,7 @@ class Metric:
         return [
             (pid, tid)
             for pid, tid in self.node.probes[0].threads()
-            if wanted in ("*", str(pid)) and (not thread or self._is_called(tid, thread[0]))
+            if wanted in ("*", str(pid)) and (not thread or self._names.are_called(tid, thread[0]))
         ]
 
     def _by_owner(self) -> dict[tuple[Process, int | None], tuple[int, Raw]]:
@@ -594,14 +606,6 @@ class Metric:
         sampler = _native.Sampler(self._engine.target, [(self.node.number, self._plan.datum)])
         return sampler.read()[0]
 
-    def _is_called(self, tid: int, pattern: str) -> bool:
-        if tid not in self._names:
-            # Threads that have ended keep the name that they had when they were last seen.
-            with suppress(TargetError):
-                for thread in self._engine.session.threads():
-                    self._names[thread.tid] = thread.name
-        return pattern == str(tid) or fnmatchcase(self._names.get(tid, ""), pattern)
-
     def _minus(self, raw: Raw) -> Raw:
         """What was measured since this metric was asked for: another may have been before."""
         return less(raw, self._first)
@@ -610,18 +614,13 @@ class Metric:
         if isinstance(raw, Timer):
             return raw.seconds
         if isinstance(raw, dict):
-            names = [self._thread_name] if self._is_by_thread else self._namings
+            names = [self._names.shown] if self._is_by_thread else self._namings
             return named(raw, names, self._scale)
         if isinstance(raw, Histogram):
             return raw
         if self.kind == "rate":
             return raw * self._scale / max(self.seconds, _SHORTEST)
         return raw if self._scale == 1.0 else raw * self._scale
-
-    def _thread_name(self, tid: int) -> str:
-        self._is_called(tid, "")
-        name = self._names.get(tid, "")
-        return f"{name} ({tid})" if name else str(tid)
 
     def by_key(self) -> MapValue:
         """The value of a map by its keys as the target has them: numbers, or pairs of them."""
