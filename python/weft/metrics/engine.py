@@ -34,6 +34,7 @@ from weft.metrics.missing import CLONE_HELPS, incomplete_metric
 from weft.metrics.nodes import Item, Node, add_scouts, item, places
 from weft.metrics.owners import refuse_nobody
 from weft.metrics.program import TargetProgram
+from weft.metrics.successor import Successor
 from weft.model.points import Point
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ class Engine:
         """When libraries were last found to have come and gone, by the monotonic clock."""
         self.outlived = 0
         """How many children still ran when the target had ended, and measured on."""
+        self.successor = Successor(session)
         self.births: Births | None = None
         """The threads that are started, where it matters which thread has measured what."""
         self._lock = threading.RLock()
@@ -722,6 +724,7 @@ class Engine:
             if self.session.has_ended:
                 self._is_over, self.ended = True, time.monotonic()
                 self._see_survivors()
+            self.successor.see()
             return self._sample()
 
     def look(self) -> None:
@@ -742,6 +745,7 @@ class Engine:
     def look_again(self) -> None:
         """Do as :meth:`look`, if something may have changed since; not when the session is over."""
         self._see_survivors()
+        self.successor.see()
         if self._is_over:
             return
         is_known = time.monotonic() - self._looked < _JUST_NOW
@@ -781,6 +785,7 @@ class Engine:
         """Keep the last values, for the session ends."""
         self.look()
         self._see_survivors()
+        self.successor.see(is_last=True)
         if self.budget is not None:
             self.budget.close()
         for metric in self.metrics:

@@ -38,7 +38,7 @@ def missing_points(
 
 def missing_processes(engine: Engine, *, is_of_first: bool) -> list[Missing]:
     """Say which processes are not measured any longer; ``is_of_first`` asks for the first only."""
-    found = []
+    found = engine.successor.missing()
     if engine.outlived and not is_of_first:
         found.append(Missing("processes", "", _OUTLIVED, engine.outlived, _STAY))
     if natively := engine.session.left_clones:
