@@ -227,6 +227,8 @@ class Metric:
             found.append(
                 f"the time of {where} ends where it jumps to another function (a tail call)"
             )
+        if self.is_waiting:
+            found.append("nothing that it is about has been loaded: `weft points` lists what is")
         is_by_key = self._is_divided and not self._is_by_thread
         if is_by_key and self._definition.base.type == "wallTimer":
             found.append("every call counts by itself, also those within others (recursion)")
