@@ -16,7 +16,6 @@ from weft.errors import InvalidArgument, TargetGone, WeftError
 from weft.mdl import ast
 from weft.mdl.code import left_name
 from weft.mdl.lower import RESULTS_UNSEEN, TAKES_PART
-from weft.mdl.passes.growth import only_grows
 from weft.mdl.passes.scope import is_timed, places
 from weft.mdl.plan import Focus, Plan
 from weft.metrics import kernel
@@ -25,7 +24,7 @@ from weft.metrics.course import Course
 from weft.metrics.glibc import freed_twice
 from weft.metrics.grouping import By, Naming, named, namings
 from weft.metrics.history import History
-from weft.metrics.invariants import fallen, too_long
+from weft.metrics.invariants import Growth, too_long
 from weft.metrics.missing import missing_processes
 from weft.metrics.owners import ThreadNames
 from weft.metrics.raw import Raw, combine, first_number, less, number
@@ -116,6 +115,7 @@ class Metric:
         self._last_lost: tuple[Missing, ...] = ()
         self._completeness = EXACT
         self._is_cut = False
+        self._growth = Growth(definition)
         self._broken: tuple[Missing, ...] = ()
         self._began = time.monotonic()
         self._ended: float | None = None
@@ -200,10 +200,10 @@ class Metric:
             return 1.0
         return _SECONDS.get(self._definition.units, 1.0)
 
-    @cached_property
+    @property
     def is_monotonic(self) -> bool:
-        """Whether the value only grows, by its definition."""
-        return self.kind != "rate" and only_grows(self._definition)
+        """Whether the value only grows, by its definition and as far as it was seen."""
+        return self.kind != "rate" and self._growth.is_monotonic
 
     @property
     def seconds(self) -> float:
@@ -488,7 +488,7 @@ class Metric:
         found = None
         if self.is_monotonic and self.interval is None:
             # An estimate may fall because it gets better.
-            found = fallen(self._newest(), total, self.focus)
+            found = self._growth.see(self._newest(), total, self.focus)
         if found is None and self._plan is not None and self._plan.kind == "timer":
             wall = self.seconds
             # One thread there always is; how many there were is asked only where it matters.
@@ -701,17 +701,8 @@ class Metric:
         Of histograms the value is how many there were, of maps the sum; of rates, how much per
         second since the sample before.
         """
-        times, totals, states = self._history.times, self._history.totals, self._history.states
         is_whole = self._definition.base.type not in _TIMERS and self._scale == 1.0
-        samples = []
-        for index in range(1, len(times)):
-            change = totals[index] - totals[index - 1]
-            seconds = times[index] - times[index - 1]
-            total: Value = int(totals[index]) if is_whole else totals[index]
-            if self.kind == "rate":
-                total = change / seconds if seconds > 0 else 0.0
-            samples.append(Sample(times[index], total, change, seconds, states[index]))
-        return samples
+        return self._history.samples(is_rate=self.kind == "rate", is_whole=is_whole)
 
     def _newest(self) -> float:
         return self._history.totals[-1] if len(self._history) else 0.0
