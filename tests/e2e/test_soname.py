@@ -81,3 +81,9 @@ def test_what_is_waited_for_and_never_comes_is_said(program: Path) -> None:
 def test_what_is_no_library_has_no_soname(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "file").write_bytes(text)
     assert soname(tmp_path / "file") == ""
+
+
+def test_a_name_alone_is_no_library_to_wait_for(program: Path) -> None:
+    done = weft("run", "-m", "calls@other", "--wait", "--", program)
+    assert done.returncode == 2
+    assert "say which library to wait for: /Code/LIBRARY/other" in done.stderr

@@ -181,13 +181,13 @@ class Engine:
             wait=wait,
         )[0]
 
-    def full_focus(self, focus: str) -> str:
+    def full_focus(self, focus: str, *, waits: bool = False) -> str:
         """Return a focus whose names of functions are paths: see :mod:`weft.metrics.lookup`."""
         if not focus or focus.startswith("/"):
             return focus
         with self.lock:
             self.look()
-            return full_focus(self.program.tree, focus)
+            return full_focus(self.program.tree, focus, waits=waits)
 
     def request_all(
         self,
@@ -207,7 +207,7 @@ class Engine:
         they are about may be in libraries that are not loaded yet.
         """
         with self.session._living():
-            wanted = [(metric, self.full_focus(focus)) for metric, focus in wanted]
+            wanted = [(metric, self.full_focus(focus, waits=wait)) for metric, focus in wanted]
             wishes = [(metric, focus, (0, 1)) for metric, focus in wanted]
             for _, focus in wanted:
                 refuse_nobody(self.session, Focus.parse(focus))

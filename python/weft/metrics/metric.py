@@ -25,7 +25,7 @@ from weft.metrics.glibc import freed_twice
 from weft.metrics.grouping import By, Naming, named, namings
 from weft.metrics.history import History
 from weft.metrics.invariants import Growth, too_long
-from weft.metrics.missing import missing_processes
+from weft.metrics.missing import FEWER_KEYS, missing_processes
 from weft.metrics.owners import ThreadNames
 from weft.metrics.raw import Raw, combine, first_number, less, number
 from weft.metrics.sampling import HITS, Sampling, estimate
@@ -365,9 +365,12 @@ class Metric:
             return self._last_lost
         probe, found = self.node.probes[0], []
         if self._plan.kind in ("map", "ring"):
-            what = "additions" if self._plan.kind == "map" else "records"
+            what, advice = (
+                ("records", "") if self._plan.kind == "ring" else ("additions", FEWER_KEYS)
+            )
             if count := probe.lost(self._plan.datum):
-                found.append(Missing(what, self.focus, "there was no room for them", count))
+                why = "there was no room for them"
+                found.append(Missing(what, self.focus, why, count, advice))
         if left := self.left:
             why, advice = "they did not return", ""
             if self._plan.kind == "timer":
