@@ -16,7 +16,7 @@ from weft.errors import InvalidArgument, TargetGone, WeftError
 from weft.mdl import ast
 from weft.mdl.code import left_name
 from weft.mdl.lower import RESULTS_UNSEEN, TAKES_PART
-from weft.mdl.passes.scope import is_timed, places
+from weft.mdl.passes.scope import places
 from weft.mdl.plan import Focus, Plan
 from weft.metrics import kernel
 from weft.metrics.births import needs_births
@@ -29,6 +29,7 @@ from weft.metrics.missing import FEWER_KEYS, missing_processes
 from weft.metrics.owners import ThreadNames
 from weft.metrics.raw import Raw, combine, first_number, less, number
 from weft.metrics.sampling import HITS, Sampling, estimate
+from weft.metrics.units import TIMERS, scale_of, unit_of
 from weft.model.measured import (
     EXACT,
     Completeness,
@@ -52,12 +53,10 @@ if TYPE_CHECKING:
 __all__ = ["Metric", "Reading"]
 
 
-_UNITS: Mapping[str, str] = {"opsPerSecond": "operations", "seconds": "s", "nanoseconds": "ns"}
-"""Units of the paper that say how a metric is shown, and what its total is in."""
-
-_SECONDS: Mapping[str, float] = {"ns": 1e-9, "nanoseconds": 1e-9, "us": 1e-6, "ms": 1e-3}
-
-_TIMERS = ("wallTimer", "processTimer")
+_IN_PROPORTION = (
+    "the interval is of the sum: the parts are estimates in proportion to what was measured, "
+    "without those that came only in between"
+)
 _SHORTEST = 1e-9
 _JUMPED = "their calls end in a jump to another function, which alone has the result"
 _EACH_CALL = "-m latency times each call, whatever stack it is on"
@@ -176,29 +175,12 @@ class Metric:
     @property
     def unit(self) -> str:
         """What the total is counted in."""
-        type_ = self._definition.base.type
-        if type_ in _TIMERS:
-            return "s"
-        if self._by is not None and type_ == "histogram":
-            return "values"
-        units = self._definition.units
-        if not units:
-            is_time = self.kind == "histogram" and is_timed(self._definition.base.body)
-            return "ns" if is_time else ""
-        unit = _UNITS.get(units, units)
-        if self._scale != 1.0:
-            unit = "s"
-        return f"{unit}/s" if self.kind == "rate" else unit
+        return unit_of(self._definition, self.kind, self._by)
 
     @cached_property
     def _scale(self) -> float:
         """What a number of the target is in the metric's unit: times are in seconds."""
-        type_ = self._definition.base.type
-        if self._by is not None and type_ in _TIMERS:
-            return 1e-9
-        if type_ in (*_TIMERS, "histogram"):
-            return 1.0
-        return _SECONDS.get(self._definition.units, 1.0)
+        return scale_of(self._definition, self._by)
 
     @property
     def is_monotonic(self) -> bool:
@@ -232,6 +214,8 @@ class Metric:
         is_by_key = self._is_divided and not self._is_by_thread
         if is_by_key and self._definition.base.type == "wallTimer":
             found.append("every call counts by itself, also those within others (recursion)")
+        if self.kind in ("map", "histogram") and self.interval is not None:
+            found.append(_IN_PROPORTION)
         return tuple(found)
 
     @property
@@ -704,7 +688,7 @@ class Metric:
         Of histograms the value is how many there were, of maps the sum; of rates, how much per
         second since the sample before.
         """
-        is_whole = self._definition.base.type not in _TIMERS and self._scale == 1.0
+        is_whole = self._definition.base.type not in TIMERS and self._scale == 1.0
         return self._history.samples(is_rate=self.kind == "rate", is_whole=is_whole)
 
     def _newest(self) -> float:
