@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+import weft
+
 Build = Callable[[str], Path]
 
 COUNT = 5
@@ -85,3 +87,22 @@ def test_a_name_that_was_never_seen_is_missing(program: Path) -> None:
     _, total = run(program, "--weaver", "clone", "-m", CALLS + ",/Thread/births")
     if total["value"] != sum(100 * (i + 1) for i in range(COUNT)):
         assert any("names" in missing["why"] for missing in total["missing"])
+
+
+def test_who_was_started_while_all_others_run_is_told_apart(program: Path) -> None:
+    """One has measured nothing, but had no other's memory."""
+    words, pipe = [str(program), str(COUNT), "idle"], subprocess.PIPE
+    with (
+        subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True, bufsize=1) as process,
+        weft.attach(process.pid) as session,
+    ):
+        assert process.stdin and process.stdout
+        assert process.stdout.readline() == "ready\n"
+        calls = session.metric("calls", "/Code/births/work", by="thread")
+        process.stdin.write("\n")
+        lines = [process.stdout.readline().split() for _ in range(COUNT)]
+        assert calls.completeness.status == "exact"
+        process.stdin.write("\n")
+        assert process.wait(60) == 0
+        assert calls.completeness.status == "exact"
+        assert sorted(calls.by_key().values()) == sorted(int(times) for _, times in lines)

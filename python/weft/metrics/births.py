@@ -6,7 +6,6 @@ library gives that memory to the next one, which so goes on with the values that
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from weft.metrics.owners import own_id
 from weft.model.completeness import Missing
 
 if TYPE_CHECKING:
+    from weft.control.probes import Probe
     from weft.mdl import ast
     from weft.mdl.plan import Focus
     from weft.metrics.engine import Engine
@@ -54,23 +54,31 @@ class Births:
         with suppress(WeftError):
             self.started = engine.request(_STARTS, allow_incomplete=True, wait=True)
         # Later than that: who comes in between counts as missing rather than not at all.
-        self._before = self._living()
+        self._counted, self._before = 0, self._living()
 
-    def missing(self, seen: Collection[tuple[int, int]], focus: str) -> list[Missing]:
-        """Say what is missing of values by thread, given the threads that have any.
-
-        Each comes with its process, whose first thread is not started by the library.
-        """
+    def missing(self, probe: Probe, focus: str) -> list[Missing]:
+        """Say what is missing of values by thread, given a probe that has some."""
+        # In this order: whoever is counted has its values by then, or has none yet.
+        count, seen, living = self._count(), probe.threads(), self._living()
+        # The first thread of a process is not started by the library.
         own = {(pid, tid) for pid, tid in seen if pid != tid}
+        if {tid for _, tid in own} <= living:
+            # None has left its memory to another until now: only who is started later can have it.
+            # Of forked children it is not known who lives.
+            if count is not None and len({pid for pid, _ in seen}) <= 1:
+                self._counted, self._before = count, living
+            return []
+        if count is None:
+            return [Missing("threads", focus, _UNKNOWN, None, self._advice)]
+        count -= self._counted + sum(tid not in self._before for _, tid in own)
+        return [Missing("threads", focus, _WHY, count, self._advice)] if count > 0 else []
+
+    def _count(self) -> int | None:
+        """How many were started, if that is known."""
         started = self.started
-        found = Missing("threads", focus, _UNKNOWN, None, self._advice)
-        if started is not None and not started.is_waiting and started.completeness.is_exact:
-            count = round(started.total_now()) - sum(tid not in self._before for _, tid in own)
-            if count <= 0:
-                return []
-            found = Missing("threads", focus, _WHY, count, self._advice)
-        # Where all still run, none has left its memory to another.
-        return [found] if own and not {tid for _, tid in own} <= self._living() else []
+        if started is None or started.is_waiting or not started.completeness.is_exact:
+            return None
+        return round(started.total_now())
 
     def _living(self) -> set[int]:
         """The ids that the threads of the first process have for themselves."""

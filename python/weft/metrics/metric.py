@@ -377,10 +377,11 @@ class Metric:
         """What is missing of values that depend on threads."""
         births, found = self._engine.births, []
         if births is not None and self.needs_births and self.node is not None:
-            threads = self.node.probes[0].threads()
-            found += births.missing(threads, self.focus)
+            probe = self.node.probes[0]
+            found += births.missing(probe, self.focus)
             if thread := self._focus.of("Thread"):
-                found += self._names.unknown((tid for _, tid in threads), thread[0], self.focus)
+                tids = (tid for _, tid in probe.threads())
+                found += self._names.unknown(tids, thread[0], self.focus)
         return found
 
     @property
