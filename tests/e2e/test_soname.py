@@ -64,11 +64,13 @@ def test_a_focus_names_a_library_by_its_soname(program: Path, words: tuple[str, 
     assert (total["value"], total["status"], total["remarks"]) == (7, "exact", [])
 
 
-def test_points_and_coverage_do(program: Path) -> None:
+def test_points_coverage_and_profiles_do(program: Path) -> None:
     points = weft("points", program.parent / "libsub.so.1.2.3", "--module", "libsub.so.1")
     assert "f" in points.stdout.split()
     covered = weft("cov", "--module", "libsub.so.1", "--format", "json", "--", program)
     assert "sub.c" in covered.stdout + covered.stderr
+    profiled = weft("profile", "--module", "libsub.so.1", "--", program)
+    assert "libsub.so.1.2.3" in profiled.stdout + profiled.stderr
 
 
 def test_what_is_waited_for_and_never_comes_is_said(program: Path) -> None:
