@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 
 import weft
+from weft.errors import WeftError
 
 SNIPPET = """
 local calls; counter all shared; counter failed shared
@@ -34,4 +35,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    try:
+        raise SystemExit(main())
+    except WeftError as error:
+        raise SystemExit(f"error: {error}") from None

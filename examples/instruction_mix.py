@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 import weft
+from weft.errors import WeftError
 from weft.model.flow import NO_FILE, Flow
 from weft.model.program import Module
 
@@ -60,4 +61,7 @@ def command(program: tuple[str, ...], top: int) -> None:
 
 
 if __name__ == "__main__":
-    command()
+    try:
+        command()
+    except WeftError as error:
+        raise SystemExit(f"error: {error}") from None

@@ -10,6 +10,7 @@ import argparse
 import time
 
 import weft
+from weft.errors import WeftError
 
 
 def main() -> int:
@@ -39,4 +40,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    try:
+        raise SystemExit(main())
+    except WeftError as error:
+        raise SystemExit(f"error: {error}") from None

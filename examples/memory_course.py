@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 
 import weft
+from weft.errors import WeftError
 
 BARS = " ▁▂▃▄▅▆▇█"
 
@@ -32,4 +33,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    try:
+        raise SystemExit(main())
+    except WeftError as error:
+        raise SystemExit(f"error: {error}") from None

@@ -10,6 +10,7 @@ import shlex
 import subprocess
 
 import weft
+from weft.errors import WeftError
 from weft.tools.coverage import cover
 
 
@@ -43,4 +44,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    try:
+        raise SystemExit(main())
+    except WeftError as error:
+        raise SystemExit(f"error: {error}") from None

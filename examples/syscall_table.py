@@ -9,6 +9,7 @@ import argparse
 from collections import Counter
 
 import weft
+from weft.errors import WeftError
 from weft.program.system_calls import name_of
 
 SNIPPET = """
@@ -45,4 +46,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    try:
+        raise SystemExit(main())
+    except WeftError as error:
+        raise SystemExit(f"error: {error}") from None

@@ -41,6 +41,8 @@ RECIPES = {
     "static_pie": _compile("gcc", "workers.c", "-fPIE", "-static-pie"),
     "musl": _compile("musl-gcc", "workers.c"),
     "musl_static": _compile("musl-gcc", "workers.c", "-static"),
+    "births": _compile("gcc", "births.c"),
+    "becomes": _compile("gcc", "becomes.c"),
     "exceptions": _compile("g++", "exceptions.cpp"),
     "channels": Recipe("channels.rs", (("rustc", "-O", "{source}", "-o", "{out}"),)),
     "goroutines": _go("goroutines.go"),

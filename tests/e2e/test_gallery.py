@@ -136,3 +136,13 @@ def test_every_tool_is_in_the_list_and_is_tested() -> None:
     assert listed == {path.name for path in EXAMPLES.glob("*.*") if path.name != "README.md"}
     tested = Path(__file__).read_text()
     assert {name for name in listed if name.endswith(".py") and f'"{name}"' not in tested} == set()
+
+
+@pytest.mark.parametrize(
+    "words", [["lock_waits.py", "999999999"], ["instruction_mix.py", "/nonexistent"]]
+)
+def test_what_cannot_be_measured_is_said_in_one_line(words: list[str]) -> None:
+    command = [sys.executable, str(EXAMPLES / words[0]), *words[1:]]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert re.fullmatch(r"error: .*\n", done.stderr)

@@ -139,6 +139,12 @@ def test_what_cannot_be_divided_is_refused(program: Path) -> None:
         grouped(program, "latency", "/Code/grouped/rest", "caller")
     with pytest.raises(InvalidArgument, match="nothing can be divided by 'nobody'"):
         grouped(program, "calls", "/Code/grouped/rest", "nobody")
+    with pytest.raises(InvalidArgument, match="before there is a result") as caught:
+        grouped(program, "calls", "/Code/grouped/rest", "$return")
+    assert "exit FUNCTION { count[$return]++ }" in caught.value.advice
+    with pytest.raises(InvalidArgument, match="the arguments are gone by then") as caught:
+        grouped(program, "inclusive_time", "/Code/grouped/rest", "$arg[0]")
+    assert "ns[kept] += $time - began" in caught.value.advice
     for key in ("$bogus", "$constraint[0]", "$arg", "$caller[1]", "size + 1"):
         with pytest.raises(InvalidArgument, match="nothing can be divided by"):
             grouped(program, "calls", "/Code/grouped/rest", key)
@@ -170,3 +176,31 @@ def test_the_command_line_names_callers_with_lines_and_cuts_what_it_shows(progra
     )
     assert "1 of 2 keys" in done.stderr
     assert "often+0x" in done.stderr and "seldom" not in done.stderr
+
+
+MANY = r"""
+#include <sys/wait.h>
+#include <unistd.h>
+__attribute__((noinline)) long work(long i) { __asm__ volatile("nop; nop; nop; nop"); return i; }
+int main(void) {
+    if (fork() == 0) {
+        for (long i = 0; i < 5000; i++) work(i);
+        return 0;
+    }
+    wait(0);
+    return 0;
+}
+"""
+
+
+def test_keys_without_room_are_counted_in_children_and_there_is_advice(tmp_path: Path) -> None:
+    (tmp_path / "many.c").write_text(MANY)
+    made = tmp_path / "many"
+    subprocess.run(["gcc", "-O1", "-g", "-o", made, tmp_path / "many.c"], check=True)
+    command = [sys.executable, "-m", "weft", "run", "-m", "calls@/Code/many/work"]
+    command += ["--by", "$arg[0]", "--format", "json", "--", str(made)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    (total,) = json.loads(done.stderr)["totals"]
+    (missing,) = total["missing"]
+    assert missing["count"] + sum(total["value"].values()) == 5000
+    assert "coarser --by" in missing["advice"]

@@ -68,6 +68,20 @@ def test_a_hot_function_is_measured_for_moments(hot: Hot) -> None:
     assert metric.interval.low <= metric.value <= metric.interval.high
 
 
+@pytest.mark.watchdog(300)
+def test_the_keys_of_an_estimate_are_said_to_be_estimates(hot: Hot) -> None:
+    with weft.attach(hot.pid) as session:
+        metric = session.metric("calls", "/Code/hot/tiny", by="caller")
+        hot.call(1000)
+        assert not any("in proportion" in one for one in metric.remarks)
+        metric.remove()
+        session.metrics.keep_within(0.01)
+        metric = session.metric("calls", "/Code/hot/tiny", by="caller")
+        while metric.interval is None:
+            hot.call(CALLS // 10)
+        assert any("in proportion" in one for one in metric.remarks)
+
+
 def test_what_cannot_be_estimated_is_taken_out(hot: Hot) -> None:
     with weft.attach(hot.pid) as session:
         session.metrics.keep_within(0.01)

@@ -203,6 +203,15 @@ at return {
     assert done.returncode != 0 and "a value is missing" in done.stderr
 
 
+def test_a_mistake_in_a_snippet_comes_with_the_name_of_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "bad.weft"
+    path.write_text("counter c;\nat nonsense { c += 1 }\n")
+    command = [sys.executable, "-m", "weft", "fmt", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert f"{path}: line 2, column 4: `nonsense` is not a kind of point" in done.stderr
+
+
 def test_formatting_metrics_writes_todays_spelling(tmp_path: Path) -> None:
     path = tmp_path / "old.mdl"
     path.write_text(

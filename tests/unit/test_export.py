@@ -23,8 +23,8 @@ from tests.measurements import (
 )
 from weft.errors import WeftError
 from weft.export.metrics import csv as csv_format
+from weft.export.metrics import draw, parquet
 from weft.export.metrics import json as json_format
-from weft.export.metrics import parquet
 from weft.export.metrics.document import document
 from weft.export.metrics.frames import to_arrow, to_pandas
 from weft.export.metrics.values import Rising, cumulative
@@ -254,3 +254,15 @@ def test_what_only_grows_does_not_fall_because_an_estimate_gets_better() -> None
     calls, live = Measurement("calls", 0), Measurement("live_bytes", 0, is_monotonic=False)
     assert [rising.of(calls, value) for value in (10, 8, 12)] == [10, 10, 12]
     assert [rising.of(live, value) for value in (10, 8, 12)] == [10, 8, 12]
+
+
+def test_the_keys_of_an_estimate_are_marked() -> None:
+    value: dict[str, int | float] = {"one": 30, "other": 10}
+    estimate = Measurement("calls", value, kind="map", interval=Interval(20, 60, 0.99))
+    exact = Measurement("calls", value, kind="map")
+
+    def shown(metric: Measurement) -> list[str]:
+        return [line.plain.split()[-1] for line in draw.section(metric, 80, 9)[2:]]
+
+    assert shown(estimate) == ["~30", "~10"]
+    assert shown(exact) == ["30", "10"]

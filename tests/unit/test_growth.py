@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from weft.mdl.loader import load
-from weft.mdl.passes.growth import only_grows
+from weft.mdl.passes.growth import must_grow, only_grows
 from weft.metrics.catalogue import library_files
 
 
@@ -39,3 +39,22 @@ def test_the_least_of_all_threads_may_fall() -> None:
     base = "base is counter { append preInsn $focus.entry (* m++; *) }"
     text = f"metric m {{ aggregateOperator min; {base} }}"
     assert not only_grows(load(text).metrics["m"])
+
+
+@pytest.mark.parametrize(
+    ("code", "grows"),
+    [
+        ("m++;", True),
+        ("m += $time - began;", True),
+        ("began = 1; m += began + 2;", True),
+        ("m += $arg[0];", False),
+        ("m += 2 * $return;", False),
+        ("began = $arg[1]; m += began + 1;", False),
+        ("began = $arg[1]; m += began; began = 1;", False),
+        ("m--;", False),
+    ],
+)
+def test_what_a_program_has_may_be_negative(code: str, grows: bool) -> None:
+    where = "append preInsn $focus.entry"
+    text = f"metric m {{ local began; base is counter {{ {where} (* {code} *) }} }}"
+    assert must_grow(load(text).metrics["m"]) == grows

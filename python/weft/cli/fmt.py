@@ -9,7 +9,7 @@ import click
 from weft._native import snippet_points
 from weft.base.files import MOST_TEXT, Draft, read
 from weft.cli.output import format_option, print_json
-from weft.errors import BadFile
+from weft.errors import BadFile, BadSnippet
 from weft.mdl.format import format_document
 from weft.mdl.spelling import respelled_snippet
 
@@ -55,8 +55,11 @@ def command(ctx: click.Context, files: tuple[Path, ...], check: bool, output_for
 def _formatted(path: Path, text: str) -> str:
     if path.suffix != ".weft":
         return format_document(text, str(path))
-    # It raises an error if there is a mistake.
-    snippet_points(text)
+    try:
+        snippet_points(text)
+    except BadSnippet as error:
+        error.what = f"{path}: {error.what}"
+        raise
     return respelled_snippet(text)
 
 

@@ -367,7 +367,7 @@ class _Watch:
         self._limit = _address_space(session)
         self._wait = wait
         self._rest = 0.005
-        self._waiting = [metric for metric in session.metrics.metrics if metric.is_waiting]
+        self._waiting = [metric for metric in session.metrics.wanted if metric.is_waiting]
 
     def wait(self, seconds: float) -> int | None:
         """Return the exit code when the target has ended meanwhile."""

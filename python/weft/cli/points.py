@@ -91,7 +91,7 @@ def _opened(modules: Iterable[Module]) -> Iterator[Module]:
 
 
 def _is_chosen(module: Module, glob: str | None) -> bool:
-    return glob is None or fnmatchcase(module.name, glob) or fnmatchcase(module.path, glob)
+    return glob is None or module.is_called(glob) or fnmatchcase(module.path, glob)
 
 
 def _batches(indexes: list[int]) -> Iterator[list[int]]:

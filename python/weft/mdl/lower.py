@@ -240,6 +240,41 @@ def _role(code: ast.CodeBlock) -> Role:
     return "opens" if "start" in actions else "closes"
 
 
+def _uses_key(metric: ast.Metric, insert: ast.Insert) -> bool:
+    """Whether code adds to the value of a metric, and so to that of a key."""
+    return any(
+        isinstance(one, ast.TimerAction) and one.action == "stop"
+        if metric.base.type == "wallTimer"
+        else isinstance(one, ast.Assign) and one.name == metric.name
+        for one in statements(insert.code.body)
+    )
+
+
+def _refuse_key(metric: ast.Metric, key: ast.Expression, insert: ast.Insert) -> None:
+    """Raise an error if a key is of something that there is not where the metric is measured."""
+    kind = "after" if insert.point.kind == "calls" and insert.when == "postInsn" else ""
+    kind = kind or insert.point.kind
+    for value in expressions(key):
+        if not isinstance(value, ast.Variable):
+            continue
+        if value.name == "return" and kind not in ("return", "after"):
+            raise InvalidArgument(
+                f"{metric.name} cannot be divided by $return",
+                "it is measured before there is a result",
+                "count where functions return: -e 'exit FUNCTION { count[$return]++ }'",
+            )
+        if value.name == "arg" and kind not in ("entry", "calls"):
+            name = f"$arg[{value.index}]"
+            entry, result = f"kept = {name}", "count[kept]++"
+            if metric.base.type == "wallTimer":
+                entry, result = f"{entry}; began = $time", "ns[kept] += $time - began"
+            raise InvalidArgument(
+                f"{metric.name} cannot be divided by {name}",
+                "it is measured where functions return, and the arguments are gone by then",
+                f"keep it: -e 'entry FUNCTION {{ {entry} }} exit FUNCTION {{ {result} }}'",
+            )
+
+
 def _wants_result(insert: ast.Insert) -> bool:
     """Whether code is for the results of functions."""
     if insert.point.kind != "return":
@@ -356,6 +391,8 @@ class _Base:
                 tail_calls += _tail_calls(self.places.program, procedures, points)
             if _wants_result(insert):
                 wanted.update(procedures)
+            if self.by is not None and _uses_key(metric, insert):
+                _refuse_key(metric, self.by, insert)
             code.module = _module_of(procedures)
             lines = code.statements(insert.code.body)
             if metric.aggregate != "sum":

@@ -24,16 +24,17 @@ from weft.mdl.loader import Library, load
 from weft.mdl.lower import lower
 from weft.mdl.plan import Focus, Instrument, Key, Plan, Weaving
 from weft.metrics import kernel
+from weft.metrics.births import Births, needs_births
 from weft.metrics.budget import Budget
 from weft.metrics.catalogue import library_files, metrics_in, shipped, unknown_metric
 from weft.metrics.grouping import By, Symbols
 from weft.metrics.lookup import full_focus
 from weft.metrics.metric import Metric, Reading
 from weft.metrics.missing import CLONE_HELPS, incomplete_metric
-from weft.metrics.nodes import Item, Node, item, placed, places
+from weft.metrics.nodes import Item, Node, add_scouts, item, places
 from weft.metrics.owners import refuse_nobody
 from weft.metrics.program import TargetProgram
-from weft.metrics.sampling import HITS
+from weft.metrics.successor import Successor
 from weft.model.points import Point
 
 if TYPE_CHECKING:
@@ -87,6 +88,9 @@ class Engine:
         """When libraries were last found to have come and gone, by the monotonic clock."""
         self.outlived = 0
         """How many children still ran when the target had ended, and measured on."""
+        self.successor = Successor(session)
+        self.births: Births | None = None
+        """The threads that are started, where it matters which thread has measured what."""
         self._lock = threading.RLock()
 
     @cached_property
@@ -177,13 +181,13 @@ class Engine:
             wait=wait,
         )[0]
 
-    def full_focus(self, focus: str) -> str:
+    def full_focus(self, focus: str, *, waits: bool = False) -> str:
         """Return a focus whose names of functions are paths: see :mod:`weft.metrics.lookup`."""
         if not focus or focus.startswith("/"):
             return focus
         with self.lock:
             self.look()
-            return full_focus(self.program.tree, focus)
+            return full_focus(self.program.tree, focus, waits=waits)
 
     def request_all(
         self,
@@ -203,14 +207,19 @@ class Engine:
         they are about may be in libraries that are not loaded yet.
         """
         with self.session._living():
-            wanted = [(metric, self.full_focus(focus)) for metric, focus in wanted]
+            wanted = [(metric, self.full_focus(focus, waits=wait)) for metric, focus in wanted]
             wishes = [(metric, focus, (0, 1)) for metric, focus in wanted]
             for _, focus in wanted:
                 refuse_nobody(self.session, Focus.parse(focus))
+        key = None if by is None else By.parse(by)
+        if self.births is None and any(
+            needs_births(metric, Focus.parse(focus), key) for metric, focus in wanted
+        ):
+            self.births = Births(self)
         return self._request(
             wishes,
             by_function=by_function,
-            by=None if by is None else By.parse(by),
+            by=key,
             allow_incomplete=allow_incomplete,
             waits=wait,
         )
@@ -381,6 +390,12 @@ class Engine:
         needed = {id(node): node for base in bases for node in base.needs}
         return [*needed.values(), *bases]
 
+    @property
+    def wanted(self) -> list[Metric]:
+        """The metrics that somebody has asked for, without those that weft needs itself."""
+        own = self.births.started if self.births else None
+        return [metric for metric in self.metrics if metric is not own]
+
     def forget_sampler(self) -> None:
         """What is read at each sample has changed."""
         self._sampler = None
@@ -504,31 +519,12 @@ class Engine:
             node = Node(instrument, probes, needs, is_on=not has_hits, has_hits=has_hits)
             nodes[key] = self._nodes[key] = node
         if has_hits:
-            self._add_scouts([nodes[plan.base.key] for plan in plans if plan.base.key in new])
+            bases = [nodes[plan.base.key] for plan in plans if plan.base.key in new]
+            add_scouts(self.target, bases)
         bases = [nodes[plan.base.key] for plan in plans]
         for base in bases:
             base.users += 1
         return bases
-
-    def _add_scouts(self, bases: Iterable[Node]) -> None:
-        """Prepare counters for what cannot be put into the code just to see how often it is hit."""
-        tried = [
-            (base, weaving, probe.numbers[0])
-            for base in bases
-            if not base.can_be_sampled
-            for node in (base, *base.needs)
-            for weaving, probe in zip(node.instrument.weavings, node.probes, strict=False)
-        ]
-        numbers = self.target.reserve_probes(len(tried))
-        text = f"counter {HITS} shared\n{HITS} += 1"
-        items = [
-            (number, text, *placed(weaving))
-            for number, (_, weaving, _) in zip(numbers, tried, strict=True)
-        ]
-        if items:
-            self.target.insert_many(items, False)
-        for number, (base, weaving, real) in zip(numbers, tried, strict=True):
-            base.scouts.append((Probe(self.target, number, weaving.points), real))
 
     def refresh(self) -> list[Point]:
         """Weave what is measured into libraries that have come since, and return the new points.
@@ -665,6 +661,11 @@ class Engine:
         """Stop measuring metrics, all in one stop. Their last values can still be read."""
         with self.lock:
             there = [metric for metric in metrics if metric in self.metrics]
+            if self.births and not any(
+                metric.needs_births for metric in self.metrics if metric not in there
+            ):
+                there += [self.births.started] if self.births.started else []
+                self.births = None
             for metric in there:
                 metric.freeze()
             self._forget(there)
@@ -723,6 +724,7 @@ class Engine:
             if self.session.has_ended:
                 self._is_over, self.ended = True, time.monotonic()
                 self._see_survivors()
+            self.successor.see()
             return self._sample()
 
     def look(self) -> None:
@@ -743,6 +745,7 @@ class Engine:
     def look_again(self) -> None:
         """Do as :meth:`look`, if something may have changed since; not when the session is over."""
         self._see_survivors()
+        self.successor.see()
         if self._is_over:
             return
         is_known = time.monotonic() - self._looked < _JUST_NOW
@@ -782,6 +785,7 @@ class Engine:
         """Keep the last values, for the session ends."""
         self.look()
         self._see_survivors()
+        self.successor.see(is_last=True)
         if self.budget is not None:
             self.budget.close()
         for metric in self.metrics:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 
 from weft.model.completeness import EXACT, Completeness
+from weft.model.measured import Sample, Value
 
 __all__ = ["History"]
 
@@ -50,3 +51,15 @@ class History:
 
     def __len__(self) -> int:
         return len(self.times)
+
+    def samples(self, *, is_rate: bool, is_whole: bool) -> list[Sample]:
+        """Return them all, each with its difference to the one before; of rates, per second."""
+        samples = []
+        for index in range(1, len(self.times)):
+            change = self.totals[index] - self.totals[index - 1]
+            seconds = self.times[index] - self.times[index - 1]
+            total: Value = int(self.totals[index]) if is_whole else self.totals[index]
+            if is_rate:
+                total = change / seconds if seconds > 0 else 0.0
+            samples.append(Sample(self.times[index], total, change, seconds, self.states[index]))
+        return samples

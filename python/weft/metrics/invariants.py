@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from weft.mdl import ast
+from weft.mdl.passes.growth import must_grow, only_grows
 from weft.model.completeness import Missing
 
-__all__ = ["LARGEST_SLACK", "fallen", "too_long"]
+__all__ = ["LARGEST_SLACK", "Growth", "fallen", "too_long"]
 
 LARGEST_SLACK = 0.01
 """How much more time than there was may be measured, as a share: clocks are read one after the
@@ -19,6 +21,24 @@ def fallen(before: float, now: float, focus: str) -> Missing | None:
         return None
     why = f"the value only grows, and fell by {before - now:.6g}: something was not measured right"
     return Missing("amounts", focus, why, None)
+
+
+class Growth:
+    """Whether a value grows, as its definition says."""
+
+    def __init__(self, definition: ast.Metric) -> None:
+        self._definition = definition
+        self.is_monotonic = only_grows(definition)
+        """Whether it has until now, if it is meant to at all."""
+
+    def see(self, before: float, now: float, focus: str) -> Missing | None:
+        """Return what is wrong with a value that has become less, if it cannot."""
+        found = fallen(before, now, focus)
+        if found is not None and not must_grow(self._definition):
+            # What the program has may be negative.
+            self.is_monotonic = False
+            return None
+        return found
 
 
 def too_long(seconds: float, threads: int, wall: float, focus: str) -> Missing | None:

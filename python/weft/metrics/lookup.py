@@ -20,8 +20,10 @@ _PATTERN = frozenset("*?[")
 _BATCH = 16384
 
 
-def full_focus(tree: ResourceTree, focus: str) -> str:
+def full_focus(tree: ResourceTree, focus: str, *, waits: bool = False) -> str:
     """Return a focus with the path of what its name stands for; a path is returned as it is.
+
+    ``waits`` says that it may be in a library which is loaded later.
 
     ``processCommand,/Thread/main`` may be ``/Code/redis-server/processCommand,/Thread/main``.
     """
@@ -29,10 +31,10 @@ def full_focus(tree: ResourceTree, focus: str) -> str:
     if not focus or focus.startswith("/"):
         return focus
     name, comma, rest = focus.partition(",/")
-    return _path(tree, name.strip()) + (f",/{rest}" if comma else "")
+    return _path(tree, name.strip(), waits) + (f",/{rest}" if comma else "")
 
 
-def _path(tree: ResourceTree, name: str) -> str:
+def _path(tree: ResourceTree, name: str, waits: bool) -> str:
     _require_libraries(tree, name)
     found = _functions(tree, name)
     # What begins with a module's name is a path that lacks its beginning. Go's functions have
@@ -45,7 +47,7 @@ def _path(tree: ResourceTree, name: str) -> str:
     if len(found) + len(paths) == 1:
         return paths[0] if paths else tree.path_of(found[0])
     if not found and not paths:
-        raise _nothing(tree, name)
+        raise _nothing(tree, name, waits)
     what = "things" if paths else "functions"
     raise _several(tree, name, f"{name} is the name of {{}} {what}", paths, found)
 
@@ -99,7 +101,7 @@ def _described(tree: ResourceTree, function: Function) -> str:
     return f"{tree.path_of(function)}{shown}  at {function.module.bias + function.offset:#x}"
 
 
-def _nothing(tree: ResourceTree, name: str) -> InvalidArgument:
+def _nothing(tree: ResourceTree, name: str, waits: bool) -> InvalidArgument:
     if _PATTERN & set(name):
         own = tree.modules[0].name if tree.modules else "MODULE"
         return InvalidArgument(
@@ -120,10 +122,13 @@ def _nothing(tree: ResourceTree, name: str) -> InvalidArgument:
         return _several(tree, name, what, [], list(dict.fromkeys(inner)))
     close = closest(name, function_names(tree.modules))
     meant = f"did you mean {' or '.join(close)}? " if close else ""
+    listed = "`weft points` lists what there is"
+    if waits:
+        listed = f"say which library to wait for: /Code/LIBRARY/{name}"
     return InvalidArgument(
         f"the program has no function {name}",
         "neither itself nor in a library that it has loaded",
-        f"{meant}`weft points` lists what there is",
+        f"{meant}{listed}",
     )
 
 

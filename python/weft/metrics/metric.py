@@ -7,27 +7,29 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import suppress
-from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from weft.control.libraries import unnoticed
 from weft.control.probes import Probe, process_number
-from weft.errors import InvalidArgument, TargetError, TargetGone, WeftError
+from weft.errors import InvalidArgument, TargetGone, WeftError
 from weft.mdl import ast
 from weft.mdl.code import left_name
 from weft.mdl.lower import RESULTS_UNSEEN, TAKES_PART
-from weft.mdl.passes.growth import only_grows
-from weft.mdl.passes.scope import is_timed, places
+from weft.mdl.passes.scope import places
 from weft.mdl.plan import Focus, Plan
 from weft.metrics import kernel
+from weft.metrics.births import needs_births
 from weft.metrics.course import Course
 from weft.metrics.glibc import freed_twice
 from weft.metrics.grouping import By, Naming, named, namings
 from weft.metrics.history import History
-from weft.metrics.invariants import fallen, too_long
+from weft.metrics.invariants import Growth, too_long
+from weft.metrics.missing import FEWER_KEYS, missing_processes
+from weft.metrics.owners import ThreadNames
 from weft.metrics.raw import Raw, combine, first_number, less, number
 from weft.metrics.sampling import HITS, Sampling, estimate
+from weft.metrics.units import TIMERS, scale_of, unit_of
 from weft.model.measured import (
     EXACT,
     Completeness,
@@ -51,17 +53,13 @@ if TYPE_CHECKING:
 __all__ = ["Metric", "Reading"]
 
 
-_UNITS: Mapping[str, str] = {"opsPerSecond": "operations", "seconds": "s", "nanoseconds": "ns"}
-"""Units of the paper that say how a metric is shown, and what its total is in."""
-
-_SECONDS: Mapping[str, float] = {"ns": 1e-9, "nanoseconds": 1e-9, "us": 1e-6, "ms": 1e-3}
-
-_TIMERS = ("wallTimer", "processTimer")
+_IN_PROPORTION = (
+    "the interval is of the sum: the parts are estimates in proportion to what was measured, "
+    "without those that came only in between"
+)
 _SHORTEST = 1e-9
 _JUMPED = "their calls end in a jump to another function, which alone has the result"
 _EACH_CALL = "-m latency times each call, whatever stack it is on"
-_OUTLIVED = "they still ran when the first process had ended, and were not measured any longer"
-_STAY = "have the program wait for its children, or attach to them"
 _NARROWER = "measure fewer processes at a time"
 
 
@@ -110,12 +108,13 @@ class Metric:
         """Tells what the budget does to it; set where there is one."""
         self.sampling: Sampling | None = None
         self._history = History()
-        self._names: dict[int, str] = {}
+        self._names = ThreadNames(engine.session)
         self._last: Raw | None = None
         self._last_hits = 0
         self._last_lost: tuple[Missing, ...] = ()
         self._completeness = EXACT
         self._is_cut = False
+        self._growth = Growth(definition)
         self._broken: tuple[Missing, ...] = ()
         self._began = time.monotonic()
         self._ended: float | None = None
@@ -176,34 +175,17 @@ class Metric:
     @property
     def unit(self) -> str:
         """What the total is counted in."""
-        type_ = self._definition.base.type
-        if type_ in _TIMERS:
-            return "s"
-        if self._by is not None and type_ == "histogram":
-            return "values"
-        units = self._definition.units
-        if not units:
-            is_time = self.kind == "histogram" and is_timed(self._definition.base.body)
-            return "ns" if is_time else ""
-        unit = _UNITS.get(units, units)
-        if self._scale != 1.0:
-            unit = "s"
-        return f"{unit}/s" if self.kind == "rate" else unit
+        return unit_of(self._definition, self.kind, self._by)
 
     @cached_property
     def _scale(self) -> float:
         """What a number of the target is in the metric's unit: times are in seconds."""
-        type_ = self._definition.base.type
-        if self._by is not None and type_ in _TIMERS:
-            return 1e-9
-        if type_ in (*_TIMERS, "histogram"):
-            return 1.0
-        return _SECONDS.get(self._definition.units, 1.0)
+        return scale_of(self._definition, self._by)
 
-    @cached_property
+    @property
     def is_monotonic(self) -> bool:
-        """Whether the value only grows, by its definition."""
-        return self.kind != "rate" and only_grows(self._definition)
+        """Whether the value only grows, by its definition and as far as it was seen."""
+        return self.kind != "rate" and self._growth.is_monotonic
 
     @property
     def seconds(self) -> float:
@@ -227,9 +209,13 @@ class Metric:
             found.append(
                 f"the time of {where} ends where it jumps to another function (a tail call)"
             )
+        if self.is_waiting:
+            found.append("nothing that it is about has been loaded: `weft points` lists what is")
         is_by_key = self._is_divided and not self._is_by_thread
         if is_by_key and self._definition.base.type == "wallTimer":
             found.append("every call counts by itself, also those within others (recursion)")
+        if self.kind in ("map", "histogram") and self.interval is not None:
+            found.append(_IN_PROPORTION)
         return tuple(found)
 
     @property
@@ -363,9 +349,12 @@ class Metric:
             return self._last_lost
         probe, found = self.node.probes[0], []
         if self._plan.kind in ("map", "ring"):
-            what = "additions" if self._plan.kind == "map" else "records"
+            what, advice = (
+                ("records", "") if self._plan.kind == "ring" else ("additions", FEWER_KEYS)
+            )
             if count := probe.lost(self._plan.datum):
-                found.append(Missing(what, self.focus, "there was no room for them", count))
+                why = "there was no room for them"
+                found.append(Missing(what, self.focus, why, count, advice))
         if left := self.left:
             why, advice = "they did not return", ""
             if self._plan.kind == "timer":
@@ -379,13 +368,21 @@ class Metric:
         if probe.is_crowded:
             why = "more threads have measured at a time than there is room for"
             found.append(Missing("threads", self.focus, why, None, _NARROWER))
-        if (outlived := self._engine.outlived) and not self._is_of_first:
-            found.append(Missing("processes", "", _OUTLIVED, outlived, _STAY))
-        if natively := self._engine.session.left_clones:
-            why = "they have left their clone and gone on natively, where nothing is measured"
-            found.append(Missing("processes", "", why, natively))
+        found += self._threads_missed()
+        found += missing_processes(self._engine, is_of_first=self._is_of_first)
         self._last_lost = tuple(found)
         return self._last_lost
+
+    def _threads_missed(self) -> list[Missing]:
+        """What is missing of values that depend on threads."""
+        births, found = self._engine.births, []
+        if births is not None and self.needs_births and self.node is not None:
+            probe = self.node.probes[0]
+            found += births.missing(probe, self.focus)
+            if thread := self._focus.of("Thread"):
+                tids = (tid for _, tid in probe.threads())
+                found += self._names.unknown(tids, thread[0], self.focus)
+        return found
 
     @property
     def _is_of_first(self) -> bool:
@@ -479,7 +476,7 @@ class Metric:
         found = None
         if self.is_monotonic and self.interval is None:
             # An estimate may fall because it gets better.
-            found = fallen(self._newest(), total, self.focus)
+            found = self._growth.see(self._newest(), total, self.focus)
         if found is None and self._plan is not None and self._plan.kind == "timer":
             wall = self.seconds
             # One thread there always is; how many there were is asked only where it matters.
@@ -536,6 +533,11 @@ class Metric:
         """Whether its value is that of one thread, the least or the most."""
         return self._plan is not None and self._definition.aggregate != "sum"
 
+    @cached_property
+    def needs_births(self) -> bool:
+        """Whether it matters to the value which thread has measured what."""
+        return needs_births(self._definition, self._focus, self._by)
+
     @property
     def _is_by_thread(self) -> bool:
         return self._by is not None and self._by.key is None
@@ -558,7 +560,7 @@ class Metric:
         return [
             (pid, tid)
             for pid, tid in self.node.probes[0].threads()
-            if wanted in ("*", str(pid)) and (not thread or self._is_called(tid, thread[0]))
+            if wanted in ("*", str(pid)) and (not thread or self._names.are_called(tid, thread[0]))
         ]
 
     def _by_owner(self) -> dict[tuple[Process, int | None], tuple[int, Raw]]:
@@ -594,14 +596,6 @@ class Metric:
         sampler = _native.Sampler(self._engine.target, [(self.node.number, self._plan.datum)])
         return sampler.read()[0]
 
-    def _is_called(self, tid: int, pattern: str) -> bool:
-        if tid not in self._names:
-            # Threads that have ended keep the name that they had when they were last seen.
-            with suppress(TargetError):
-                for thread in self._engine.session.threads():
-                    self._names[thread.tid] = thread.name
-        return pattern == str(tid) or fnmatchcase(self._names.get(tid, ""), pattern)
-
     def _minus(self, raw: Raw) -> Raw:
         """What was measured since this metric was asked for: another may have been before."""
         return less(raw, self._first)
@@ -610,18 +604,13 @@ class Metric:
         if isinstance(raw, Timer):
             return raw.seconds
         if isinstance(raw, dict):
-            names = [self._thread_name] if self._is_by_thread else self._namings
+            names = [self._names.shown] if self._is_by_thread else self._namings
             return named(raw, names, self._scale)
         if isinstance(raw, Histogram):
             return raw
         if self.kind == "rate":
             return raw * self._scale / max(self.seconds, _SHORTEST)
         return raw if self._scale == 1.0 else raw * self._scale
-
-    def _thread_name(self, tid: int) -> str:
-        self._is_called(tid, "")
-        name = self._names.get(tid, "")
-        return f"{name} ({tid})" if name else str(tid)
 
     def by_key(self) -> MapValue:
         """The value of a map by its keys as the target has them: numbers, or pairs of them."""
@@ -700,17 +689,8 @@ class Metric:
         Of histograms the value is how many there were, of maps the sum; of rates, how much per
         second since the sample before.
         """
-        times, totals, states = self._history.times, self._history.totals, self._history.states
-        is_whole = self._definition.base.type not in _TIMERS and self._scale == 1.0
-        samples = []
-        for index in range(1, len(times)):
-            change = totals[index] - totals[index - 1]
-            seconds = times[index] - times[index - 1]
-            total: Value = int(totals[index]) if is_whole else totals[index]
-            if self.kind == "rate":
-                total = change / seconds if seconds > 0 else 0.0
-            samples.append(Sample(times[index], total, change, seconds, states[index]))
-        return samples
+        is_whole = self._definition.base.type not in TIMERS and self._scale == 1.0
+        return self._history.samples(is_rate=self.kind == "rate", is_whole=is_whole)
 
     def _newest(self) -> float:
         return self._history.totals[-1] if len(self._history) else 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from weft.control.probes import Part
 from weft.errors import IncompleteMetric
@@ -12,11 +12,19 @@ from weft.mdl.plan import Unseen, Weaving
 from weft.model.completeness import Missing
 from weft.model.points import Refusal, kind_of, refused_points, unseen_points
 
-__all__ = ["Piece", "incomplete_metric", "left_open", "missing_points"]
+if TYPE_CHECKING:
+    from weft.metrics.engine import Engine
+
+__all__ = ["Piece", "incomplete_metric", "left_open", "missing_points", "missing_processes"]
 
 Piece: TypeAlias = "tuple[Weaving, Part]"
 """What was to be woven, and what was."""
 
+_OUTLIVED = "they still ran when the first process had ended, and were not measured any longer"
+_STAY = "have the program wait for its children, or attach to them"
+_NATIVELY = "they have left their clone and gone on natively, where nothing is measured"
+
+FEWER_KEYS = "fewer keys: a narrower focus, or a coarser --by, as in '$arg[0] / 1000'"
 CLONE_HELPS = "--weaver auto (in Python weaver='clone')"
 
 
@@ -27,6 +35,16 @@ def missing_points(
     refused = (one for _, part in pieces for one in part.refused)
     hidden = ((one.point, kind_of(one.kind)) for one in unseen)
     return refused_points(refused, "" if in_clone else CLONE_HELPS) + unseen_points(hidden)
+
+
+def missing_processes(engine: Engine, *, is_of_first: bool) -> list[Missing]:
+    """Say which processes are not measured any longer; ``is_of_first`` asks for the first only."""
+    found = engine.successor.missing()
+    if engine.outlived and not is_of_first:
+        found.append(Missing("processes", "", _OUTLIVED, engine.outlived, _STAY))
+    if natively := engine.session.left_clones:
+        found.append(Missing("processes", "", _NATIVELY, natively))
+    return found
 
 
 def left_open(pieces: Sequence[Piece], unseen: Iterable[Unseen], advice: str) -> list[Missing]:

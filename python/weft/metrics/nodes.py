@@ -17,7 +17,7 @@ from weft.metrics.sampling import HITS, Sampling
 from weft.model.completeness import Missing
 from weft.model.points import Point, PointKind
 
-__all__ = ["Item", "Node", "item", "placed", "places", "snippets"]
+__all__ = ["Item", "Node", "add_scouts", "item", "places", "snippets"]
 
 Item: TypeAlias = "tuple[int, str, list[PointKind], list[int], list[int], bool]"
 """What the compiled core takes of a probe."""
@@ -131,10 +131,31 @@ def item(
     # What a hit costs is different for each piece of code, so each counts its own.
     count_hit = [f"counter {HITS} shared", f"{HITS} += 1"] if has_hits else []
     text = "\n".join([*imports, *data, *count_hit, weaving.body])
-    return (number, text, *placed(weaving))
+    return (number, text, *_placed(weaving))
 
 
-def placed(weaving: Weaving) -> tuple[list[PointKind], list[int], list[int], bool]:
+def add_scouts(target: _native.Target, bases: Iterable[Node]) -> None:
+    """Prepare counters for what cannot be put into the code just to see how often it is hit."""
+    tried = [
+        (base, weaving, probe.numbers[0])
+        for base in bases
+        if not base.can_be_sampled
+        for node in (base, *base.needs)
+        for weaving, probe in zip(node.instrument.weavings, node.probes, strict=False)
+    ]
+    numbers = target.reserve_probes(len(tried))
+    text = f"counter {HITS} shared\n{HITS} += 1"
+    items = [
+        (number, text, *_placed(weaving))
+        for number, (_, weaving, _) in zip(numbers, tried, strict=True)
+    ]
+    if items:
+        target.insert_many(items, False)
+    for number, (base, weaving, real) in zip(numbers, tried, strict=True):
+        base.scouts.append((Probe(target, number, weaving.points), real))
+
+
+def _placed(weaving: Weaving) -> tuple[list[PointKind], list[int], list[int], bool]:
     """Where a weaving goes, as the compiled core is told."""
     return (
         [point.kind for point in weaving.points],

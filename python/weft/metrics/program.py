@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -101,7 +100,7 @@ class TargetProgram:
         return self._by_address(
             function
             for module in self._tree.modules
-            if fnmatchcase(module.name, pattern)
+            if module.is_called(pattern)
             for function in module.functions()
         )
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import islice
 from pathlib import PurePath
 from typing import Literal, TypeAlias
 
 from weft._native import ModuleSymbols
+from weft.base.soname import soname
 
 __all__ = [
     "Frame",
@@ -138,6 +140,17 @@ class Module:
         """
         name = self.path.rstrip("/").rpartition("/")[2] or self.path
         return name.removesuffix(" (deleted)") or name
+
+    def is_called(self, pattern: str) -> bool:
+        """Whether a pattern is like its name, or like the one that programs ask for it by.
+
+        The former is mostly more exact, and the latter a link to it: ``libz.so.1``.
+        """
+        if self.name == pattern or fnmatchcase(self.name, pattern):
+            return True
+        if ".so" not in pattern or self.is_program or self.image is not None:
+            return False
+        return fnmatchcase(soname(self.open_path or self.path), pattern)
 
     @cached_property
     def symbols(self) -> ModuleSymbols:

@@ -87,7 +87,7 @@ class ResourceTree:
     def has_module(self, pattern: str) -> bool:
         """Whether a module, or the program by another of its names, matches."""
         return pattern in self._program_names or any(
-            _name_matches(module.name, pattern) for module in self.modules
+            module.is_called(pattern) for module in self.modules
         )
 
     def path_of(self, function: Function) -> str:
@@ -140,6 +140,8 @@ class ResourceTree:
 
     def _match_code(self, module: str, function: str | None = None) -> Iterator[Resource]:
         matching = [found for found in self.modules if _name_matches(found.name, module)]
+        if not matching:
+            matching = [found for found in self.modules if found.is_called(module)]
         if not matching and module in self._program_names:
             # The kernel has followed the links by which people know the program.
             matching = list(self.modules[:1])

@@ -120,8 +120,8 @@ impl Weaver {
         Ok(records)
     }
 
-    /// How much a ring or a map has lost for want of room; of a timer or a mark, how many calls did not return whose
-    /// time is lost by that, those in children included.
+    /// How much a ring has lost for want of room, or a map, in children as well; of a timer or a mark, how many calls
+    /// did not return whose time is lost by that, those in children included.
     pub fn lost(&self, id: ProbeId, name: &str) -> Result<u64> {
         let (probe, values, index) = self.find(id, name)?;
         match probe.data()[index].kind {
@@ -130,7 +130,7 @@ impl Weaver {
                 Ok(sum_timer(slabs, probe.place(index, 0), kind, 0).left)
             }
             DatumKind::Mark => Ok(sum_mark(self.slabs(values, Whose::All), probe.place(index, 0))),
-            DatumKind::Map { .. } => Ok(self.map(id, name, Whose::default())?.0.lost),
+            DatumKind::Map { .. } => Ok(self.map(id, name, Whose::All)?.0.lost),
             _ => {
                 let mut lost = 0;
                 self.each_ring(id, name, |ring| lost += ring.lost())?;

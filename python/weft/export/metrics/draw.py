@@ -65,7 +65,8 @@ def section(metric: Measured, width: int, bars: int) -> list[Text]:
     """A histogram or a map as a title, a line of facts and at most so many bars."""
     value = metric.value
     assert isinstance(value, Histogram | dict)
-    return picture(metric.name, metric.focus, value, metric.unit, width, bars)
+    sign = MARKS["estimate"][0] if metric.completeness.interval is not None else ""
+    return picture(metric.name, metric.focus, value, metric.unit, width, bars, sign)
 
 
 def picture(
@@ -75,8 +76,9 @@ def picture(
     unit: str,
     width: int,
     bars: int,
+    sign: str = "",
 ) -> list[Text]:
-    """The section of a metric whose value was read before."""
+    """The section of a metric whose value was read before; ``sign`` is before its numbers."""
     if isinstance(value, Histogram):
         facts = _quantiles(value, unit)
         rows: list[tuple[str, int | float]] = [*_bucket_rows(value, unit, bars)]
@@ -86,7 +88,7 @@ def picture(
         if len(ranked) > bars:
             facts = f"{bars} of {facts}"
         rows = [(shortened(key, _LABEL), count) for key, count in ranked[:bars]]
-    counts = [quantity(count, unit if isinstance(value, dict) else "") for _, count in rows]
+    counts = [sign + quantity(count, unit if isinstance(value, dict) else "") for _, count in rows]
     labels = max((len(label) for label, _ in rows), default=0)
     numbers = max((len(count) for count in counts), default=0)
     room = max(1, width - labels - numbers - 4)

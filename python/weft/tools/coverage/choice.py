@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
-from pathlib import Path, PurePath
+from pathlib import Path
 
 from weft import _native
 from weft.errors import BadFile
 from weft.model.flow import NO_FILE, CodeModule
+from weft.model.program import Module
 
 __all__ = ["chooser", "is_startup", "matches", "open_symbols"]
 
@@ -47,9 +48,8 @@ def chooser(
 
 
 def matches(path: str, patterns: Iterable[str]) -> bool:
-    """Whether the path of a module, or its name, is like one of the patterns."""
-    name = PurePath(path).name
-    return any(fnmatchcase(name, pattern) or fnmatchcase(path, pattern) for pattern in patterns)
+    """Whether the path of a module, or a name of it, is like one of the patterns."""
+    return any(fnmatchcase(path, one) or Module(path).is_called(one) for one in patterns)
 
 
 def open_symbols(

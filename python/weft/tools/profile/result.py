@@ -11,6 +11,7 @@ from functools import cached_property
 
 from weft._native import disassemble
 from weft.model.flow import Edge
+from weft.model.program import Module
 from weft.tools.callgraph import INDIRECT, SMALL, CallGraph
 
 __all__ = [
@@ -257,7 +258,7 @@ class Profile:
         matching = [
             place
             for place, module in enumerate(self.modules)
-            if fnmatchcase(module.name, pattern) or fnmatchcase(module.path, pattern)
+            if fnmatchcase(module.path, pattern) or Module(module.path).is_called(pattern)
         ]
         modules = {old: place for place, old in enumerate(matching)}
         kept = [place for place, one in enumerate(self.functions) if one.module in modules]

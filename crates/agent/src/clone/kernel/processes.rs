@@ -273,6 +273,8 @@ extern "C" fn begin_thread(thread: &Thread) -> u64 {
         become_process(thread);
         thread.is_used.store(1, Relaxed);
     } else {
+        // Those of the thread that had the record before.
+        thread.forget_slabs();
         engine().weaving.claim_slabs(thread);
         tracing::begin(thread);
     }

@@ -428,20 +428,23 @@ impl Memory {
         unsafe { &*(at as *const AtomicU64) }
     }
 
-    /// Takes a slab for a thread of this process: the one that it has, or a free one. The same as
-    /// the routine that snippets call which find their slab by themselves.
+    /// Takes a slab for a thread of this process: the one that it has, or a free one. Where few are left, it goes on
+    /// with that of a thread which has ended and had the same record before.
     fn claim(&self, record: u64, pid: u32, tid: u32) -> u64 {
         let region = &self.env.region;
         let owner = record ^ salt(pid);
         let last = region.count() - 1;
         let home = region.home(owner);
         let order = (0..=last).map(|step| (home + step) & last).filter(|&n| n != 0 && n != last);
+        let is_scarce = self.word(0, header::CLAIMS).load(Relaxed) >= region.count() as u64 / 2;
+        let is_own =
+            |slab: usize| is_scarce || self.word(slab, header::TID).load(Relaxed) as u32 == tid;
         let mut slab = last;
         for number in order {
             let word = self.word(number, header::OWNER);
             let found = word.load(Acquire);
             let is_free = matches!(found, 0 | header::RETIRED);
-            if found == owner
+            if found == owner && is_own(number)
                 || is_free && word.compare_exchange(found, owner, Release, Relaxed).is_ok()
             {
                 slab = number;
