@@ -29,7 +29,8 @@ def measured(
 ) -> weft.Probe:
     """Run a program that reads a text to its end, with a snippet at a function."""
     reading, writing = os.pipe()
-    with weft.run(command, weaver=weaver, stdin=reading, stdout=subprocess.DEVNULL) as running:
+    run: Any = weft.run
+    with run(command, weaver=weaver, stdin=reading, stdout=subprocess.DEVNULL) as running:
         os.close(reading)
         if isinstance(running, weft.Session):
             running.run_to_entry()
