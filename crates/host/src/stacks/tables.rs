@@ -1,0 +1,67 @@
+//! The unwind tables of modules, as the unwinder wants them.
+
+use crate::process::modules::{Module, image};
+use crate::process::proc::Tid;
+use framehop::ExplicitModuleSectionInfo;
+use memmap2::Mmap;
+use object::{Object, ObjectSection};
+use std::fs::File;
+use std::ops::{Deref, Range};
+use std::sync::Arc;
+
+/// A part of a module's file, or of its memory.
+#[derive(Clone)]
+pub struct Piece {
+    whole: Arc<dyn Deref<Target = [u8]> + Send + Sync>,
+    range: Range<usize>,
+}
+
+impl Deref for Piece {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.whole.get(self.range.clone()).unwrap_or_default()
+    }
+}
+
+/// Reads the tables of a module; nothing if it has none that can be read.
+pub fn tables(pid: Tid, module: &Module) -> Option<ExplicitModuleSectionInfo<Piece>> {
+    let whole: Arc<dyn Deref<Target = [u8]> + Send + Sync> = match &module.open_path {
+        // SAFETY: a file that is truncated while it is read would end weft by SIGBUS; it is one that the target executes,
+        // so that would end the target as well.
+        Some(path) => Arc::new(unsafe { Mmap::map(&File::open(path).ok()?).ok()? }),
+        None => Arc::new(image(pid, module).ok()?),
+    };
+    let file = object::File::parse(&**whole).ok()?;
+    let section = |name: &str| file.section_by_name(name);
+    let range = |name: &str| section(name).map(|one| one.address()..one.address() + one.size());
+    let bytes = |name: &str| {
+        let one = section(name)?;
+        if let Some((start, size)) = one.file_range()
+            && one.compressed_file_range().is_ok_and(|found| found.uncompressed_size == size)
+        {
+            let (start, end) = (usize::try_from(start).ok()?, usize::try_from(start + size).ok()?);
+            return Some(Piece { whole: whole.clone(), range: start..end });
+        }
+        let data = one.uncompressed_data().ok()?.into_owned();
+        let range = 0..data.len();
+        Some(Piece { whole: Arc::new(data), range })
+    };
+    Some(ExplicitModuleSectionInfo {
+        base_svma: 0,
+        text_svma: range(".text"),
+        text: bytes(".text"),
+        got_svma: range(".got"),
+        eh_frame_svma: range(".eh_frame"),
+        eh_frame: bytes(".eh_frame"),
+        eh_frame_hdr_svma: range(".eh_frame_hdr"),
+        eh_frame_hdr: bytes(".eh_frame_hdr"),
+        debug_frame: bytes(".debug_frame"),
+        // Of other systems.
+        stubs_svma: None,
+        stub_helper_svma: None,
+        unwind_info: None,
+        text_segment_svma: None,
+        text_segment: None,
+    })
+}

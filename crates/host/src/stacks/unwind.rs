@@ -1,0 +1,113 @@
+//! From a thread's registers and memory to the calls that it is in.
+
+use super::capture::Captured;
+use super::stack::{FrameKind, Stack};
+use super::tables::{Piece, tables};
+use crate::TargetAddr;
+use crate::base::page::PAGE;
+use crate::process::memory;
+use crate::process::modules::Module;
+use crate::process::proc::Tid;
+use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
+use framehop::{Error, FrameAddress, Unwinder};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::num::NonZeroU64;
+
+/// How many calls are listed at most: one that calls itself without end has no more to say.
+const DEEPEST: usize = 4096;
+
+const UNREADABLE: &str = "memory cannot be read";
+
+/// The unwind tables of a process.
+pub struct Unwinding {
+    pid: Tid,
+    /// Whether addresses are those that signal handlers return to.
+    signal_returns: RefCell<BTreeMap<u64, bool>>,
+    unwinder: UnwinderX86_64<Piece>,
+}
+
+impl Unwinding {
+    /// Reads those of its modules.
+    pub fn new(pid: Tid, modules: &[Module]) -> Self {
+        let mut unwinder = UnwinderX86_64::new();
+        for module in modules {
+            if let Some(sections) = tables(pid, module) {
+                let range = module.start.0..module.end.0;
+                unwinder.add_module(framehop::Module::new(
+                    module.path.clone(),
+                    range,
+                    module.bias,
+                    sections,
+                ));
+            }
+        }
+        Self { pid, signal_returns: RefCell::default(), unwinder }
+    }
+
+    /// The calls that a thread is in, and where memory was missing that was not copied.
+    pub fn unwind(&self, thread: &Captured) -> (Stack, Option<TargetAddr>) {
+        let mut missing = None;
+        let mut read = |at: u64| {
+            let word = thread.word(at);
+            if word.is_none() {
+                missing = Some(TargetAddr(at));
+            }
+            word.ok_or(())
+        };
+        let mut cache = CacheX86_64::new();
+        let mut registers = UnwindRegsX86_64::new(thread.pc, thread.sp, thread.bp.unwrap_or(0));
+        let (mut at, mut kind) = (thread.pc, FrameKind::Next);
+        let mut frames = Vec::new();
+        let cut = loop {
+            if frames.len() == DEEPEST {
+                break Some("there are too many");
+            }
+            if kind == FrameKind::Return && self.is_signal_return(at) {
+                frames.push((at, FrameKind::Signal));
+                let Some([pc, sp, bp]) = interrupted(registers.sp(), &mut read) else {
+                    break Some(UNREADABLE);
+                };
+                registers = UnwindRegsX86_64::new(pc, sp, bp);
+                (at, kind) = (pc, FrameKind::Next);
+                continue;
+            }
+            frames.push((at, kind));
+            let frame = match (kind, NonZeroU64::new(at)) {
+                (FrameKind::Return, Some(at)) => FrameAddress::ReturnAddress(at),
+                _ => FrameAddress::InstructionPointer(at),
+            };
+            match self.unwinder.unwind_frame(frame, &mut registers, &mut cache, &mut read) {
+                Ok(Some(next)) => (at, kind) = (next, FrameKind::Return),
+                Ok(None) => break None,
+                Err(Error::CouldNotReadStack(_)) => break Some(UNREADABLE),
+                Err(_) => break Some("there are no unwind tables, and no frame pointers"),
+            }
+        };
+        // Nothing is mapped so low: what pointed there is no stack.
+        let missing = missing.filter(|at| cut.is_some() && at.0 >= PAGE);
+        (Stack { tid: thread.tid, frames, cut, call: thread.call }, missing)
+    }
+
+    /// Whether a signal handler returns here.
+    fn is_signal_return(&self, at: u64) -> bool {
+        /// `mov rax, 15; syscall`: all libraries have it so, and debuggers know it by that.
+        const CALL: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
+        let mut known = self.signal_returns.borrow_mut();
+        *known.entry(at).or_insert_with(|| {
+            memory::read(self.pid, TargetAddr(at), CALL.len()).is_ok_and(|code| code == CALL)
+        })
+    }
+}
+
+/// Where a thread was when a signal came: its instruction, stack and frame pointers, from the frame that the kernel has
+/// left for the handler.
+fn interrupted(stack: u64, read: &mut impl FnMut(u64) -> Result<u64, ()>) -> Option<[u64; 3]> {
+    /// Of the kernel's `ucontext`, which the stack pointer points to when the handler has returned.
+    const REGISTERS: [u64; 3] = [0xa8, 0xa0, 0x78];
+    let mut values = [0; 3];
+    for (value, offset) in values.iter_mut().zip(REGISTERS) {
+        *value = read(stack.checked_add(offset)?).ok()?;
+    }
+    Some(values)
+}
