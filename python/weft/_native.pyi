@@ -426,6 +426,9 @@ def doctor(pid: int | None = None) -> list[Check]:
 def processes() -> list[Candidate]:
     """List every process but weft itself, and whether weft could attach to it."""
 
+def soname(path: str) -> str:
+    """The name that the linker gave to a shared library; empty if there is none."""
+
 # --- symbols: the functions of a module -----------------------------------------------------------
 
 _FunctionKind: TypeAlias = Literal["function", "ifunc", "plt"]
