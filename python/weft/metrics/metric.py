@@ -41,7 +41,7 @@ from weft.model.measured import (
     Value,
 )
 from weft.model.points import Process
-from weft.model.values import Bucket, Histogram, Key, MapValue, Timer
+from weft.model.values import Bucket, Histogram, MapValue, Timer
 
 if TYPE_CHECKING:
     import pandas

@@ -23,8 +23,8 @@ HITS = "weft_hits"
 CONFIDENCE = 0.99
 DEAREST = 0.75
 """How much of the time that a moment takes can be the cost of measuring."""
-SHORTEST = 1e-9
-"""How long at least a hit takes the program itself."""
+SHORTEST = 0.2e-9
+"""How long at least a hit takes the program itself: a cycle of a fast processor."""
 _SLOP = 40e-6
 """How well one knows when a stopped thread ran again."""
 _WHOLE_PROCESS = 2
