@@ -436,6 +436,9 @@ def stacks(pid: int) -> tuple[list[_StackRow], list[float]]:
     them, and the system call that it is in with its arguments.
     """
 
+def soname(path: str) -> str:
+    """The name that the linker gave to a shared library; empty if there is none."""
+
 # --- symbols: the functions of a module -----------------------------------------------------------
 
 _FunctionKind: TypeAlias = Literal["function", "ifunc", "plt"]

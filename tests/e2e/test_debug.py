@@ -12,6 +12,7 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -785,3 +786,35 @@ def test_a_client_that_talks_nonsense_does_no_harm(garbage: bytes, build: Build)
         with connected(address) as remote:
             assert remote.ask("?")[0] in "TS"
             assert remote.ask("vCont;c").startswith("W00")
+
+
+HEARING = """
+import signal, sys
+signal.signal(signal.SIGUSR1, lambda *_: print("heard", flush=True))
+print("ready", flush=True)
+while True:
+    signal.pause()
+"""
+
+
+def test_no_signal_is_lost_when_weft_is_killed() -> None:
+    """A debugger that is gone takes none: the program gets the first that comes."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HEARING], stdout=subprocess.PIPE, text=True
+    ) as program:
+        assert program.stdout is not None
+        try:
+            assert program.stdout.readline() == "ready\n"
+            with listening(WEFT, program.pid) as where, connected(where) as remote:
+                remote.ask("?")
+                remote.send("vCont;c")
+                eventually(lambda: _state(program.pid) == "S")
+            for _ in range(3):
+                program.send_signal(signal.SIGUSR1)
+                assert program.stdout.readline() == "heard\n"
+        finally:
+            program.kill()
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from weft.base.soname import soname
+from weft._native import soname
 
 LIBRARY = 'int f(int i) { __asm__ volatile("nop; nop; nop; nop"); return i + 1; }\n'
 PROGRAM = "int f(int i); int main(void) { int n = 0; while (n < 7) n = f(n); return 0; }\n"
@@ -82,7 +82,7 @@ def test_what_is_waited_for_and_never_comes_is_said(program: Path) -> None:
 @pytest.mark.parametrize("text", [b"", b"\x7fELF", b"\x7fELF\x02\x01" + b"\xff" * 200])
 def test_what_is_no_library_has_no_soname(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "file").write_bytes(text)
-    assert soname(tmp_path / "file") == ""
+    assert soname(str(tmp_path / "file")) == ""
 
 
 def test_a_name_alone_is_no_library_to_wait_for(program: Path) -> None:

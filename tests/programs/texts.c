@@ -43,6 +43,9 @@ int main(int argc, char **argv) {
     } else if (!strcmp(kind, "bytes")) {
         look("gr\xc3\xbc\xc3\x9f", 0);
         look("\xff\xfe", 0);
+        look("b'\\xff\\xfe'", 0);
+        look("(unreadable)", 0);
+        look("\"\"", 0);
         look("tab\tand\nline", 0);
         look("", 0);
     } else if (!strcmp(kind, "lengths-given")) {

@@ -76,7 +76,8 @@ impl Operation {
             Self::Divide => eight("x += reg(rdi) / reg(rsi)\n"),
             Self::Ticks => eight("x += ticks\n"),
             Self::Cpu => eight("x += cpu\n"),
-            Self::Load => eight("x += load64(8)\n"),
+            // Of memory that is there, and not on this page of the stack.
+            Self::Load => eight("x += load64(reg(rsp) + 8192)\n"),
             Self::Observe => eight("h << reg(rdi)\n"),
             Self::Map => eight("m[reg(rdi)] += 1\n"),
             Self::Emit => ("emit r(1, 2)\n".into(), 1),

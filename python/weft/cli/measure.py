@@ -128,7 +128,7 @@ options = all_of(
         default=20,
         show_default=True,
         metavar="N",
-        help="How many keys the text shows, the largest first; other formats have all.",
+        help="How many keys the text shows, the largest first; JSON has all, CSV only their sum.",
     ),
     click.option("--lines", is_flag=True, help="Show the source line of addresses as well."),
     interval_option,
@@ -337,6 +337,12 @@ def measure(
         _write(wanted, facts, metrics, seconds, to_stderr)
     # Standard error has the result, unless something else is said.
     may_say = is_shown or wanted.output is not None or not to_stderr
+    if may_say and facts.exit_code == 128 + signal.SIGSYS and not session.metrics.in_clone:
+        echo(
+            f"note: a seccomp filter has ended {facts.name} for a system call; weft makes some in "
+            "it to read memory, texts and CPU times\n  try: --weaver clone, which makes none",
+            err=True,
+        )
     if may_say and (limit := watch.new_limit()):
         taken = watch.mapped >> 20
         echo(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import json
 from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -15,6 +17,9 @@ __all__ = ["LONGEST", "Texts"]
 
 LONGEST = 120
 """How many bytes of a text are kept."""
+_APART = ('"', "(", "b'", 'b"')
+"""How what stands for a text begins. A text that begins so is quoted, so that no two are alike."""
+_DECODER = codecs.getincrementaldecoder("utf-8")
 
 
 class Texts:
@@ -43,5 +48,14 @@ class Texts:
         text = self._found.get(number)
         if text is None:
             return f"(a text for which there was no room: {number:#x})"
+        is_cut = len(text) >= LONGEST
+        try:
+            # Its last character may be cut in two.
+            shown = _DECODER().decode(text, final=not is_cut)
+        except UnicodeDecodeError:
+            shown = repr(text)
+        else:
+            if shown.startswith(_APART):
+                shown = json.dumps(shown, ensure_ascii=False)
         # One that is as long as can be is the beginning of one or more.
-        return text.decode(errors="backslashreplace") + ("…" if len(text) >= LONGEST else "")
+        return shown + ("…" if is_cut else "")

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.control.libraries import unnoticed
 from weft.control.probes import Probe, process_number
@@ -41,7 +41,7 @@ from weft.model.measured import (
     Value,
 )
 from weft.model.points import Process
-from weft.model.values import Bucket, Histogram, Key, MapValue, Timer
+from weft.model.values import Bucket, Histogram, MapValue, Timer
 
 if TYPE_CHECKING:
     import pandas
@@ -546,7 +546,7 @@ class Metric:
         """The value of each thread, by its id; of timers in nanoseconds."""
         assert self.node is not None
         assert self._plan is not None
-        probe, found = self.node.probes[0], Counter[Key | tuple[Key, Key]]()
+        probe, found = self.node.probes[0], Counter[Any]()
         for pid, tid in self._threads():
             value = self._selected(probe.value(self._plan.datum, process=pid, thread=tid))
             found[tid] += value.ns if isinstance(value, Timer) else int(number(value))

@@ -24,7 +24,9 @@ _OUTLIVED = "they still ran when the first process had ended, and were not measu
 _STAY = "have the program wait for its children, or attach to them"
 _NATIVELY = "they have left their clone and gone on natively, where nothing is measured"
 
-FEWER_KEYS = "fewer keys: a narrower focus, or a coarser --by, as in '$arg[0] / 1000'"
+FEWER_KEYS = (
+    "fewer keys: a narrower focus, or a coarser key, as in '$arg[0] / 1000' or 'str($arg[0], 8)'"
+)
 CLONE_HELPS = "--weaver auto (in Python weaver='clone')"
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from weft.model.measured import Interval
 
-__all__ = ["HITS", "Moment", "RunTime", "Sampling", "estimate"]
+__all__ = ["DEAREST", "HITS", "SHORTEST", "Moment", "RunTime", "Sampling", "estimate"]
 
 HITS = "weft_hits"
 """The counter that tells how often a piece of code is hit."""
@@ -23,6 +23,8 @@ HITS = "weft_hits"
 CONFIDENCE = 0.99
 DEAREST = 0.75
 """How much of the time that a moment takes can be the cost of measuring."""
+SHORTEST = 0.2e-9
+"""How long at least a hit takes the program itself: a cycle of a fast processor."""
 _SLOP = 40e-6
 """How well one knows when a stopped thread ran again."""
 _WHOLE_PROCESS = 2
@@ -69,6 +71,8 @@ class Sampling:
     """When that was, in seconds since 1970."""
     rate_before: float
     """Hits per second when it was last measured all the time."""
+    highest_before: float
+    """How many that may be at most: measuring may have taken most of the time."""
     moments: list[Moment] = field(default_factory=list)
     ended: float | None = None
     """How long it had run when it ended: it is measured all the time again, or no longer."""
@@ -79,11 +83,20 @@ class Sampling:
         return sum(moment.seconds for moment in self.moments)
 
     def rate_if(self, scale: float) -> float:
-        """Hits per second when nothing is measured, if that costs so much of what is predicted."""
+        """Hits per second when nothing is measured, if that costs a share of what is predicted."""
         hits = sum(moment.hits for moment in self.moments)
         lost = scale * sum(moment.lost for moment in self.moments)
         own = max(self.seconds_on - lost, (1 - DEAREST) * self.seconds_on, 1e-9)
         return hits / own
+
+    def _highest(self) -> float:
+        """Hits per second if measuring costs twice what is predicted.
+
+        That may be all of the time that a moment takes, or more: then next to nothing is known.
+        """
+        hits = sum(moment.hits for moment in self.moments)
+        own = self.seconds_on - 2 * sum(moment.lost for moment in self.moments)
+        return hits / max(own, hits * SHORTEST, 1e-9)
 
     @property
     def seconds(self) -> float:
@@ -106,7 +119,7 @@ class Sampling:
         count = len(self.moments)
         total = sum(moment.hits for moment in self.moments)
         if count < 3 or not total:
-            return 0.0, 2 * (self.rate_if(2.0) if self.moments else self.rate_before)
+            return 0.0, 2 * self._highest() if self.moments else self.highest_before
         # A ratio of two sums: what each moment is off by, if the rate were the same in all.
         mean = total / self.seconds_on
         squares = sum((moment.hits - mean * moment.seconds) ** 2 for moment in self.moments)
@@ -114,7 +127,7 @@ class Sampling:
         # Each moment begins and ends a little earlier or later than one knows.
         off = _student(count - 1) * spread + _SLOP * count / self.seconds_on
         # What a hit costs is a prediction: it may be nothing, the processor hides much, or more.
-        return self.rate_if(0.0) * max(1 - off, 0.0), self.rate_if(2.0) * (1 + off)
+        return self.rate_if(0.0) * max(1 - off, 0.0), self._highest() * (1 + off)
 
     def end(self) -> None:
         """Note that it is over."""

@@ -14,8 +14,7 @@ from itertools import islice
 from pathlib import PurePath
 from typing import Literal, TypeAlias
 
-from weft._native import ModuleSymbols
-from weft.base.soname import soname
+from weft._native import ModuleSymbols, soname
 
 __all__ = [
     "Frame",
@@ -150,7 +149,11 @@ class Module:
             return True
         if ".so" not in pattern or self.is_program or self.image is not None:
             return False
-        return fnmatchcase(soname(self.open_path or self.path), pattern)
+        return fnmatchcase(self._soname, pattern)
+
+    @cached_property
+    def _soname(self) -> str:
+        return soname(self.open_path or self.path)
 
     @cached_property
     def symbols(self) -> ModuleSymbols:

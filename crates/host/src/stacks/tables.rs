@@ -3,6 +3,7 @@
 use crate::process::modules::{Module, image};
 use crate::process::proc::Tid;
 use framehop::ExplicitModuleSectionInfo;
+use gimli::{BaseAddresses, DebugFrame, EhFrame, LittleEndian, UnwindSection};
 use memmap2::Mmap;
 use object::{Object, ObjectSection};
 use std::fs::File;
@@ -64,4 +65,53 @@ pub fn tables(pid: Tid, module: &Module) -> Option<ExplicitModuleSectionInfo<Pie
         text_segment_svma: None,
         text_segment: None,
     })
+}
+
+/// Which code has unwind rules. Where there are none the unwinder goes by frame pointers, and may take any 0 for the
+/// end of a stack.
+#[derive(Default)]
+pub struct Rules {
+    modules: Vec<(Range<u64>, u64, ModuleRules)>,
+}
+
+struct ModuleRules {
+    eh_frame: Option<(Piece, BaseAddresses)>,
+    debug_frame: Option<Piece>,
+}
+
+impl Rules {
+    /// Takes note of a module.
+    pub fn add(&mut self, module: &Module, sections: &ExplicitModuleSectionInfo<Piece>) {
+        let start = |range: &Option<Range<u64>>| range.as_ref().map_or(0, |range| range.start);
+        let bases = BaseAddresses::default()
+            .set_eh_frame(start(&sections.eh_frame_svma))
+            .set_eh_frame_hdr(start(&sections.eh_frame_hdr_svma))
+            .set_text(start(&sections.text_svma))
+            .set_got(start(&sections.got_svma));
+        let rules = ModuleRules {
+            eh_frame: sections.eh_frame.clone().map(|bytes| (bytes, bases)),
+            debug_frame: sections.debug_frame.clone(),
+        };
+        self.modules.push((module.start.0..module.end.0, module.bias, rules));
+    }
+
+    /// Whether there is a rule for an address.
+    pub fn cover(&self, address: u64) -> bool {
+        let Some((_, bias, rules)) =
+            self.modules.iter().find(|(range, ..)| range.contains(&address))
+        else {
+            return false;
+        };
+        let at = address.wrapping_sub(*bias);
+        let in_eh_frame = rules.eh_frame.as_ref().is_some_and(|(bytes, bases)| {
+            let section = EhFrame::new(bytes, LittleEndian);
+            section.fde_for_address(bases, at, EhFrame::cie_from_offset).is_ok()
+        });
+        in_eh_frame
+            || rules.debug_frame.as_ref().is_some_and(|bytes| {
+                let section = DebugFrame::new(bytes, LittleEndian);
+                let bases = BaseAddresses::default();
+                section.fde_for_address(&bases, at, DebugFrame::cie_from_offset).is_ok()
+            })
+    }
 }

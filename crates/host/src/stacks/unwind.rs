@@ -2,7 +2,7 @@
 
 use super::capture::Captured;
 use super::stack::{FrameKind, Stack};
-use super::tables::{Piece, tables};
+use super::tables::{Piece, Rules, tables};
 use crate::TargetAddr;
 use crate::base::page::PAGE;
 use crate::process::memory;
@@ -18,6 +18,7 @@ use std::num::NonZeroU64;
 const DEEPEST: usize = 4096;
 
 const UNREADABLE: &str = "memory cannot be read";
+const NO_TABLES: &str = "there are no unwind tables for the last, and no frame pointers";
 
 /// The unwind tables of a process.
 pub struct Unwinding {
@@ -25,14 +26,18 @@ pub struct Unwinding {
     /// Whether addresses are those that signal handlers return to.
     signal_returns: RefCell<BTreeMap<u64, bool>>,
     unwinder: UnwinderX86_64<Piece>,
+    rules: Rules,
+    /// Whether there are rules for addresses at which stacks end.
+    ends: RefCell<BTreeMap<u64, bool>>,
 }
 
 impl Unwinding {
     /// Reads those of its modules.
     pub fn new(pid: Tid, modules: &[Module]) -> Self {
-        let mut unwinder = UnwinderX86_64::new();
+        let (mut unwinder, mut rules) = (UnwinderX86_64::new(), Rules::default());
         for module in modules {
             if let Some(sections) = tables(pid, module) {
+                rules.add(module, &sections);
                 let range = module.start.0..module.end.0;
                 unwinder.add_module(framehop::Module::new(
                     module.path.clone(),
@@ -42,7 +47,7 @@ impl Unwinding {
                 ));
             }
         }
-        Self { pid, signal_returns: RefCell::default(), unwinder }
+        Self { pid, unwinder, rules, signal_returns: RefCell::default(), ends: RefCell::default() }
     }
 
     /// The calls that a thread is in, and where memory was missing that was not copied.
@@ -79,14 +84,20 @@ impl Unwinding {
             };
             match self.unwinder.unwind_frame(frame, &mut registers, &mut cache, &mut read) {
                 Ok(Some(next)) => (at, kind) = (next, FrameKind::Return),
-                Ok(None) => break None,
+                Ok(None) if self.is_end(frame.address_for_lookup()) => break None,
+                Ok(None) => break Some(NO_TABLES),
                 Err(Error::CouldNotReadStack(_)) => break Some(UNREADABLE),
-                Err(_) => break Some("there are no unwind tables, and no frame pointers"),
+                Err(_) => break Some(NO_TABLES),
             }
         };
         // Nothing is mapped so low: what pointed there is no stack.
         let missing = missing.filter(|at| cut.is_some() && at.0 >= PAGE);
         (Stack { tid: thread.tid, frames, cut, call: thread.call }, missing)
+    }
+
+    /// Whether a stack that was found to end here does: there is a rule that says it.
+    fn is_end(&self, at: u64) -> bool {
+        *self.ends.borrow_mut().entry(at).or_insert_with(|| self.rules.cover(at))
     }
 
     /// Whether a signal handler returns here.

@@ -179,7 +179,8 @@ def _check_value(expression: ast.Expression, report: Report) -> None:
         counts = FUNCTIONS[expression.function]
         if len(expression.arguments) not in counts:
             count = counts[-1]
-            message = f"`{expression.function}` takes {_count(count, 'argument')}"
+            few = f"{counts[0]} or " if len(counts) > 1 else ""
+            message = f"`{expression.function}` takes {few}{_count(count, 'argument')}"
             hint = f"write `{expression.function}({', '.join('ab'[:count])})`"
             report.add("MDL038", message, hint, expression)
     elif isinstance(expression, ast.Variable) and expression.name in VARIABLES:

@@ -214,7 +214,10 @@ pub fn report_signal(
     if requested.is_some() {
         *info = [0; 16];
     }
-    stand_still(thread, (reason, about), info, context);
+    if !stand_still(thread, (reason, about), info, context) {
+        // A signal that nobody has taken is the program's.
+        return (lock::engine(), requested.is_none());
+    }
     let wanted = thread.halt.signal.get();
     // The debugger may have written a description of its own.
     if u64::from(info[0] as u32) != wanted {
@@ -233,13 +236,13 @@ pub fn report_signal(
     (lock::engine(), !(is_given && is_blocked))
 }
 
-/// Halts the thread until the debugger has set how it continues.
+/// Halts the thread until the debugger has set how it continues. Returns whether it has: it may be gone.
 fn stand_still(
     thread: &Thread,
     (reason, about): (u64, u64),
     info: &mut [u64; 16],
     context: &mut Context,
-) {
+) -> bool {
     // A second request is met by this halt.
     kept_signals::drop_halt_request(thread);
     let halt = &thread.halt;
@@ -255,10 +258,12 @@ fn stand_still(
     assembly::halt(halt);
     halt.reason.set(reason::NONE);
     thread.gs_base.set(halt.gs_base.get());
-    if halt.motion.get() == motion::NONE {
+    let is_answered = halt.motion.get() != motion::NONE;
+    if !is_answered {
         // The debugger is gone, without having detached.
         let mut engine = engine();
         engine.control.debug.pid.store(0, Relaxed);
         engine.forget_halts();
     }
+    is_answered
 }
