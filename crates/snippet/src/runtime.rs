@@ -256,6 +256,24 @@ fn load_from_rax(asm: &mut Asm, bytes: i32) {
     }
 }
 
+/// Has the kernel copy pieces of the process' own memory, which may not be there: where to is described at the stack
+/// pointer, where from `remote` bytes above it. rax is how many bytes; rcx, rdx, rsi, rdi and r8 to r11 are lost.
+fn read_own_memory(asm: &mut Asm, slab: Register, remote: i32, pieces: i64) {
+    let known = asm.label();
+    asm.mov32(RAX, Mem::Base(slab, header::PID as i32));
+    asm.test(RAX, RAX);
+    asm.jcc(Cond::NotEqual, known);
+    system_call(asm, GETPID);
+    asm.bind(known);
+    asm.mov(RDI, RAX);
+    asm.mov(RSI, RSP);
+    asm.mov_imm(RDX, 1);
+    asm.lea(R10, Mem::Base(RSP, remote));
+    asm.mov_imm(R8, pieces);
+    asm.mov_imm(R9, 0);
+    system_call(asm, PROCESS_VM_READV);
+}
+
 /// rax: address, rdx: slab. Reads what is on this page of the stack; asks the kernel for the rest.
 fn load(asm: &mut Asm, bytes: i32) -> Label {
     let early = [RCX, RSI];
@@ -264,7 +282,7 @@ fn load(asm: &mut Asm, bytes: i32) -> Label {
     const REMOTE: i32 = 16;
     const BUFFER: i32 = 32;
     const SLAB: i32 = 40;
-    let (ask, known, read, done) = (asm.label(), asm.label(), asm.label(), asm.label());
+    let (ask, read, done) = (asm.label(), asm.label(), asm.label());
     let entry = asm.here();
     save(asm, &early);
     asm.mov(RSI, RSP);
@@ -287,18 +305,7 @@ fn load(asm: &mut Asm, bytes: i32) -> Label {
     asm.store(Mem::Base(RSP, REMOTE), RAX);
     asm.store_imm(Mem::Base(RSP, REMOTE + 8), bytes);
     asm.store_imm(Mem::Base(RSP, BUFFER), 0);
-    asm.mov32(RAX, Mem::Base(RDX, header::PID as i32));
-    asm.test(RAX, RAX);
-    asm.jcc(Cond::NotEqual, known);
-    system_call(asm, GETPID);
-    asm.bind(known);
-    asm.mov(RDI, RAX);
-    asm.mov(RSI, RSP);
-    asm.mov_imm(RDX, 1);
-    asm.lea(R10, Mem::Base(RSP, REMOTE));
-    asm.mov_imm(R8, 1);
-    asm.mov_imm(R9, 0);
-    system_call(asm, PROCESS_VM_READV);
+    read_own_memory(asm, RDX, REMOTE, 1);
     asm.alu_imm(Alu::Cmp, RAX, bytes);
     asm.jcc(Cond::Equal, read);
     asm.mov(RDX, Mem::Base(RSP, SLAB));
@@ -432,7 +439,7 @@ fn read_text_in_clone(asm: &mut Asm, failed: Label) {
 /// See [`text`]. Reads by way of the kernel, of which nothing may be known but the first page.
 fn read_text(asm: &mut Asm, failed: Label) {
     const LENGTH: i32 = 8;
-    let (known, scan, clear, done) = (asm.label(), asm.label(), asm.label(), asm.label());
+    let (scan, clear, done) = (asm.label(), asm.label(), asm.label());
     asm.lea(RDX, Mem::Base(RSP, TEXT_AT));
     asm.store(Mem::Base(RSP, 0), RDX);
     asm.store(Mem::Base(RSP, LENGTH), RCX);
@@ -448,18 +455,7 @@ fn read_text(asm: &mut Asm, failed: Label) {
     asm.alu(Alu::Sub, RCX, RDX);
     asm.store(Mem::Base(RSP, TEXT_REMOTE + 16), RAX);
     asm.store(Mem::Base(RSP, TEXT_REMOTE + 24), RCX);
-    asm.mov32(RAX, Mem::Base(RBX, header::PID as i32));
-    asm.test(RAX, RAX);
-    asm.jcc(Cond::NotEqual, known);
-    system_call(asm, GETPID);
-    asm.bind(known);
-    asm.mov(RDI, RAX);
-    asm.mov(RSI, RSP);
-    asm.mov_imm(RDX, 1);
-    asm.lea(R10, Mem::Base(RSP, TEXT_REMOTE));
-    asm.mov_imm(R8, 2);
-    asm.mov_imm(R9, 0);
-    system_call(asm, PROCESS_VM_READV);
+    read_own_memory(asm, RBX, TEXT_REMOTE, 2);
     asm.mov_imm(RDI, 0);
     asm.test(RAX, RAX);
     asm.jcc(Cond::LessEqual, failed);

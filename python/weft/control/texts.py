@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import json
 from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -56,6 +55,9 @@ class Texts:
             shown = repr(text)
         else:
             if shown.startswith(_APART):
+                # Where no text is read, what writes JSON is not needed.
+                import json
+
                 shown = json.dumps(shown, ensure_ascii=False)
         # One that is as long as can be is the beginning of one or more.
         return shown + ("…" if is_cut else "")

@@ -126,7 +126,7 @@ impl Cloned {
         let family = Arc::new(Family::new(options));
         let programs = family.clone();
         Worker::<Stopped>::new().run(move |stopped| {
-            *stopped = release::stop_at_home(pid, |_, _| Ok(false))?;
+            *stopped = release::stop_at_home(pid, |_, _, _| Ok(false))?;
             refuse_others(pid)?;
             let outcome = bring_in(&programs, stopped).map(drop);
             stopped.release();

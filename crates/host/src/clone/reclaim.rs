@@ -74,8 +74,10 @@ fn reclaim_from(pid: Tid, found: Found) -> Result<()> {
 fn give_back(pid: Tid, presence: &Arc<Presence>) -> Result<()> {
     let presence = presence.clone();
     at_work(pid, move |stopped| {
-        *stopped =
-            release::stop_at_home(pid, |registers, _| Ok(presence.is_visited_by(registers)))?;
+        *stopped = release::stop_at_home(pid, |registers, _, room| {
+            // A visit is part of a trip.
+            Ok(room.is_used() && presence.is_visited_by(registers))
+        })?;
         if !presence.is_in(pid) {
             return Ok(());
         }
@@ -87,7 +89,7 @@ fn give_back(pid: Tid, presence: &Arc<Presence>) -> Result<()> {
 /// before the process ran from its clone.
 fn clear(pid: Tid) -> Result<()> {
     at_work(pid, move |stopped| {
-        *stopped = release::stop_at_home(pid, |registers, maps| {
+        *stopped = release::stop_at_home(pid, |registers, maps, _| {
             let at = registers.instruction();
             let is_there = |left: Left| at - left.range.0 < left.range.1;
             Ok(Left::find(pid, maps)?.is_some_and(is_there))

@@ -48,18 +48,17 @@ pub fn stop(pid: Tid) -> Result<Stopped> {
 /// Such a thread comes back by itself; until then that room is in use.
 pub fn stop_at_home(
     pid: Tid,
-    is_away: impl Fn(&Registers, &[proc::Mapping]) -> Result<bool>,
+    is_away: impl Fn(&Registers, &[proc::Mapping], &Room) -> Result<bool>,
 ) -> Result<Stopped> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let mut stopped = stop(pid)?;
         let maps = proc::maps(pid)?;
         let mut is_home = true;
-        if let Ok(room) = Room::find(pid, &maps)
-            && room.is_used()
-        {
+        if let Ok(room) = Room::find(pid, &maps) {
             for registers in stopped.threads().values() {
-                is_home &= !room.contains(registers.instruction()) && !is_away(registers, &maps)?;
+                is_home &=
+                    !room.contains(registers.instruction()) && !is_away(registers, &maps, &room)?;
             }
         }
         if is_home {

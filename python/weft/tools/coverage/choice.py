@@ -49,7 +49,8 @@ def chooser(
 
 def matches(path: str, patterns: Iterable[str]) -> bool:
     """Whether the path of a module, or a name of it, is like one of the patterns."""
-    return any(fnmatchcase(path, one) or Module(path).is_called(one) for one in patterns)
+    module = Module(path)
+    return any(fnmatchcase(path, one) or module.is_called(one) for one in patterns)
 
 
 def open_symbols(
