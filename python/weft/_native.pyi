@@ -166,6 +166,14 @@ class Target:
         """Which keys of a map, or fields of a ring, are texts; none of anything else."""
     def probe_texts(self) -> dict[int, bytes]:
         """The texts that probes have read, by the numbers that stand for them."""
+    def probe_stack_columns(self, probe: int, name: str) -> list[bool]:
+        """Which keys of a map, or fields of a ring, are stacks; none of anything else."""
+    def probe_stacks(self) -> dict[int, tuple[list[int], bool]]:
+        """The stacks that probes have taken, by the numbers that stand for them.
+
+        Of each its addresses, the innermost first, and whether there are more that were not found.
+        An address with bit 63 is what a signal handler returns to.
+        """
     def probe_processes(self) -> list[int]:
         """The processes that have measured something, by the id that each has for itself."""
     def probe_threads(self) -> list[tuple[int, int]]:

@@ -116,6 +116,8 @@ pub mod weaving {
     /// The only command of its message: nothing is to be woven any more, and all memory to measure into is
     /// about to go. Done when no thread is said to be busy.
     pub const LEAVE: u64 = 4;
+    /// There are unwind rules: where.
+    pub const RULES: u64 = 5;
 
     /// Ways: before the instruction.
     pub const BEFORE: u8 = 0;

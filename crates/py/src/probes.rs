@@ -268,6 +268,15 @@ impl Target {
         Ok(texts.into_iter().map(|(id, text)| (id, PyBytes::new(py, &text))).collect())
     }
 
+    fn probe_stack_columns(&self, probe: ProbeId, name: &str) -> PyResult<Vec<bool>> {
+        self.weaver(|weaver| weaver.stack_columns(probe, name))
+    }
+
+    fn probe_stacks(&self) -> PyResult<BTreeMap<u64, (Vec<u64>, bool)>> {
+        let stacks = self.weaver(|weaver| Ok(weaver.stacks()))?;
+        Ok(stacks.into_iter().map(|(id, one)| (id, (one.addresses, one.is_cut))).collect())
+    }
+
     fn probe_records<'py>(
         &self,
         py: Python<'py>,

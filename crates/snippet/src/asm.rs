@@ -584,6 +584,11 @@ impl Asm {
         self.refer(Target::Address(address));
     }
 
+    pub(crate) fn call_label(&mut self, label: Label) {
+        self.bytes(&[0xe8]);
+        self.refer(Target::Label(label));
+    }
+
     pub(crate) fn ret(&mut self) {
         self.bytes(&[0xc3]);
     }

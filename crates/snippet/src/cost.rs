@@ -253,6 +253,10 @@ impl Model<'_> {
             Expr::Load { .. } => self.get(Operation::Load),
             // Its bytes are looked at one by one.
             Expr::Text { .. } => self.get(Operation::Load) + 200.0 * self.get(Operation::Step),
+            // It depends on how deep the stack is: twenty frames, most of which are in the cache.
+            Expr::Stack { depth, .. } => {
+                400.0 * self.get(Operation::Step) * f64::from(depth.unwrap_or(20).min(20)) / 20.0
+            }
             Expr::Call(_) => self.get(Operation::Call),
             Expr::Float(_) | Expr::Unary(crate::Unary::ToFloat | crate::Unary::FromBits, _) => {
                 self.get(Operation::Float)

@@ -68,7 +68,7 @@ impl Weave {
         for statement in self.sections.iter().flat_map(|section| &section.body) {
             walk_expressions(statement, &mut |expr| {
                 cpu |= matches!(expr, Expr::Cpu);
-                loads |= matches!(expr, Expr::Load { .. } | Expr::Text { .. });
+                loads |= matches!(expr, Expr::Load { .. } | Expr::Text { .. } | Expr::Stack { .. });
             });
         }
         let has = |is: fn(&DatumKind) -> bool| self.data.iter().any(|datum| is(&datum.kind));
@@ -77,6 +77,11 @@ impl Weave {
         let calls =
             [(cpu, CLOCK_GETTIME), (loads && !in_clone, PROCESS_VM_READV), (waits, NANOSLEEP)];
         calls.into_iter().filter(|(makes, _)| *makes).map(|(_, number)| number).collect()
+    }
+
+    /// Whether anything in it takes stacks.
+    pub fn takes_stacks(&self) -> bool {
+        self.data.iter().any(|datum| datum.kind == DatumKind::Stacks)
     }
 
     /// Whether anything in it calls a function of the program.
@@ -126,6 +131,7 @@ pub(crate) fn shallow_type(expr: &Expr, lets: &dyn Fn(LetId) -> Type) -> Type {
     match expr {
         Expr::Float(_) | Expr::Unary(Unary::ToFloat | Unary::FromBits, _) => Type::Float,
         Expr::Text { .. } => Type::Text,
+        Expr::Stack { .. } => Type::Stack,
         Expr::Let(id) => lets(*id),
         Expr::Unary(Unary::Negate, inner) => shallow_type(inner, lets),
         Expr::Binary(Binary::Add | Binary::Sub | Binary::Mul | Binary::Div, a, _) => {
@@ -171,6 +177,7 @@ pub(crate) fn registers_read(
             let registers = match expr {
                 Expr::Register(register) => RegisterSet::of(&[*register]),
                 Expr::Result => RegisterSet::of(&[Register::RAX]),
+                Expr::Stack { .. } => RegisterSet::of(&[Register::RBP]),
                 Expr::Arg(number) => argument(*number),
                 Expr::AccessAddress => access.map_or(RegisterSet::NONE, Access::address_registers),
                 Expr::AccessSize => access.map_or(RegisterSet::NONE, Access::size_registers),
@@ -248,6 +255,7 @@ pub(crate) fn expr_needs_slab(expr: &Expr) -> bool {
         | Expr::Since(_)
         | Expr::Load { .. }
         | Expr::Text { .. }
+        | Expr::Stack { .. }
         | Expr::Call(_) => true,
         Expr::Unary(_, inner) => expr_needs_slab(inner),
         Expr::Binary(_, a, b) => expr_needs_slab(a) || expr_needs_slab(b),

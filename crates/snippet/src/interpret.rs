@@ -472,6 +472,8 @@ impl Interpreter<'_> {
                 let length = length.as_ref().map_or(most, |length| self.int(length));
                 self.text(*texts, address, length)
             }
+            // Where snippets are interpreted, none takes stacks: see `verify`.
+            Expr::Stack { .. } => 0,
             Expr::Unary(op, inner) => {
                 let inner = self.eval(inner);
                 return unary(*op, inner);

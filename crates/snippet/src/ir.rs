@@ -65,6 +65,8 @@ pub enum DatumKind {
         keys: u8,
         /// Which of them are texts: bit 0 for the first.
         texts: u8,
+        /// Which of them are stacks.
+        stacks: u8,
         /// For how many keys it is made; a power of two.
         capacity: u32,
     },
@@ -74,6 +76,8 @@ pub enum DatumKind {
         fields: Vec<String>,
         /// Which of them are texts: bit 0 for the first.
         texts: u16,
+        /// Which of them are stacks.
+        stacks: u16,
         /// How many records; a power of two.
         capacity: u32,
         /// Whether a full ring makes the program wait (for a bounded time).
@@ -85,6 +89,8 @@ pub enum DatumKind {
     Mark,
     /// The texts that `str` has read, by the numbers that stand for them.
     Texts,
+    /// The stacks that `stack` has taken, by the numbers that stand for them.
+    Stacks,
 }
 
 impl DatumKind {
@@ -99,6 +105,7 @@ impl DatumKind {
             Self::Local => "local",
             Self::Mark => "mark",
             Self::Texts => "texts",
+            Self::Stacks => "stacks",
         }
     }
 }
@@ -393,6 +400,13 @@ pub enum Expr {
         /// The most bytes to read, if fewer than are kept.
         length: Option<Box<Expr>>,
     },
+    /// The calls that the thread is in: a number that stands for them (see [`crate::layout::stack_id`]).
+    Stack {
+        /// Where it is kept.
+        stacks: DatumId,
+        /// The most frames to keep, if that was said.
+        depth: Option<u8>,
+    },
     /// An operation on one value.
     Unary(Unary, Box<Expr>),
     /// An operation on two values.
@@ -435,6 +449,8 @@ pub enum Type {
     Float,
     /// A number that stands for a text: a key, a field, or compared with another.
     Text,
+    /// A number that stands for a stack: a key or a field.
+    Stack,
 }
 
 /// What `bits` gives for what is not a number: which of the many it is depends on the processor.

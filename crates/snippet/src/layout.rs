@@ -211,6 +211,42 @@ pub fn text_home(id: u64) -> u32 {
     top(id, TEXTS_CAPACITY.trailing_zeros())
 }
 
+/// How many stacks a table is made for.
+pub const STACKS_CAPACITY: u32 = 1024;
+/// How many frames of a stack are kept at most.
+pub const STACKS_DEPTH: u32 = 127;
+/// For how many addresses there is room in all.
+pub const STACKS_WORDS: u32 = 1 << 15;
+/// Of stacks: how many words are taken for addresses.
+pub const STACKS_TOP: u32 = 0;
+/// Of stacks: their entries, of two words. The first is the number, odd, or [`MAP_WRITING`] while the entry is written; 0
+/// if free. The second is which of the words is its first address; from bit 32 on how many; from bit 48 on its flags.
+pub const STACKS_ENTRIES: u32 = 8;
+/// Of stacks: the addresses, with room for one more stack that is not kept.
+pub const STACKS_ARENA: u32 = STACKS_ENTRIES + 16 * (STACKS_CAPACITY + MAP_PROBES - 1);
+/// In the flags of a stack: there are more frames.
+pub const STACK_CUT: u64 = 1;
+/// In an address of a stack: a signal handler returns there. What follows is the next instruction of what was
+/// interrupted, where others are what a call returns to.
+pub const SIGNAL_FRAME: u64 = 1 << 63;
+/// Of the state for stacks: from where on memory is known to be there, in pages, and how many pages (28 bits).
+pub const STACKS_RANGE: u32 = 0;
+/// Of the state for stacks: the number of the list of regions that the cache is for.
+pub const STACKS_GENERATION: u32 = 8;
+/// Of the state for stacks: rules by addresses; of each word, 16 bits are the rule's index.
+pub const STACKS_CACHE: u32 = 16;
+/// How many rules, as a power of two.
+pub const STACKS_CACHE_LOG2: u8 = 10;
+
+/// The number that stands for a stack. Odd, so not 0.
+pub fn stack_id(addresses: impl Iterator<Item = u64>, flags: u64) -> u64 {
+    let hash = addresses.chain([flags]).fold(0_u64, |hash, word| {
+        let mixed = (hash ^ word).wrapping_mul(MAP_MIX);
+        mixed ^ mixed >> 32
+    });
+    hash | 1
+}
+
 /// Of a ring: how many records were begun.
 pub const RING_HEAD: u32 = 0;
 /// Of a ring: how many were lost.
@@ -257,6 +293,7 @@ impl Datum {
             DatumKind::Local => 0,
             DatumKind::Mark => 16,
             DatumKind::Texts => (TEXTS_CAPACITY + MAP_PROBES - 1) * TEXT_ENTRY,
+            DatumKind::Stacks => STACKS_ARENA + 8 * (STACKS_WORDS + STACKS_DEPTH),
         }
     }
 
@@ -266,6 +303,7 @@ impl Datum {
             DatumKind::Timer(_) => 32,
             DatumKind::Local => 8,
             DatumKind::Mark => (MARK_HOMES + MARK_PROBES - 1) * 16,
+            DatumKind::Stacks => STACKS_CACHE + (8 << STACKS_CACHE_LOG2),
             _ => 0,
         }
     }

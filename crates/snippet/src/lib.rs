@@ -66,7 +66,9 @@ mod retire;
 mod runtime;
 mod site;
 mod system_calls;
+pub mod unwind;
 mod verify;
+mod walk;
 
 pub use compile::{Compiled, Part, Refusal, compile, compile_all};
 pub use cost::{Costs, Operation, cost, dearest};

@@ -97,19 +97,27 @@ impl Display for Weave {
                 DatumKind::Histogram(Buckets::Linear { low, step, count }) => {
                     write!(f, "histogram {name} linear {low} {step} {count}")?;
                 }
-                DatumKind::Map { keys, texts: 0, capacity } => {
+                DatumKind::Map { keys, texts: 0, stacks: 0, capacity } => {
                     write!(f, "map {name}[{keys}] {capacity}")?;
                 }
-                DatumKind::Map { keys, texts, capacity } => {
-                    let word = |key: u8| if texts >> key & 1 != 0 { "str" } else { "int" };
+                DatumKind::Map { keys, texts, stacks, capacity } => {
+                    let word = |key: u8| match (texts >> key & 1, stacks >> key & 1) {
+                        (0, 0) => "int",
+                        (0, _) => "stack",
+                        _ => "str",
+                    };
                     let words: Vec<&str> = (0..*keys).map(word).collect();
                     write!(f, "map {name}[{}] {capacity}", words.join(", "))?;
                 }
-                DatumKind::Ring { fields, texts, capacity, blocking } => {
+                DatumKind::Ring { fields, texts, stacks, capacity, blocking } => {
                     write!(f, "ring {name}(")?;
                     for (index, field) in fields.iter().enumerate() {
                         let comma = if index == 0 { "" } else { ", " };
-                        let kind = if texts >> index & 1 != 0 { "str " } else { "" };
+                        let kind = match (texts >> index & 1, stacks >> index & 1) {
+                            (0, 0) => "",
+                            (0, _) => "stack ",
+                            _ => "str ",
+                        };
                         write!(f, "{comma}{kind}{field}")?;
                     }
                     write!(f, ") {capacity}{}", if *blocking { " blocking" } else { "" })?;
@@ -117,6 +125,7 @@ impl Display for Weave {
                 DatumKind::Local => write!(f, "local {name}")?,
                 DatumKind::Mark => write!(f, "mark {name}")?,
                 DatumKind::Texts => write!(f, "texts {name}")?,
+                DatumKind::Stacks => write!(f, "stacks {name}")?,
             }
             match datum.of {
                 Some(probe) => writeln!(f, " of {probe}")?,
@@ -295,6 +304,8 @@ impl<'a> Printer<'a> {
                 }
                 f.write_str(")")
             }
+            Expr::Stack { depth: None, .. } => f.write_str("stack()"),
+            Expr::Stack { depth: Some(depth), .. } => write!(f, "stack({depth})"),
             Expr::Unary(op, inner) => {
                 let sign = match op {
                     Unary::Negate => "-",

@@ -4,8 +4,9 @@ use crate::ir::{Buckets, DatumKind, TimerClock};
 use crate::layout::{
     FINE_BUCKETS, FINE_STEPS, HISTOGRAM_BUCKETS, HISTOGRAM_SUM, MAP_ENTRIES, MAP_LOST,
     MAP_LOST_SUM, MAP_MIX, MAP_PROBES, MARK_LEFT, Place, RING_HEAD, RING_LOST, RING_RECORDS,
-    RING_TAIL, Region, TEXT_BYTES, TEXT_ENTRY, TEXT_SIZE, TEXTS_CAPACITY, TIMER_COUNT, TIMER_FRAME,
-    TIMER_LEFT, TIMER_START, TIMER_TOTAL, header, map_entry_size, record_size, text_id,
+    RING_TAIL, Region, STACK_CUT, STACKS_ARENA, STACKS_CAPACITY, STACKS_DEPTH, STACKS_ENTRIES,
+    STACKS_WORDS, TEXT_BYTES, TEXT_ENTRY, TEXT_SIZE, TEXTS_CAPACITY, TIMER_COUNT, TIMER_FRAME,
+    TIMER_LEFT, TIMER_START, TIMER_TOTAL, header, map_entry_size, record_size, stack_id, text_id,
 };
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -287,6 +288,50 @@ pub(crate) fn text_entries<'a>(
         let words = core::array::from_fn(word);
         (text_id(&words) == id).then_some((id, words))
     })
+}
+
+/// The calls that a thread was in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stack {
+    /// Addresses, the innermost first; see [`crate::layout::SIGNAL_FRAME`].
+    pub addresses: Vec<u64>,
+    /// Whether there are more that were not found.
+    pub is_cut: bool,
+}
+
+/// The stacks of a table, by the numbers that stand for them. What is being written is left out.
+pub fn stacks<'a>(slabs: impl Iterator<Item = Slab<'a>>, place: Place) -> BTreeMap<u64, Stack> {
+    let mut stacks = BTreeMap::new();
+    for slab in slabs {
+        stacks.extend(stack_entries(slab, place));
+    }
+    stacks
+}
+
+/// The stacks of one slab, with their numbers. The program can write to them, too: what does not fit is left out.
+pub(crate) fn stack_entries<'a>(
+    slab: Slab<'a>,
+    place: Place,
+) -> impl Iterator<Item = (u64, Stack)> + 'a {
+    (0..STACKS_CAPACITY + MAP_PROBES - 1).filter_map(move |index| {
+        let entry = place.sums + STACKS_ENTRIES + index * 16;
+        let id = slab.at(entry).map_or(0, |word| word.load(Acquire));
+        if id & 1 == 0 {
+            return None;
+        }
+        let (first, count, flags) = stack_place(slab.word(entry + 8))?;
+        let address = |index: u32| slab.word(place.sums + STACKS_ARENA + 8 * (first + index));
+        let addresses: Vec<u64> = (0..count).map(address).collect();
+        let is_right = stack_id(addresses.iter().copied(), flags) == id;
+        is_right.then_some((id, Stack { addresses, is_cut: flags & STACK_CUT != 0 }))
+    })
+}
+
+/// Where the addresses of an entry are, how many, and its flags, if that can be.
+fn stack_place(word: u64) -> Option<(u32, u32, u64)> {
+    let (first, count, flags) = (word as u32, u32::from((word >> 32) as u16), word >> 48);
+    let fits = count <= STACKS_DEPTH && first <= STACKS_WORDS - count;
+    fits.then_some((first, count, flags))
 }
 
 /// How many records a ring of one slab has ever held, and how many were lost.

@@ -3,9 +3,10 @@
 use crate::ir::{Datum, DatumKind};
 use crate::layout::{
     MAP_ENTRIES, MAP_LOST, MAP_LOST_SUM, MAP_PROBES, Place, RING_HEAD, RING_LOST, Region,
-    TEXT_BYTES, TEXT_ENTRY, TEXTS_CAPACITY, header, map_entry_size,
+    STACK_CUT, STACKS_ARENA, STACKS_CAPACITY, STACKS_ENTRIES, STACKS_TOP, STACKS_WORDS, TEXT_BYTES,
+    TEXT_ENTRY, TEXTS_CAPACITY, header, map_entry_size,
 };
-use crate::read::{Slab, map_entries, text_entries};
+use crate::read::{Slab, map_entries, stack_entries, text_entries};
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -16,6 +17,7 @@ impl Slab<'_> {
         match datum.kind {
             DatumKind::Map { keys, capacity, .. } => self.fold_map(into, place, keys, capacity),
             DatumKind::Texts => self.fold_texts(into, place),
+            DatumKind::Stacks => self.fold_stacks(into, place),
             DatumKind::Ring { .. } => {
                 for at in [RING_HEAD, RING_LOST] {
                     self.add_word(into, place.sums + at);
@@ -87,6 +89,29 @@ impl Slab<'_> {
                 }
                 into.add(entry, id);
             }
+        }
+    }
+
+    /// The same, with the addresses behind those that are there.
+    fn fold_stacks(&self, into: Slab<'_>, place: Place) {
+        let mut known: BTreeSet<u64> = stack_entries(into, place).map(|(id, _)| id).collect();
+        let entries =
+            (0..STACKS_CAPACITY + MAP_PROBES - 1).map(|n| place.sums + STACKS_ENTRIES + n * 16);
+        let mut free = entries.filter(|&entry| into.word(entry) == 0);
+        for (id, stack) in stack_entries(*self, place) {
+            let (top, count) = (into.word(place.sums + STACKS_TOP), stack.addresses.len() as u64);
+            if top + count > u64::from(STACKS_WORDS) || !known.insert(id) {
+                continue;
+            }
+            let Some(entry) = free.next() else { return };
+            let first = place.sums + STACKS_ARENA + 8 * top as u32;
+            for (at, address) in (first..).step_by(8).zip(stack.addresses) {
+                into.add(at, address);
+            }
+            into.add(place.sums + STACKS_TOP, count);
+            let flags = if stack.is_cut { STACK_CUT } else { 0 };
+            into.add(entry + 8, top | count << 32 | flags << 48);
+            into.add(entry, id);
         }
     }
 

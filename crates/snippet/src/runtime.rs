@@ -11,6 +11,7 @@ use crate::layout::{
 };
 use crate::site::{Env, Routines, Source};
 use crate::system_calls::{CLOCK_GETTIME, GETPID, GETTID, NANOSLEEP, PROCESS_VM_READV};
+use crate::walk;
 use alloc::vec::Vec;
 use weft_code::Register;
 
@@ -55,6 +56,7 @@ pub fn runtime(env: &Env, at: u64) -> Runtime {
     let load = if in_clone { load_in_clone } else { load };
     let load = [1, 2, 4, 8].map(|bytes| load(&mut asm, bytes));
     let text = text(&mut asm, if in_clone { read_text_in_clone } else { read_text });
+    let stack = walk::stack(&mut asm, env);
     let cpu = cpu(&mut asm, env);
     let map1 = map1(&mut asm);
     let map2 = map2(&mut asm);
@@ -68,6 +70,7 @@ pub fn runtime(env: &Env, at: u64) -> Runtime {
         claim: address(claim),
         load: load.map(address),
         text: address(text),
+        stack: address(stack),
         cpu: address(cpu),
         map1: address(map1),
         map2: address(map2),
@@ -80,11 +83,11 @@ pub fn runtime(env: &Env, at: u64) -> Runtime {
     Runtime { code: asm.place(at, at).0, routines }
 }
 
-fn save(asm: &mut Asm, registers: &[Register]) {
+pub(crate) fn save(asm: &mut Asm, registers: &[Register]) {
     registers.iter().for_each(|&register| asm.push(register));
 }
 
-fn restore(asm: &mut Asm, registers: &[Register]) {
+pub(crate) fn restore(asm: &mut Asm, registers: &[Register]) {
     registers.iter().rev().for_each(|&register| asm.pop(register));
 }
 
@@ -222,7 +225,7 @@ fn thread_id(asm: &mut Asm, env: &Env) {
 
 /// What is right before the instruction of a clone's [`load`] that may fault. The byte behind it says how far before
 /// itself the code begins that goes on then.
-const MAY_FAULT: [u8; 7] = *b"weft\xf4ld";
+pub(crate) const MAY_FAULT: [u8; 7] = *b"weft\xf4ld";
 
 /// Where a thread goes on that has faulted in a load of a clone's snippet, given what is right before the instruction.
 pub fn after_fault(before: [u8; 8], pc: u64) -> Option<u64> {
@@ -258,7 +261,7 @@ fn load_from_rax(asm: &mut Asm, bytes: i32) {
 
 /// Has the kernel copy pieces of the process' own memory, which may not be there: where to is described at the stack
 /// pointer, where from `remote` bytes above it. rax is how many bytes; rcx, rdx, rsi, rdi and r8 to r11 are lost.
-fn read_own_memory(asm: &mut Asm, slab: Register, remote: i32, pieces: i64) {
+pub(crate) fn read_own_memory(asm: &mut Asm, slab: Register, remote: i32, pieces: i64) {
     let known = asm.label();
     asm.mov32(RAX, Mem::Base(slab, header::PID as i32));
     asm.test(RAX, RAX);

@@ -63,6 +63,8 @@ pub struct Routines {
     pub load: [u64; 4],
     /// Reads a text that may not be there, and keeps it.
     pub text: u64,
+    /// Takes the thread's stack, and keeps it.
+    pub stack: u64,
     /// The thread's clock.
     pub cpu: u64,
     /// Finds an entry for one key.
@@ -135,6 +137,8 @@ pub struct Env {
     /// Where threads find their own ids, so that a thread's first probe asks the kernel nothing: a seccomp filter
     /// that the program installs while it is measured may end it for that.
     pub thread_id: Option<ThreadId>,
+    /// Where the [unwind rules](crate::unwind) are, if snippets take stacks.
+    pub unwind: Option<u64>,
     /// What the clone engine has, if it runs the program. Then nothing is claimed, and the words above are not
     /// looked at.
     pub engine: Option<Engine>,

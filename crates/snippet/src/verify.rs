@@ -148,6 +148,9 @@ struct Checker<'a> {
     statements: usize,
 }
 
+/// What can be done with a stack.
+const STACK_HINT: &str = "`stack()` can be a key of a map, or a field of a record";
+
 impl Checker<'_> {
     fn block(&mut self, body: &[Statement], depth: usize) -> Result<(), Problem> {
         let visible = self.lets.len();
@@ -200,6 +203,7 @@ impl Checker<'_> {
                 let hint = "`str(...)` can be a key of a map, a field of a record, or compared";
                 problem("a text where an integer is needed", hint)
             }
+            Type::Stack => problem("a stack where an integer is needed", STACK_HINT),
         }
     }
 
@@ -211,9 +215,19 @@ impl Checker<'_> {
     }
 
     /// Keys, or the fields of a record: some are texts, as was declared.
-    fn words(&mut self, values: &[Expr], texts: u16, depth: usize) -> Result<(), Problem> {
+    fn words(
+        &mut self,
+        values: &[Expr],
+        (texts, stacks): (u16, u16),
+        depth: usize,
+    ) -> Result<(), Problem> {
         for (index, value) in values.iter().enumerate() {
-            if texts >> index & 1 == 0 {
+            if stacks >> index & 1 != 0 {
+                if self.expr(value, depth)? != Type::Stack {
+                    let hint = "use `stack()`, or declare it `int`";
+                    return problem(format!("value {} is not a stack", index + 1), hint);
+                }
+            } else if texts >> index & 1 == 0 {
                 self.integer_of(value, index, depth)?;
             } else if self.expr(value, depth)? != Type::Text {
                 let hint = "use `str(...)`, or declare it `int`";
@@ -225,14 +239,15 @@ impl Checker<'_> {
 
     /// An integer; if it is a text, the hint is how to declare that.
     fn integer_of(&mut self, expr: &Expr, index: usize, depth: usize) -> Result<(), Problem> {
-        if facts::shallow_type(expr, &|id| self.let_type(id)) == Type::Text {
-            let hint = "declare it so: `map m[str] 1024`, `ring r(str name) 1024`";
-            return problem(
-                format!("value {} is a text, and was declared a number", index + 1),
-                hint,
-            );
-        }
-        self.integer(expr, depth)
+        let (what, hint) = match facts::shallow_type(expr, &|id| self.let_type(id)) {
+            Type::Text => ("text", "declare it so: `map m[str] 1024`, `ring r(str name) 1024`"),
+            Type::Stack => {
+                ("stack", "declare it so: `map m[stack] 1024`, `ring r(stack calls) 1024`")
+            }
+            _ => return self.integer(expr, depth),
+        };
+        let what = format!("value {} is a {what}, and was declared a number", index + 1);
+        problem(what, hint)
     }
 
     fn let_type(&self, id: LetId) -> Type {
@@ -255,13 +270,14 @@ impl Checker<'_> {
             }
             Statement::AddAt { map, keys, value } => {
                 self.expect(*map, "map", |kind| matches!(kind, DatumKind::Map { .. }))?;
-                let DatumKind::Map { keys: wanted, texts, .. } = self.datum(*map)?.kind else {
+                let DatumKind::Map { keys: wanted, texts, stacks, .. } = self.datum(*map)?.kind
+                else {
                     return Ok(());
                 };
                 if usize::from(wanted) != keys.len() {
                     return problem(format!("{} keys", keys.len()), format!("give {wanted}"));
                 }
-                self.words(keys, texts.into(), depth)?;
+                self.words(keys, (texts.into(), stacks.into()), depth)?;
                 self.integer(value, depth)
             }
             Statement::Observe { histogram, value } => {
@@ -287,15 +303,15 @@ impl Checker<'_> {
             }
             Statement::Emit { ring, values } => {
                 self.expect(*ring, "ring", |kind| matches!(kind, DatumKind::Ring { .. }))?;
-                let DatumKind::Ring { fields, texts, .. } = &self.datum(*ring)?.kind else {
+                let DatumKind::Ring { fields, texts, stacks, .. } = &self.datum(*ring)?.kind else {
                     return Ok(());
                 };
-                let texts = *texts;
+                let columns = (*texts, *stacks);
                 if fields.len() != values.len() {
                     let hint = format!("give one for each of the {} fields", fields.len());
                     return problem(format!("{} values", values.len()), hint);
                 }
-                self.words(values, texts, depth)
+                self.words(values, columns, depth)
             }
             Statement::Let { id, value, .. } => {
                 let kind = self.expr(value, depth)?;
@@ -447,6 +463,14 @@ impl Checker<'_> {
                 length.iter().try_for_each(|length| self.integer(length, depth))?;
                 Ok(Type::Text)
             }
+            Expr::Stack { stacks, .. } => {
+                self.expect(*stacks, "table of stacks", |kind| matches!(kind, DatumKind::Stacks))?;
+                if self.site.is_some_and(|(kind, _)| kind.is_of_kernel()) {
+                    let hint = "take it where the program makes the call: at its functions";
+                    return problem("a stack cannot be taken at a system call yet", hint);
+                }
+                Ok(Type::Stack)
+            }
             Expr::Unary(op, inner) => self.unary(*op, inner, depth),
             Expr::Binary(op, a, b) => self.binary(*op, a, b, depth),
             Expr::Call(call) => {
@@ -460,6 +484,7 @@ impl Checker<'_> {
         match op {
             Unary::Negate => match self.expr(inner, depth)? {
                 Type::Text => problem("a text has no sign", "use `str(...)` as a key or a field"),
+                Type::Stack => problem("a stack has no sign", STACK_HINT),
                 number => Ok(number),
             },
             Unary::Not | Unary::Complement => {
@@ -491,6 +516,7 @@ impl Checker<'_> {
                 let hint = "two texts can be compared with `==` and `!=`";
                 return problem("texts cannot be combined so", hint);
             }
+            Type::Stack => return problem("a stack cannot be computed with", STACK_HINT),
             Type::Float => self.float(b, depth)?,
         }
         match op {

@@ -15,7 +15,8 @@ from typing import Any
 
 from weft import _native
 from weft.control.libraries import Arrivals, Reload, loaded_again
-from weft.control.texts import Texts
+from weft.control.stack_keys import TakenStacks
+from weft.control.texts import Texts, kinds
 from weft.errors import AlreadyTraced, InvalidArgument
 from weft.model.completeness import Completeness, Missing
 from weft.model.points import (
@@ -53,6 +54,7 @@ class Part:
     number: int
     points: tuple[Point, ...]
     uncertain: tuple[Point, ...]
+    stacks: TakenStacks = field(default_factory=TakenStacks)
     never_woven: frozenset[Point] = field(init=False)
     """The points that were refused at once, and have no values."""
     _refused: tuple[Refusal, ...] = ()
@@ -116,6 +118,8 @@ class Probe:
         uncertain: Iterable[Point],
     ) -> None:
         self._parts.append(Part(target, number, tuple(points), tuple(uncertain)))
+        if any(kind == "stacks" for _, kind in target.probe_data(number)):
+            self._newest.stacks.see(target)
 
     @property
     def _newest(self) -> Part:
@@ -277,9 +281,9 @@ class Probe:
             sums: Counter[Key | tuple[Key, Key]] = Counter()
             for part in self._parts:
                 entries, _ = part.target.probe_map(part.number, name, process, thread)
-                columns = part.target.probe_text_columns(part.number, name)
+                columns = kinds(part.target, part.number, name)
                 if any(columns):
-                    texts = Texts(part.target)
+                    texts = Texts(part.target, part.stacks)
                     for key, value in entries:
                         words = key if isinstance(key, tuple) else (key,)
                         row = texts.row(columns, words)
@@ -330,7 +334,7 @@ class Probe:
     def records(self, name: str | None = None) -> list[tuple[Any, ...]]:
         """Take the records out of a ring that have been written since the last time.
 
-        A record is a tuple of numbers and texts, one for each field. The records of one thread come
+        A record is a tuple of numbers, texts and stacks, one for each field. The records of one thread come
         in their order; those of different threads one thread after the other.
         """
         name, kind = self._datum(name, "ring")
@@ -339,9 +343,9 @@ class Probe:
         found: list[tuple[Any, ...]] = []
         for part in self._parts:
             records = part.target.probe_records(part.number, name)
-            columns = part.target.probe_text_columns(part.number, name)
+            columns = kinds(part.target, part.number, name)
             if records and any(columns):
-                texts = Texts(part.target)
+                texts = Texts(part.target, part.stacks)
                 found += [texts.row(columns, record) for record in records]
             else:
                 found += records
@@ -392,8 +396,9 @@ class Probe:
 
     def _data(self) -> list[tuple[str, str]]:
         first = self._parts[0]
-        # Where texts are kept is no value.
-        return [one for one in first.target.probe_data(first.number) if one[1] != "texts"]
+        # Where texts and stacks are kept is no value.
+        data = first.target.probe_data(first.number)
+        return [one for one in data if one[1] not in ("texts", "stacks")]
 
     def _datum(self, name: str | None, kind: str | None = None) -> tuple[str, str]:
         data = self._data()

@@ -14,7 +14,7 @@ from weft.mdl import ast, leaving
 from weft.mdl.code import ADDRESS, Code, left_name
 from weft.mdl.functions import FUNCTIONS
 from weft.mdl.passes.scope import expressions, places, statements
-from weft.mdl.passes.texts import columns, is_text
+from weft.mdl.passes.texts import columns, kind_of
 from weft.mdl.placing import Places, instance
 from weft.mdl.plan import Focus, Instrument, Plan, Program, Role, Unseen, Weaving
 from weft.model.points import Point, PointSelection
@@ -501,15 +501,15 @@ class _Base:
         if role == "times" or self.by == ADDRESS:
             points = sum(len(weaving.points) for weaving in weavings)
             capacity = max(capacity, min(1 << (2 * points).bit_length(), MOSTADDRESSES))
-        own = [is_text(column[0]) for column in columns(self.metric)]
-        divided = [] if self.by is None else [is_text(self.by)]
+        own = [kind_of(column[0]) for column in columns(self.metric)]
+        divided = [] if self.by is None else [kind_of(self.by)]
         fields = [
-            f"str {field}" if is_text(column[0]) else str(field)
+            str(field) if kind_of(column[0]) == "int" else f"{kind_of(column[0])} {field}"
             for field, column in zip(base.fields, columns(self.metric), strict=False)
         ]
         first = {
             "counter": f"counter {name}" if by == "point" else f"counter {name} shared",
-            "keyed": f"map {name}[{_keys([*map(is_text, self.keys), *divided])}] {capacity}",
+            "keyed": f"map {name}[{_keys([*map(kind_of, self.keys), *divided])}] {capacity}",
             "times": f"map {name}[{_keys(divided)}] {capacity}",
             "wallTimer": f"timer {name} wall",
             "processTimer": f"timer {name} cpu",
@@ -541,6 +541,6 @@ def _declared(instrument: Instrument) -> str:
     return instrument.declarations[0].split()[1]
 
 
-def _keys(texts: Sequence[bool]) -> str:
-    """What keys a map has, each a text or not; one if nothing is known of them."""
-    return ", ".join("str" if of_text else "int" for of_text in texts) or "int"
+def _keys(kinds: Sequence[str]) -> str:
+    """What keys a map has; one that is a number if nothing is known of them."""
+    return ", ".join(kinds) or "int"

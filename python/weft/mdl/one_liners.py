@@ -25,7 +25,7 @@ from weft.mdl.lexer import COMMENTS, Lexer
 from weft.mdl.loader import check
 from weft.mdl.parser import parse_statements
 from weft.mdl.passes.scope import expressions, statements
-from weft.mdl.passes.texts import is_text
+from weft.mdl.passes.texts import is_stack, is_text
 from weft.mdl.spelling import POINTS
 from weft.mdl.words import Word, place_of, span_of
 
@@ -185,7 +185,9 @@ def _key_names(keys: Iterable[ast.Expression]) -> Iterator[str]:
         name = f"key{number}"
         if isinstance(key, ast.Call) and is_text(key) and key.arguments:
             key = key.arguments[0]
-        if isinstance(key, ast.Variable):
+        if is_stack(key):
+            name = "stack"
+        elif isinstance(key, ast.Variable):
             name = key.name if key.index < 0 else f"{key.name}{key.index}"
         elif isinstance(key, ast.Name):
             name = str(key.name)

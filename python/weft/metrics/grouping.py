@@ -12,7 +12,7 @@ from weft.mdl import ast
 from weft.mdl.diagnostics import did_you_mean, has_errors
 from weft.mdl.passes.names import VARIABLES
 from weft.mdl.passes.scope import expressions
-from weft.mdl.passes.texts import columns, is_text
+from weft.mdl.passes.texts import columns, is_stack, is_text
 from weft.model.values import MapValue
 
 if TYPE_CHECKING:
@@ -190,6 +190,8 @@ def named(raw: MapValue, names: Sequence[Naming], scale: float) -> dict[str, int
 def _naming(keys: Sequence[ast.Expression | None], symbols: Callable[[], Symbols]) -> Naming:
     if any(map(is_text, keys)):
         return lambda text: text or '""'
+    if any(map(is_stack, keys)):
+        return str
     names = {key.name if isinstance(key, ast.Variable) else "" for key in keys}
     if names == {"caller"}:
         return symbols().caller

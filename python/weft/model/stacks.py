@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from weft.model.program import SourceLocation
 
-__all__ = ["StackFrame", "Stacks", "SystemCall", "ThreadStack"]
+__all__ = ["TRUNCATED", "Stack", "StackFrame", "Stacks", "SystemCall", "ThreadStack"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,29 @@ class StackFrame:
         if self.location is not None:
             return f"{name} at {self.location}"
         return f"{name} ({self.module})" if self.module else name
+
+
+TRUNCATED = "[truncated]"
+"""What stands for the calls of a stack that were not found."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """The calls that a thread was in when a snippet took its stack, the innermost first."""
+
+    frames: tuple[StackFrame, ...]
+    is_whole: bool
+    """Whether all calls were found, or as many as were asked for."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The functions, the outermost first, as flame graphs have them."""
+        found = [frame.function or f"{frame.address:#x}" for frame in reversed(self.frames)]
+        return tuple(found if self.is_whole else [TRUNCATED, *found])
+
+    def __str__(self) -> str:
+        """The stack folded to one line, the outermost function first."""
+        return ";".join(name.replace(";", ":") for name in self.names)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from weft.errors import InvalidArgument
+from weft.model.stacks import Stack
 
 __all__ = ["HIGHEST", "LOWEST", "Bucket", "Histogram", "Key", "MapValue", "Timer"]
 
@@ -100,8 +101,8 @@ class Timer:
         return self.ns / 1e9
 
 
-Key: TypeAlias = "int | str"
-"""A number, or a text that `str` has read."""
+Key: TypeAlias = "int | str | Stack"
+"""A number, a text that `str` has read, or a stack that `stack` has taken."""
 
 MapValue: TypeAlias = "dict[Key | tuple[Key, Key], int]"
 """Sums by key, or by a pair of keys."""

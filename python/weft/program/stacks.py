@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
 from weft import _native
@@ -14,7 +14,7 @@ from weft.model.stacks import StackFrame, Stacks, SystemCall, ThreadStack
 from weft.program.live_modules import live_modules
 from weft.program.system_calls import name_of
 
-__all__ = ["SIGNAL", "read_stacks"]
+__all__ = ["SIGNAL", "Names", "read_stacks"]
 
 SIGNAL = "<signal handler called>"
 """What stands for the frame that the kernel has made for a handler, as debuggers have it."""
@@ -33,7 +33,7 @@ def read_stacks(pid: int, modules: Sequence[Module] | None = None) -> Stacks:
     rows, pauses = _native.stacks(pid)
     if any(tid not in seen for tid, *_ in rows):
         seen = defaultdict(seen.default_factory, {**_seen(pid), **seen})
-    names = _Names(modules)
+    names = Names(modules)
     threads = [
         ThreadStack(
             tid,
@@ -53,11 +53,26 @@ def _seen(pid: int) -> defaultdict[int, tuple[str, str]]:
     return defaultdict(lambda: ("", "X"), found)
 
 
-class _Names:
+class Names:
+    """The functions at addresses of a process."""
+
     def __init__(self, modules: Sequence[Module]) -> None:
         self._modules = sorted(modules, key=lambda module: module.bias)
         self._starts = [module.bias for module in self._modules]
         self._known: dict[tuple[int, str], list[StackFrame]] = {}
+
+    def see(self, modules: Iterable[Module]) -> None:
+        """Take note of more modules, and read them: their files may not be found later."""
+        seen = {(module.path, module.bias) for module in self._modules}
+        new = [module for module in modules if (module.path, module.bias) not in seen]
+        for module in new:
+            with suppress(WeftError, OSError):
+                module.frames_at(0)
+        if new:
+            # What has come last is what is there now.
+            self._modules = sorted([*new, *self._modules], key=lambda module: module.bias)
+            self._starts = [module.bias for module in self._modules]
+            self._known.clear()
 
     def frames(self, address: int, kind: str) -> list[StackFrame]:
         """Return a frame, after those of the functions that are inlined there."""

@@ -5,6 +5,9 @@
 //! copied once more, with what was missing.
 
 mod capture;
+pub mod rules;
+#[cfg(test)]
+mod rules_tests;
 mod stack;
 mod tables;
 mod unwind;

@@ -17,6 +17,9 @@ use std::num::NonZeroU64;
 /// How many calls are listed at most: one that calls itself without end has no more to say.
 const DEEPEST: usize = 4096;
 
+/// What a signal handler returns to, `mov rax, 15; syscall`: all libraries have it so, and debuggers know it by that.
+pub const SIGNAL_RETURN: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
+
 const UNREADABLE: &str = "memory cannot be read";
 const NO_TABLES: &str = "there are no unwind tables for the last, and no frame pointers";
 
@@ -102,11 +105,10 @@ impl Unwinding {
 
     /// Whether a signal handler returns here.
     fn is_signal_return(&self, at: u64) -> bool {
-        /// `mov rax, 15; syscall`: all libraries have it so, and debuggers know it by that.
-        const CALL: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
         let mut known = self.signal_returns.borrow_mut();
         *known.entry(at).or_insert_with(|| {
-            memory::read(self.pid, TargetAddr(at), CALL.len()).is_ok_and(|code| code == CALL)
+            memory::read(self.pid, TargetAddr(at), SIGNAL_RETURN.len())
+                .is_ok_and(|code| code == SIGNAL_RETURN)
         })
     }
 }

@@ -28,6 +28,9 @@ use weft_snippet::{Datum, PointKind, Weave, verify};
 /// Why points of the kernel are not woven into code.
 const NOT_HERE: &str = "system calls are seen where the program runs from a clone";
 
+/// Why no stacks are taken there.
+const NO_STACKS: &str = "stacks cannot be taken at system calls yet";
+
 /// Where among the probes of one point a new one goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
@@ -91,12 +94,14 @@ pub struct Missing {
     /// Code that no arena reaches.
     arenas: Vec<TargetAddr>,
     values: Vec<Needs>,
+    /// The unwind rules of its code.
+    pub(super) stack_tables: bool,
 }
 
 impl Missing {
     /// Whether nothing is.
     pub fn is_empty(&self) -> bool {
-        self.arenas.is_empty() && self.values.is_empty()
+        self.arenas.is_empty() && self.values.is_empty() && !self.stack_tables
     }
 }
 
@@ -125,6 +130,10 @@ impl Weaver {
     pub fn draft(&mut self, items: Vec<Item>) -> Result<Batch> {
         self.forget_unloaded()?;
         self.see_others()?;
+        if items.iter().any(|item| item.weave.takes_stacks()) {
+            // Before anything is stopped: this takes a while.
+            self.stack_tables.update(self.pid)?;
+        }
         let mut batch = Batch { drafts: Vec::with_capacity(items.len()), groups: Vec::new() };
         for item in items {
             let Item { id, weave, points, order } = item;
@@ -138,7 +147,11 @@ impl Weaver {
             let mut homes = Vec::with_capacity(points.len());
             for point in &points {
                 if point.kind.is_of_kernel() {
-                    homes.push(self.is_clone.then_some(None).ok_or(NOT_HERE.into()));
+                    homes.push(match (self.is_clone, weave.takes_stacks()) {
+                        (false, _) => Err(NOT_HERE.into()),
+                        (true, true) => Err(NO_STACKS.into()),
+                        (true, false) => Ok(None),
+                    });
                     continue;
                 }
                 let text = self.text_of(point.address)?;
@@ -257,7 +270,11 @@ impl Weaver {
     /// What has to be brought into the target before the batch can be woven. What is there already is
     /// taken for it.
     pub fn missing(&mut self, batch: &mut Batch) -> Result<Missing> {
-        let mut missing = Missing::default();
+        let mut missing = Missing {
+            stack_tables: self.stack_tables.base().is_none()
+                && batch.drafts.iter().any(|draft| draft.weave.takes_stacks()),
+            ..Missing::default()
+        };
         let homes = batch.drafts.iter().flat_map(|draft| draft.homes.iter().flatten().flatten());
         let used = homes.map(|home| home.0).filter(|_| !self.is_clone);
         let used: BTreeSet<usize> = used.collect();
@@ -314,7 +331,8 @@ impl Weaver {
             }
             group.values = Some(self.values.len() + fresh.len() - 1);
         }
-        if self.values.len() + fresh.len() > VALUES_COUNT {
+        // One of the pieces that there can be is for unwind rules.
+        if self.values.len() + fresh.len() >= VALUES_COUNT {
             return Err(Error::new(ErrorKind::LimitReached, "the probes have too many values")
                 .advice("remove and discard some of the probes"));
         }
@@ -363,6 +381,12 @@ impl Weaver {
                 piece.start.store(start.0, Relaxed);
                 piece.length.store(length, Relaxed);
             }
+            if let (Some(piece), Some((start, length))) =
+                (arena.head().values.last(), self.stack_tables.all())
+            {
+                piece.start.store(start.0, Relaxed);
+                piece.length.store(length, Relaxed);
+            }
         }
         Ok(())
     }
@@ -376,6 +400,9 @@ impl Weaver {
         for &needs in &missing.values {
             let is_go = self.texts.iter().any(ModuleText::is_go);
             self.values.push(Values::create(self.pid, share, needs, is_go)?);
+        }
+        if missing.stack_tables {
+            self.stack_tables.create(self.pid, share)?;
         }
         Ok(())
     }

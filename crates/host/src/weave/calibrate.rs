@@ -139,6 +139,7 @@ impl Bench {
             routines: Routines::default(),
             thread_pointer: true,
             thread_id: None,
+            unwind: None,
             engine: None,
             bmi2: std::arch::is_x86_feature_detected!("bmi2"),
             clock: Clock { source: Source::Processor, multiplier: 1 << 31, shift: 32, offset: 0 },

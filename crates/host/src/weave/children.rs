@@ -90,10 +90,14 @@ impl Weaver {
         let maps = proc::maps(child)?;
         let has_arena: Vec<bool> = self.arenas.iter().map(|arena| arena.is_in(&maps)).collect();
         let has_values: Vec<bool> = self.values.iter().map(|values| values.is_in(&maps)).collect();
+        let has_tables = self.stack_tables.is_in(&maps);
         let fits = |next: &Next| {
             let mut strands = next.active.strands.values().flatten();
             next.active.pieces.iter().all(|piece| has_arena[piece.arena])
-                && strands.all(|strand| has_values[self.probes[&strand.probe].values])
+                && strands.all(|strand| {
+                    let probe = &self.probes[&strand.probe];
+                    has_values[probe.values] && (has_tables || !probe.weave.takes_stacks())
+                })
         };
         let different = self.different_in(child, changes)?;
         if different.is_empty() && changes.functions.iter().all(fits) {
@@ -201,7 +205,8 @@ impl Weaver {
     fn memory_in(&self, maps: &[Mapping]) -> Vec<(TargetAddr, u64)> {
         let arenas = self.arenas.iter().filter(|arena| arena.is_in(maps)).map(Arena::all);
         let values = self.values.iter().filter(|values| values.is_in(maps)).map(Values::all);
-        arenas.chain(values).collect()
+        let tables = self.stack_tables.all().filter(|_| self.stack_tables.is_in(maps));
+        arenas.chain(values).chain(tables).collect()
     }
 }
 

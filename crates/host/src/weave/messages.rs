@@ -27,6 +27,9 @@ impl Weaver {
         let (ids, known) = (batch.ids(), self.values.len());
         self.add_values(missing, share)?;
         let mut message = Vec::new();
+        if let Some(base) = self.stack_tables.base().filter(|_| missing.stack_tables) {
+            message.extend([weaving::RULES, base.0]);
+        }
         for values in &self.values[known..] {
             self.put_memory(values, &mut message);
         }
@@ -175,12 +178,14 @@ impl Weaver {
 
     /// The memory that is mapped for values, as far as a process with these mappings has it.
     pub fn values_in(&self, maps: &[Mapping]) -> Vec<(TargetAddr, u64)> {
-        self.values.iter().filter(|values| values.is_in(maps)).map(Values::all).collect()
+        let tables = self.stack_tables.all().filter(|_| self.stack_tables.is_in(maps));
+        let values = self.values.iter().filter(|values| values.is_in(maps)).map(Values::all);
+        values.chain(tables).collect()
     }
 
     /// Whether a process with these mappings has all memory that there is to measure into.
     pub fn has_all_values(&self, maps: &[Mapping]) -> bool {
-        self.values.iter().all(|values| values.is_in(maps))
+        self.stack_tables.is_in(maps) && self.values.iter().all(|values| values.is_in(maps))
     }
 }
 

@@ -8,7 +8,8 @@
 //! Memory in the target: `arena` for code, `values` for what is measured (`extents`: what is free of it).
 //! Probes: `site` compiles snippets for their places, `batch` takes new ones in, `weaver` prepares what is to be
 //! there (`changes`), `apply` puts it there, `children` does so in forked processes, `messages` writes it for the engine
-//! of a clone, `reloaded` sees that code was loaded again, `upkeep` frees slabs. `listing` shows what is woven, `read`
+//! of a clone, `reloaded` sees that code was loaded again, `upkeep` frees slabs, `stack_tables` has
+//! the unwind rules for snippets that take stacks. `listing` shows what is woven, `read`
 //! and `sample` read what was measured; `calibrate` and `price` predict what it costs.
 
 mod apply;
@@ -41,6 +42,7 @@ mod search;
 mod segments;
 mod shared;
 mod site;
+mod stack_tables;
 mod terrain;
 mod text;
 mod trampoline;

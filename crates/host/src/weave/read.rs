@@ -8,8 +8,8 @@ use crate::{Error, ErrorKind, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use weft_snippet::layout::Place;
 use weft_snippet::read::{
-    HistogramSum, MapSum, Ring, Slab, sum_counter, sum_histogram, sum_map, sum_mark, sum_timer,
-    texts,
+    HistogramSum, MapSum, Ring, Slab, Stack, stacks, sum_counter, sum_histogram, sum_map, sum_mark,
+    sum_timer, texts,
 };
 use weft_snippet::{Datum, DatumKind, Scope, TimerClock};
 
@@ -106,6 +106,30 @@ impl Weaver {
             let data = probe.data().iter().enumerate();
             for (index, _) in data.filter(|(_, datum)| datum.kind == DatumKind::Texts) {
                 found.append(&mut texts(self.slabs(values, Whose::All), probe.place(index, 0)));
+            }
+        }
+        found
+    }
+
+    /// Which keys of a map, or fields of a ring, are stacks.
+    pub fn stack_columns(&self, id: ProbeId, name: &str) -> Result<Vec<bool>> {
+        let (probe, _, index) = self.find(id, name)?;
+        let (count, stacks) = match &probe.data()[index].kind {
+            DatumKind::Map { keys, stacks, .. } => (usize::from(*keys), u16::from(*stacks)),
+            DatumKind::Ring { fields, stacks, .. } => (fields.len(), *stacks),
+            _ => (0, 0),
+        };
+        Ok((0..count).map(|column| stacks >> column & 1 != 0).collect())
+    }
+
+    /// The stacks that probes have taken, by the numbers that stand for them.
+    pub fn stacks(&self) -> BTreeMap<u64, Stack> {
+        let mut found = BTreeMap::new();
+        for probe in self.probes.values() {
+            let Ok(values) = self.values_of(probe) else { continue };
+            let data = probe.data().iter().enumerate();
+            for (index, _) in data.filter(|(_, datum)| datum.kind == DatumKind::Stacks) {
+                found.append(&mut stacks(self.slabs(values, Whose::All), probe.place(index, 0)));
             }
         }
         found

@@ -46,7 +46,7 @@ impl Weaver {
             }
             sampler.length += match kind {
                 DatumKind::Counter(_) => 1,
-                DatumKind::Local | DatumKind::Mark | DatumKind::Texts => {
+                DatumKind::Local | DatumKind::Mark | DatumKind::Texts | DatumKind::Stacks => {
                     return Err(super::read::wrong_kind(name, "value that can be read"));
                 }
                 _ => 2,
@@ -89,7 +89,7 @@ impl Wanted {
             DatumKind::Histogram(buckets) => histogram_count(slab, *place, *buckets),
             DatumKind::Map { keys, capacity, .. } => map_total(slab, *place, *keys, *capacity),
             DatumKind::Ring { .. } => ring_written(slab, *place),
-            DatumKind::Local | DatumKind::Mark | DatumKind::Texts => (0, 0),
+            DatumKind::Local | DatumKind::Mark | DatumKind::Texts | DatumKind::Stacks => (0, 0),
         };
         add(*at, first);
         add(at + 1, second);

@@ -7,8 +7,8 @@ use super::terrain::FunctionTerrain;
 use super::values::Values;
 use super::window::Spot;
 use super::woven::{Probe, Strand};
-use crate::Result;
 use crate::arch::cpu::kept_around_calls;
+use crate::{Result, TargetAddr};
 use std::collections::HashMap;
 use weft_code::{Convention, Live, Liveness, Program, live_at_entry};
 use weft_snippet::{Compiled, Env, PointKind, Site, ThreadId, compile, runtime};
@@ -16,8 +16,8 @@ use weft_snippet::{Compiled, Env, PointKind, Site, ThreadId, compile, runtime};
 /// How many instructions from a function's entry on are looked at for registers that are free there.
 const LOOK_AHEAD: usize = 24;
 
-/// The arena, the values, whether `fs:0` holds the thread's `fs` base, and where its id is.
-pub type EnvironmentKey = (usize, usize, bool, Option<ThreadId>);
+/// The arena, the values, whether `fs:0` holds the thread's `fs` base, where its id is, and where unwind rules are.
+pub type EnvironmentKey = (usize, usize, bool, Option<ThreadId>, Option<TargetAddr>);
 
 /// The environment of snippets in one arena that measure into certain values; made when first used.
 pub fn environment(
@@ -40,6 +40,7 @@ pub fn environment(
         routines: weft_snippet::Routines::default(),
         thread_pointer: key.2,
         thread_id: key.3,
+        unwind: key.4.map(|at| at.0),
         engine: None,
         bmi2,
         clock: clock(),

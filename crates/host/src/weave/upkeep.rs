@@ -12,15 +12,21 @@ use weft_snippet::layout::Place;
 /// How long to rest between two looks. A machine forks some thousand children in a second at most.
 const REST: Duration = Duration::from_millis(50);
 
+/// How often it is seen to which libraries there are: once in so many looks.
+const LOOKS_PER_UPDATE: u32 = 10;
+
 /// Looks after the slabs of a weaver for as long as it is there.
 pub fn keep(weaver: &Arc<Mutex<Weaver>>) {
     let weaver = Arc::downgrade(weaver);
     let keeper = thread::Builder::new().name("weft-keeper".into()).spawn(move || {
-        loop {
+        for look in 1_u32.. {
             thread::sleep(REST);
             let Some(weaver) = weaver.upgrade() else { return };
             let Ok(mut weaver) = weaver.lock() else { return };
             weaver.return_slabs();
+            if look.is_multiple_of(LOOKS_PER_UPDATE) {
+                weaver.update_stack_tables();
+            }
         }
     });
     // Where no thread can be started, slabs run out: reading says so.

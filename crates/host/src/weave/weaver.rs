@@ -6,6 +6,7 @@ use super::plan::Plan;
 use super::points::{self, Point, Selection};
 use super::shared;
 use super::site::{EnvironmentKey, compile_strand, environment, site};
+use super::stack_tables::StackTables;
 use super::terrain::FunctionTerrain;
 use super::text::ModuleText;
 use super::trampoline::{self, Insertions, Trampoline};
@@ -44,6 +45,7 @@ pub struct Weaver {
     pub(super) values: Vec<Values>,
     /// The routines that snippets call, by arena and values.
     pub(super) environments: HashMap<EnvironmentKey, Env>,
+    pub(super) stack_tables: StackTables,
     pub(super) texts: Vec<ModuleText>,
     pub(super) woven: HashMap<u64, Woven>,
     pub(super) probes: BTreeMap<ProbeId, Probe>,
@@ -82,6 +84,7 @@ impl Weaver {
             arenas: Vec::new(),
             values: Vec::new(),
             environments: HashMap::new(),
+            stack_tables: StackTables::default(),
             texts: Vec::new(),
             woven: HashMap::new(),
             probes: BTreeMap::new(),
@@ -340,7 +343,7 @@ impl Weaver {
                 let values = probes[&strand.probe].values;
                 let env = environment(
                     &mut self.environments,
-                    (arena, values, self.thread_pointer, self.thread_id),
+                    (arena, values, self.thread_pointer, self.thread_id, self.stack_tables.base()),
                     &mut self.arenas[arena],
                     &self.values[values],
                     self.bmi2,
@@ -575,7 +578,8 @@ impl Weaver {
     pub fn memory(&self) -> Vec<(TargetAddr, u64)> {
         // Where there is no code, there are no values that it could write to.
         let values = self.values.iter().filter(|_| !self.arenas.is_empty());
-        self.arenas.iter().map(Arena::all).chain(values.map(Values::all)).collect()
+        let tables = self.stack_tables.all().filter(|_| !self.arenas.is_empty());
+        self.arenas.iter().map(Arena::all).chain(values.map(Values::all)).chain(tables).collect()
     }
 }
 

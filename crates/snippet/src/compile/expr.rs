@@ -4,8 +4,9 @@ use super::generator::{Generator, Held};
 use super::value::{Compared, HEADROOM, Value};
 use crate::asm::{Alu, Cond, Label, Mem, Rm, Shift};
 use crate::facts;
-use crate::ir::{Binary, Call, Expr, LetId, NAN, Type, Unary, Width};
-use crate::layout::{MARK_TICKS, MARK_UNKNOWN, TEXT_SIZE, header};
+use crate::ir::{Binary, Call, Expr, LetId, NAN, PointKind, Type, Unary, Width};
+use crate::layout::{MARK_TICKS, MARK_UNKNOWN, Place, STACKS_DEPTH, TEXT_SIZE, header};
+use crate::walk::asked;
 use alloc::vec::Vec;
 use weft_code::Register;
 
@@ -246,6 +247,7 @@ impl Generator<'_> {
             Expr::Since(mark) => self.since(*mark),
             Expr::Load { width, signed, address } => self.load(*width, *signed, address),
             Expr::Text { texts, address, length } => self.text(*texts, address, length.as_deref()),
+            Expr::Stack { stacks, depth } => self.stack(*stacks, *depth),
             Expr::Unary(op, inner) => self.unary(*op, inner),
             Expr::Binary(op, a, b) => self.binary(*op, a, b),
             Expr::Call(call) => self.call_out(call),
@@ -333,6 +335,45 @@ impl Generator<'_> {
         self.release(from_held);
         self.release(most_held);
         Value::Own(to)
+    }
+
+    fn stack(&mut self, stacks: crate::DatumId, depth: Option<u8>) -> Value {
+        let Place { state, sums } = self.places[stacks.0 as usize];
+        // Where a function is entered or left, its frame ends behind its return address. No rule is needed.
+        let is_at_edge = matches!(self.site.kind, PointKind::Entry | PointKind::Exit);
+        let end = if is_at_edge { self.site.stack_shift + 8 } else { 0 };
+        let asked = if depth.is_some() { i64::from(asked::DEPTH_ASKED) } else { 0 };
+        let depth = depth.map_or(i64::from(STACKS_DEPTH), i64::from);
+        let block = self.slots.len() as u32;
+        self.slots.resize(self.slots.len() + asked::WORDS as usize, true);
+        let words = [
+            (asked::PC, Value::Int(self.site.address as i64)),
+            (asked::PLACE, Value::Int((u64::from(sums) | u64::from(state) << 32) as i64)),
+            (asked::HOW, Value::Int(depth | asked | end << 32)),
+        ];
+        let at = |word: i32| Self::slot_at(block + word as u32 / 8);
+        for (word, value) in words {
+            self.store_word(at(word), value);
+        }
+        for (word, register) in [(asked::SP, Register::RSP), (asked::BP, Register::RBP)] {
+            let value = self.origin(register);
+            self.store_word(at(word), value);
+            self.release(value);
+        }
+        let arguments = self.temp();
+        self.asm.lea(arguments, at(0));
+        let slab = self.slab;
+        self.call_routine(self.env.routines.stack, &[arguments, slab], arguments);
+        let end = block + asked::WORDS;
+        (block..end).for_each(|slot| self.release(Value::OwnSlot(slot)));
+        Value::Own(arguments)
+    }
+
+    /// Stores a value, whatever it is.
+    fn store_word(&mut self, at: Mem, value: Value) {
+        let (register, held) = self.readable(value);
+        self.asm.store(at, register);
+        self.release_unless(held, value);
     }
 
     pub(super) fn call_out(&mut self, call: &Call) -> Value {

@@ -32,7 +32,7 @@ pub struct Compiled {
 }
 
 /// What a routine of the runtime takes of the stack at most, with what is pushed for it.
-const ROUTINE_STACK: u32 = 256;
+const ROUTINE_STACK: u32 = 320;
 
 impl Compiled {
     /// How long the main path is. Its end falls through.

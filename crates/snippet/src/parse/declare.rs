@@ -1,7 +1,7 @@
 //! What a text declares, and what is declared by what is done to it.
 
 use super::parser::Parser;
-use super::words::{KINDS, TEXTS, is_reserved};
+use super::words::{KINDS, STACKS, TEXTS, is_reserved};
 use crate::facts;
 use crate::ir::{Buckets, Datum, DatumId, DatumKind, Expr, Scope, TimerClock, Type};
 use crate::lex::{Diagnostic, Token, error};
@@ -34,15 +34,23 @@ impl Parser {
         if !KINDS.contains(&word) {
             return Ok(false);
         }
+        let kept = [("texts", TEXTS, DatumKind::Texts), ("stacks", STACKS, DatumKind::Stacks)];
+        let kept = kept.into_iter().find(|(kept, ..)| *kept == word);
+        let next = self.tokens.get(self.at + 1).map(|placed| &placed.token);
+        if kept.is_some() && !matches!(next, Some(Token::Word(_))) {
+            // A map may be called so.
+            return Ok(false);
+        }
         self.at += 1;
-        if word == "texts" {
+        if let Some((_, name, kind)) = kept {
             // All of a text are in one, which has a name that no other can have.
             let place = self.place();
-            self.expect_word(TEXTS)?;
-            if self.find(TEXTS).is_some() {
-                return error(place, "`texts str` is there already", "leave one out");
+            self.expect_word(name)?;
+            if self.find(name).is_some() {
+                let what = format!("`{word} {name}` is there already");
+                return error(place, what, "leave one out");
             }
-            self.weave.data.push(Datum { name: TEXTS.into(), kind: DatumKind::Texts, of: None });
+            self.weave.data.push(Datum { name: name.into(), kind, of: None });
             return Ok(true);
         }
         let name = self.new_name()?;
@@ -71,16 +79,20 @@ impl Parser {
                 }
             },
             "map" => {
-                let (keys, texts) = self.keys()?;
-                DatumKind::Map { keys, texts, capacity: self.number("the capacity")? }
+                let (keys, texts, stacks) = self.keys()?;
+                DatumKind::Map { keys, texts, stacks, capacity: self.number("the capacity")? }
             }
             "ring" => {
                 self.expect("(")?;
-                let (mut fields, mut texts): (Vec<String>, u16) = (Vec::new(), 0);
+                let (mut texts, mut stacks) = (0_u16, 0_u16);
+                let mut fields: Vec<String> = Vec::new();
                 loop {
                     let place = self.place();
+                    let bit = 1_u16.checked_shl(fields.len() as u32).unwrap_or(0);
                     if self.accept_word("str") {
-                        texts |= 1_u16.checked_shl(fields.len() as u32).unwrap_or(0);
+                        texts |= bit;
+                    } else if self.accept_word(STACKS) {
+                        stacks |= bit;
                     }
                     let field = self.word("a field")?;
                     if fields.contains(&field) {
@@ -93,7 +105,8 @@ impl Parser {
                 }
                 self.expect(")")?;
                 let capacity = self.number("the capacity")?;
-                DatumKind::Ring { fields, texts, capacity, blocking: self.accept_word("blocking") }
+                let blocking = self.accept_word("blocking");
+                DatumKind::Ring { fields, texts, stacks, capacity, blocking }
             }
             "local" => DatumKind::Local,
             _ => DatumKind::Mark,
@@ -125,7 +138,9 @@ impl Parser {
             return None;
         }
         let kind = match self.peek() {
-            Token::Sign("[") => DatumKind::Map { keys: 0, texts: 0, capacity: IMPLIED_CAPACITY },
+            Token::Sign("[") => {
+                DatumKind::Map { keys: 0, texts: 0, stacks: 0, capacity: IMPLIED_CAPACITY }
+            }
             Token::Sign("<<") => DatumKind::Histogram(Buckets::Fine),
             Token::Sign("=") => DatumKind::Local,
             Token::Sign("+=" | "-=" | "++" | "--") if self.is_set(name) => DatumKind::Local,
@@ -153,14 +168,17 @@ impl Parser {
 
     /// Gives a map that was not declared the keys that it is first used with.
     pub(super) fn imply_keys(&mut self, id: DatumId, used: &[Expr]) {
-        let is_text = |expr: &Expr| facts::shallow_type(expr, &|id| self.type_of(id)) == Type::Text;
-        let found = used.iter().take(8).enumerate();
-        let mask = found.fold(0, |mask, (at, key)| mask | u8::from(is_text(key)) << at);
-        if let Some(DatumKind::Map { keys: keys @ 0, texts, .. }) =
+        let mask = |wanted: Type| {
+            let is = |expr: &Expr| facts::shallow_type(expr, &|id| self.type_of(id)) == wanted;
+            let found = used.iter().take(8).enumerate();
+            found.fold(0, |mask, (at, key)| mask | u8::from(is(key)) << at)
+        };
+        let masks = (mask(Type::Text), mask(Type::Stack));
+        if let Some(DatumKind::Map { keys: keys @ 0, texts, stacks, .. }) =
             self.weave.data.get_mut(usize::from(id.0)).map(|datum| &mut datum.kind)
         {
             *keys = u8::try_from(used.len()).unwrap_or(u8::MAX);
-            *texts = mask;
+            (*texts, *stacks) = masks;
         }
     }
 
@@ -170,19 +188,26 @@ impl Parser {
         found.unwrap_or(DatumId(u16::MAX))
     }
 
+    /// Where stacks are kept, the same.
+    pub(super) fn stacks(&mut self) -> DatumId {
+        let found = self.find(STACKS).or_else(|| self.declare(STACKS, DatumKind::Stacks));
+        found.unwrap_or(DatumId(u16::MAX))
+    }
+
     /// The keys of a map: how many, or what each is.
-    fn keys(&mut self) -> Result<(u8, u8), Diagnostic> {
+    fn keys(&mut self) -> Result<(u8, u8, u8), Diagnostic> {
         self.expect("[")?;
-        let (mut keys, mut texts) = (0_u8, 0);
+        let (mut keys, mut texts, mut stacks) = (0_u8, 0, 0);
         if matches!(self.peek(), Token::Word(_)) {
             loop {
                 let place = self.place();
-                match self.word("`int` or `str`")?.as_str() {
+                match self.word("`int`, `str` or `stack`")?.as_str() {
                     "str" if keys < 8 => texts |= 1 << keys,
-                    "str" | "int" => {}
+                    STACKS if keys < 8 => stacks |= 1 << keys,
+                    "str" | STACKS | "int" => {}
                     other => {
                         let what = format!("a key cannot be `{other}`");
-                        return error(place, what, "use `int` or `str`, for each key");
+                        return error(place, what, "use `int`, `str` or `stack`, for each key");
                     }
                 }
                 keys = keys.saturating_add(1);
@@ -194,6 +219,6 @@ impl Parser {
             keys = self.number("the number of keys")?;
         }
         self.expect("]")?;
-        Ok((keys, texts))
+        Ok((keys, texts, stacks))
     }
 }

@@ -1,11 +1,12 @@
 //! What is done, and where.
 
-use super::words::{TEXTS, declares, is_reserved};
+use super::words::{STACKS, TEXTS, declares, is_reserved};
 use crate::facts;
 use crate::ir::{
     Binary, Call, DatumId, DatumKind, Expr, LetId, PointKind, Section, Statement, TimerClock, Type,
     Unary, Weave,
 };
+use crate::layout::STACKS_DEPTH;
 use crate::lex::{Diagnostic, Placed, Token, describe, error, lex};
 use crate::print::{BINARY, LOADS, Spelling, UNARY_FUNCTIONS, WORDS};
 use crate::verify::{self, At, Problem};
@@ -57,6 +58,9 @@ pub(super) struct Parser {
     /// Where the statements of each section begin, those inside others too, in order.
     statement_places: Vec<Vec<(u32, u32)>>,
 }
+
+/// How many frames a stack has at most.
+const DEEPEST: u8 = STACKS_DEPTH as u8;
 
 impl Parser {
     /// Where a problem that was found later is.
@@ -552,7 +556,7 @@ impl Parser {
         if let Some((_, id, _)) = self.lets.iter().find(|(name, ..)| name == word) {
             return Ok(Expr::Let(*id));
         }
-        if let Some(id) = self.find(word).filter(|_| word != TEXTS) {
+        if let Some(id) = self.find(word).filter(|_| word != TEXTS && word != STACKS) {
             let kind = self.weave.data[usize::from(id.0)].kind.name();
             if kind == "local" {
                 return Ok(Expr::Local(id));
@@ -585,6 +589,23 @@ impl Parser {
         }
     }
 
+    /// The depth of `stack`, if it has one.
+    fn stack(&mut self) -> Result<Expr, Diagnostic> {
+        let stacks = self.stacks();
+        if *self.peek() == Token::Sign(")") {
+            return Ok(Expr::Stack { stacks, depth: None });
+        }
+        let place = self.place();
+        let depth: i64 = self.number("a number of frames")?;
+        match u8::try_from(depth) {
+            Ok(depth @ 1..=DEEPEST) => Ok(Expr::Stack { stacks, depth: Some(depth) }),
+            _ => {
+                let hint = format!("use 1 to {DEEPEST}, or `stack()` for as many as there are");
+                error(place, format!("a stack cannot have {depth} frames"), hint)
+            }
+        }
+    }
+
     fn function(&mut self, place: (u32, u32), word: &str) -> Result<Expr, Diagnostic> {
         if word == "reg" {
             return self.register();
@@ -598,6 +619,9 @@ impl Parser {
             let length = if self.accept(",") { Some(Box::new(self.expr(0)?)) } else { None };
             return Ok(Expr::Text { texts, address, length });
         }
+        if word == STACKS {
+            return self.stack();
+        }
         if let Some(&(_, width, signed)) = LOADS.iter().find(|load| load.0 == word) {
             return Ok(Expr::Load { width, signed, address: Box::new(self.expr(0)?) });
         }
@@ -609,7 +633,7 @@ impl Parser {
             _ => None,
         });
         let Some(op): Option<Binary> = found else {
-            let hint = "there are str, since, load8 to load64, min, max and more";
+            let hint = "there are str, stack, since, load8 to load64, min, max and more";
             return error(place, format!("there is no function `{word}`"), hint);
         };
         let a = self.expr(0)?;

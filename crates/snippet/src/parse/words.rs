@@ -4,11 +4,14 @@ use crate::lex::{Placed, Token};
 use crate::print::{BINARY, LOADS, Spelling, UNARY_FUNCTIONS, WORDS};
 
 /// The words that declare something.
-pub(super) const KINDS: [&str; 8] =
-    ["counter", "timer", "histogram", "map", "ring", "local", "mark", "texts"];
+pub(super) const KINDS: [&str; 9] =
+    ["counter", "timer", "histogram", "map", "ring", "local", "mark", "texts", "stacks"];
 
 /// The name of where texts are kept, which is that of the function which reads them.
 pub(super) const TEXTS: &str = "str";
+
+/// The name of where stacks are kept, which is that of the function which takes them.
+pub(super) const STACKS: &str = "stack";
 
 /// Whether a text declares what it measures into.
 pub(super) fn declares(tokens: &[Placed]) -> bool {
@@ -20,7 +23,7 @@ pub(super) fn declares(tokens: &[Placed]) -> bool {
 
 /// Whether a word cannot be a name.
 pub(super) fn is_reserved(name: &str) -> bool {
-    const OTHERS: [&str; 23] = [
+    const OTHERS: [&str; 24] = [
         "at",
         "if",
         "else",
@@ -44,6 +47,7 @@ pub(super) fn is_reserved(name: &str) -> bool {
         "mark",
         "shared",
         TEXTS,
+        STACKS,
     ];
     OTHERS.contains(&name)
         || WORDS.iter().any(|(_, old, _)| *old == name)

@@ -1,4 +1,4 @@
-"""What `str` gives: texts, which are keys and fields, and can be compared."""
+"""What `str` and `stack` give: keys and fields that are no numbers. Texts can be compared."""
 
 from __future__ import annotations
 
@@ -7,12 +7,24 @@ from collections.abc import Iterator, Sequence
 from weft.mdl import ast
 from weft.mdl.passes.scope import inserts, statements
 
-__all__ = ["columns", "is_text", "misplaced"]
+__all__ = ["columns", "is_stack", "is_text", "kind_of", "misplaced"]
 
 
 def is_text(value: ast.Expression | None) -> bool:
     """Whether an expression is a text."""
-    return isinstance(value, ast.Call) and value.function == "str"
+    return kind_of(value) == "str"
+
+
+def is_stack(value: ast.Expression | None) -> bool:
+    """Whether an expression is a stack."""
+    return kind_of(value) == "stack"
+
+
+def kind_of(value: ast.Expression | None) -> str:
+    """What a key or a field is, as snippets declare it."""
+    if isinstance(value, ast.Call) and value.function in ("str", "stack"):
+        return str(value.function)
+    return "int"
 
 
 def columns(metric: ast.Metric) -> Sequence[Sequence[ast.Expression]]:
@@ -27,7 +39,7 @@ def columns(metric: ast.Metric) -> Sequence[Sequence[ast.Expression]]:
 
 
 def misplaced(node: ast.Statement | ast.Expression) -> Iterator[ast.Expression]:
-    """Find the texts where a number is needed."""
+    """Find the texts and stacks where a number is needed."""
     allowed: Sequence[ast.Expression] = ()
     others: Sequence[ast.Expression] = ()
     if isinstance(node, ast.Assign):
@@ -46,6 +58,6 @@ def misplaced(node: ast.Statement | ast.Expression) -> Iterator[ast.Expression]:
         others = (node.value,)
     elif isinstance(node, ast.Call):
         others = node.arguments
-    yield from (one for one in others if is_text(one))
+    yield from (one for one in others if kind_of(one) != "int")
     for part in (*allowed, *others):
         yield from misplaced(part)

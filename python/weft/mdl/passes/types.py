@@ -8,13 +8,15 @@ from weft.mdl.functions import FUNCTIONS
 from weft.mdl.passes.names import VARIABLES
 from weft.mdl.passes.places import KINDS
 from weft.mdl.passes.scope import Report, expressions, inserts, owners, statements
-from weft.mdl.passes.texts import columns, is_text, misplaced
+from weft.mdl.passes.texts import columns, is_stack, kind_of, misplaced
 
 __all__ = ["check"]
 
 _NUMBERS = ("counter", "rate")
 _CLOCKS = {"wallTimer": "wall", "processTimer": "process"}
 _MOST_KEYS = 2
+_DEEPEST = 127
+"""How many frames of a stack are kept."""
 
 
 def check(document: ast.Document) -> list[Diagnostic]:
@@ -55,12 +57,14 @@ def _check_base(base: ast.Base, report: Report) -> None:
 
 
 def _check_columns(metric: ast.Metric, report: Report) -> None:
-    """A key, or a field, is a text everywhere or nowhere."""
+    """A key, or a field, is a text, or a stack, everywhere or nowhere."""
     for number, column in enumerate(columns(metric)):
-        unlike = [one for one in column if is_text(one) != is_text(column[0])]
+        unlike = [one for one in column if kind_of(one) != kind_of(column[0])]
         if unlike:
-            message = f"key or field {number + 1} of `{metric.name}` is a text elsewhere, or here"
-            report.add("MDL033", message, "use `str(...)` for all of them or none", unlike[0])
+            kinds = {kind_of(unlike[0]), kind_of(column[0])}
+            what, use = ("text", "str(...)") if "str" in kinds else ("stack", "stack()")
+            message = f"key or field {number + 1} of `{metric.name}` is a {what} elsewhere, or here"
+            report.add("MDL033", message, f"use `{use}` for all of them or none", unlike[0])
 
 
 def _check_predicate(constraint: ast.Constraint, insert: ast.Insert, report: Report) -> None:
@@ -90,7 +94,10 @@ def _check_statement(metric: ast.Metric, statement: ast.Statement, report: Repor
         report.add("MDL030", message, "use what it gives", statement)
     for text in misplaced(statement):
         hint = "`str(...)` can be a key of a map, a field of a record, or compared with another"
-        report.add("MDL046", "a text where a number is needed", hint, text)
+        if is_stack(text):
+            hint = "`stack()` can be a key of a map, or a field of a record"
+        what = "stack" if is_stack(text) else "text"
+        report.add("MDL046", f"a {what} where a number is needed", hint, text)
     for expression in expressions(statement):
         if isinstance(expression, ast.Name):
             kind = _type_of(metric, expression.name)
@@ -175,6 +182,11 @@ def _check_values(value: ast.Expression, report: Report) -> None:
 
 
 def _check_value(expression: ast.Expression, report: Report) -> None:
+    if is_stack(expression) and isinstance(expression, ast.Call) and expression.arguments:
+        depth = expression.arguments[0]
+        if not isinstance(depth, ast.Number) or not 1 <= depth.value <= _DEEPEST:
+            hint = f"write `stack()`, or `stack(n)` with a number from 1 to {_DEEPEST}"
+            report.add("MDL038", "a stack cannot have so many frames", hint, depth)
     if isinstance(expression, ast.Call) and expression.function in FUNCTIONS:
         counts = FUNCTIONS[expression.function]
         if len(expression.arguments) not in counts:

@@ -73,6 +73,8 @@ pub struct Weaving {
     named: RegisterSet,
     /// The code around what is being translated, as far as it can be looked at.
     pub seen: Range<u64>,
+    /// Where unwind rules are, if snippets take stacks.
+    unwind: Option<u64>,
     /// The routines of snippets, by arena and memory. They are flushed with everything else.
     routines: BTreeMap<(usize, usize), Env>,
 }
@@ -162,7 +164,7 @@ impl Weaving {
         is_inner: bool,
         (number, arena, table): (usize, &mut Arena, u32),
     ) -> Vec<Compiled> {
-        let Self { memories, probes, strands, routines, named, seen, .. } = self;
+        let Self { memories, probes, strands, routines, named, seen, unwind, .. } = self;
         let strands = strands.get(&(address, way)).map(Vec::as_slice).unwrap_or_default();
         // A register that another snippet reads is not free, even where the program does not need its value.
         let read = strands.iter().filter_map(|strand| {
@@ -178,9 +180,10 @@ impl Weaving {
         // Snippets with the same site are compiled together, so that what they have in common is done once.
         for alike in strands.chunk_by(|one, other| is_alike(*one, *other)) {
             let (strand, Probe { memory, .. }) = alike[0];
-            let env = routines
-                .entry((number, *memory))
-                .or_insert_with(|| write_routines(arena, memories[*memory].env, table));
+            let env = routines.entry((number, *memory)).or_insert_with(|| {
+                let env = Env { unwind: *unwind, ..memories[*memory].env };
+                write_routines(arena, env, table)
+            });
             let site = strand.site(bytes, code_at(seen), read);
             let parts: Vec<Part<'_>> = alike.iter().map(|(strand, p)| strand.part(p)).collect();
             // The host has verified them for points of this kind: it cannot fail.
@@ -215,6 +218,11 @@ impl Weaving {
             match command {
                 weaving::MEMORY => self.add_memory(message.take(FIELDS)?)?,
                 weaving::INSERT => self.insert(message, is_filtered, &mut changed)?,
+                weaving::RULES => {
+                    self.unwind = message.next();
+                    // They are written anew, with this address.
+                    self.routines.clear();
+                }
                 weaving::REMOVE => self.remove(message.next()?, &mut changed),
                 _ => return None,
             }
@@ -237,6 +245,7 @@ impl Weaving {
             routines: weft_snippet::Routines::default(),
             thread_pointer: false,
             thread_id: None,
+            unwind: None,
             engine: Some(weft_snippet::Engine {
                 slab: (at!(slabs) + index * 8) as u32,
                 gs_base: at!(gs_base) as u32,
