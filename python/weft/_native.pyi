@@ -444,6 +444,13 @@ def stacks(pid: int) -> tuple[list[_StackRow], list[float]]:
     them, and the system call that it is in with its arguments.
     """
 
+class StateUnwinder:
+    """Unwinds states of a process that stands still, for comparison with stacks taken inside."""
+
+    def __new__(cls, pid: int) -> StateUnwinder: ...
+    def stack(self, pc: int, sp: int, bp: int) -> tuple[list[_CallRow], str | None]:
+        """The addresses of the frames and what each is, and why there may be more of them."""
+
 def soname(path: str) -> str:
     """The name that the linker gave to a shared library; empty if there is none."""
 

@@ -53,6 +53,13 @@ RECIPES = {
     "blocked": _compile("gcc", "blocked.c"),
     "invariants": _compile("gcc", "invariants.c"),
     "texts": _compile("gcc", "texts.c"),
+    "stack_keys": _compile("gcc", "stack_keys.c", "-fno-optimize-sibling-calls"),
+    "stack_keys_fp": _compile(
+        "gcc", "stack_keys.c", "-fno-optimize-sibling-calls", "-fno-omit-frame-pointer"
+    ),
+    "stack_keys_static": _compile(
+        "gcc", "stack_keys.c", "-fno-optimize-sibling-calls", "-static", "-fno-pie"
+    ),
     **{
         f"stacks_{kind}": _compile(compiler, "stacks.c", *options)
         for kind, (compiler, *options) in {

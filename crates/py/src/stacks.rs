@@ -23,6 +23,24 @@ fn read(py: Python<'_>, pid: i32) -> PyResult<(Vec<StackRow>, Vec<f64>)> {
     Ok((rows.collect(), pauses))
 }
 
+/// Unwinds states of a process that stands still.
+#[pyclass(unsendable)]
+struct StateUnwinder(stacks::StateUnwinder);
+
+#[pymethods]
+impl StateUnwinder {
+    #[new]
+    fn new(pid: i32) -> PyResult<Self> {
+        stacks::StateUnwinder::new(pid).map(Self).map_err(to_python)
+    }
+
+    fn stack(&self, pc: u64, sp: u64, bp: u64) -> (Vec<FrameRow>, Option<&'static str>) {
+        let found = self.0.stack(pc, sp, bp);
+        (found.frames.into_iter().map(|(at, kind)| (at, kind.name())).collect(), found.cut)
+    }
+}
+
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<StateUnwinder>()?;
     module.add_function(wrap_pyfunction!(read, module)?)
 }

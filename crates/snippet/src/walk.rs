@@ -54,7 +54,8 @@ const LOW: Register = Register::R14;
 /// To where.
 const HIGH: Register = Register::R15;
 
-const SAVED: [Register; 11] = [SP, BP, PC, COUNT, OUT, HASH, TABLES, STATE, MIX, LOW, HIGH];
+const SAVED: [Register; 13] =
+    [RCX, RSI, SP, BP, PC, COUNT, OUT, HASH, TABLES, STATE, MIX, LOW, HIGH];
 
 /// What a snippet gives the routine, as words one after the other.
 pub(crate) mod asked {

@@ -71,7 +71,7 @@ pub fn capture(
 }
 
 impl Captured {
-    fn copy(&mut self, pid: Tid, top: u64, more: &[(TargetAddr, u64)]) {
+    pub fn copy(&mut self, pid: Tid, top: u64, more: &[(TargetAddr, u64)]) {
         let pieces = [(TargetAddr(self.sp), top)].into_iter().chain(more.iter().copied());
         let read = |(at, length)| (at, memory::read_while_there(pid, at, length));
         self.pieces = pieces.map(read).collect();

@@ -69,3 +69,31 @@ pub fn stacks(pid: Tid) -> Result<Stacks> {
         }
     }
 }
+
+/// Unwinds states that are told, instead of those that threads are stopped in: what stacks that were taken elsewhere are
+/// compared with. The process must stand still meanwhile.
+pub struct StateUnwinder {
+    pid: Tid,
+    unwinding: Unwinding,
+}
+
+impl StateUnwinder {
+    /// For a process and its modules as they are now.
+    pub fn new(pid: Tid) -> Result<Self> {
+        Ok(Self { pid, unwinding: Unwinding::new(pid, &modules::modules(pid)?) })
+    }
+
+    /// The calls that a thread is in with this instruction, stack and frame pointer.
+    pub fn stack(&self, pc: u64, sp: u64, bp: u64) -> Stack {
+        let mut state = capture::Captured { pc, sp, bp: Some(bp), ..Default::default() };
+        let mut wanted = vec![(TargetAddr(sp), TOP)];
+        loop {
+            state.copy(self.pid, TOP, &wanted);
+            let (stack, missing) = self.unwinding.unwind(&state);
+            match missing {
+                Some(at) if wanted.len() < 64 => wanted.push((at, TOP)),
+                _ => return stack,
+            }
+        }
+    }
+}

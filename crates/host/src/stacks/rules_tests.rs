@@ -37,7 +37,8 @@ fn module(path: &Path) -> Module {
 
 fn programs() -> Vec<PathBuf> {
     let libraries = "/lib/x86_64-linux-gnu";
-    let names = ["libc.so.6", "libm.so.6", "libstdc++.so.6", "libcrypto.so.3", "ld-linux-x86-64.so.2"];
+    let names =
+        ["libc.so.6", "libm.so.6", "libstdc++.so.6", "libcrypto.so.3", "ld-linux-x86-64.so.2"];
     let libraries = names.iter().map(|name| Path::new(libraries).join(name));
     let names = ["python3", "redis-server", "sqlite3", "node", "bash", "git"];
     let programs = names.iter().flat_map(|name| {
@@ -67,6 +68,10 @@ fn stepped(rule: Rule, pc: u64) -> Option<(u64, Option<u64>, u64)> {
     Some((cfa, bp, word(cfa - 8)))
 }
 
+fn is_stored(rule: Rule) -> bool {
+    matches!(rule, Rule::Frame(Cfa::StoredAtBp(_), _))
+}
+
 #[test]
 fn rules_are_those_of_the_unwinder_outside() {
     let mut looked = 0;
@@ -85,7 +90,7 @@ fn rules_are_those_of_the_unwinder_outside() {
         let range = BIAS..BIAS + (1 << 32);
         unwinder.add_module(framehop::Module::new(module.path.clone(), range, BIAS, found.clone()));
         let mut cache = CacheX86_64::new();
-        let (mut others, mut ends) = (0, 0);
+        let (mut others, mut ends, mut stored) = (0, 0, 0);
         for &(start, end, rule) in all.iter().step_by(all.len().div_ceil(LOOKS)) {
             for at in [start, end - 1] {
                 let mut registers = UnwindRegsX86_64::new(BIAS + at, SP, BP);
@@ -95,6 +100,9 @@ fn rules_are_those_of_the_unwinder_outside() {
                 let place = format!("{} at {at:#x}: {rule:?}", path.display());
                 match stepped(rule, at) {
                     Some((sp, ..)) if sp <= SP => assert!(caller.is_err(), "{place}"),
+                    // The unwinder outside does not follow what is stored, and takes the frame pointer for it, at which
+                    // such a function has copied its return address.
+                    Some(_) if is_stored(rule) && caller == Ok(Some(word(BP + 8))) => stored += 1,
                     Some((sp, bp, pc)) => {
                         assert_eq!(caller, Ok(Some(pc)), "{place}");
                         assert_eq!(registers.sp(), sp, "{place}");
@@ -109,7 +117,8 @@ fn rules_are_those_of_the_unwinder_outside() {
                 looked += 1;
             }
         }
-        println!("{}: {} rows, {others} others, {ends} ends", path.display(), all.len());
+        let rows = all.len();
+        println!("{}: {rows} rows, {others} others, {ends} ends, {stored} stored", path.display());
         assert!(others * 50 <= all.len() * 2, "{}: {others} of {}", path.display(), all.len());
     }
     assert!(looked > 10_000, "{looked}");
@@ -130,7 +139,8 @@ fn rows_are_sorted_and_differ_from_their_neighbours() {
 
 #[test]
 fn nothing_is_made_of_what_is_no_table() {
-    let bytes: Vec<u8> = (0..4096_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let bytes: Vec<u8> =
+        (0..4096_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     for length in [0, 1, 7, 64, 4096] {
         let sections = Sections {
             eh_frame: Some((&bytes[..length], 0x1000)),
