@@ -68,6 +68,10 @@ bench: release  ## Every benchmark, as ratios over native and over the peers
 bench-probes: release  ## What a probe costs each time that it is hit
 	$(PY) benchmarks/probes.py
 
+.PHONY: bench-stacks
+bench-stacks: release  ## What a stack costs each time that it is taken
+	$(PY) benchmarks/stacks.py
+
 .PHONY: bench-scale
 bench-scale: release  ## How long very many probes take to come and go
 	$(PY) benchmarks/scale.py

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from weft.control.probes import Probe
     from weft.model.completeness import Completeness, Interval, Missing
     from weft.model.points import Point, PointKind, PointSelection, Refusal
+    from weft.model.stacks import Stack, StackFrame
     from weft.model.values import Bucket, Histogram, Timer
     from weft.session import Cloned, Session, attach, run
 
@@ -27,6 +28,8 @@ __all__ = [
     "Probe",
     "Refusal",
     "Session",
+    "Stack",
+    "StackFrame",
     "Timer",
     "__version__",
     "attach",
@@ -40,6 +43,7 @@ _HOMES = {
     **dict.fromkeys(["Cloned", "Session", "attach", "run"], "weft.session"),
     **dict.fromkeys(["Point", "PointKind", "PointSelection", "Refusal"], "weft.model.points"),
     **dict.fromkeys(["Bucket", "Histogram", "Timer"], "weft.model.values"),
+    **dict.fromkeys(["Stack", "StackFrame"], "weft.model.stacks"),
     "Probe": "weft.control.probes",
     "__version__": "weft._native",
 }

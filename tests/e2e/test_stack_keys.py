@@ -126,10 +126,9 @@ def test_threads(build: Build, kind: str, weaver: str) -> None:
         names = key.split(";")
         first = names.index("first" if "first" in names else "second")
         ways[tuple(names[first:])] += count
-    expected = Counter[tuple[str, ...]]()
-    for depth in range(4):
-        expected["first", *["down"] * (depth + 1), "look"] += 10
-        expected["second", "aside", *["down"] * (depth + 1), "look"] += 20
+    downs = [["down"] * (depth + 1) for depth in range(4)]
+    expected = {("first", *down, "look"): 10 for down in downs}
+    expected.update({("second", "aside", *down, "look"): 20 for down in downs})
     assert ways == expected
 
 
@@ -166,19 +165,24 @@ def test_fields_of_records_and_pairs_of_keys(build: Build, weaver: str) -> None:
     assert all(isinstance(calls, Stack) and number == 0 for number, calls in records)
     found = run(build("stack_keys"), "depths", weaver, "n[$arg[0], stack(3)]++").value()
     assert isinstance(found, dict)
-    names = {(first, str(second)): count for (first, second), count in found.items()}  # type: ignore[misc]
-    assert names == {(0, "main;down;look"): 1, (0, "aside;down;look"): 1, (0, "down;down;look"): 58}
+    names = {tuple(map(str, key)): count for key, count in found.items() if isinstance(key, tuple)}
+    assert names == {
+        ("0", "main;down;look"): 1,
+        ("0", "aside;down;look"): 1,
+        ("0", "down;down;look"): 58,
+    }
 
 
 def test_one_that_finds_no_room_is_counted_all_the_same(tmp_path: Path) -> None:
     calls = "\n".join(
-        f"__attribute__((noinline)) long f{n}(long d) {{ return d ? f{n}(d - 1) + 1 : look({n}) + 1; }}"
+        f"__attribute__((noinline)) long f{n}(long d)"
+        f" {{ return d ? f{n}(d - 1) + 1 : look({n}) + 1; }}"
         for n in range(100)
     )
     source = tmp_path / "many.c"
     source.write_text(
         "#include <stdio.h>\n"
-        "__attribute__((noinline)) long look(long n) { __asm__ volatile(\"\"); return n; }\n"
+        '__attribute__((noinline)) long look(long n) { __asm__ volatile(""); return n; }\n'
         f"{calls}\n"
         "int main(void) { long s = 0; getchar();\n"
         + "".join(f"for (int d = 0; d < 30; d++) s += f{n}(d);\n" for n in range(100))
@@ -221,12 +225,27 @@ def test_what_is_refused(build: Build, snippet: str, message: str) -> None:
 
 def test_one_liners(build: Build) -> None:
     program = build("stack_keys")
-    command = [sys.executable, "-m", "weft", "run", "--format", "json", "-e", "entry look { n[stack()]++ }"]
+    command = [
+        sys.executable,
+        "-m",
+        "weft",
+        "run",
+        "--format",
+        "json",
+        "-e",
+        "entry look { n[stack()]++ }",
+    ]
     shown = subprocess.run(
         [*command, "--", program, "depths"], capture_output=True, text=True, input="\n", check=True
     )
     [total] = json.loads(shown.stderr)["totals"]
     assert total["value"][within("down", "down")] == 2
+    assert sum(one["value"] for one in total["stacks"]) == 60
+    frames = [one["frames"] for one in total["stacks"] if len(one["frames"]) == 6]
+    innermost = {"function": "look", "module": "stack_keys", "inlined": False, "language": "native"}
+    assert all(innermost.items() <= one[0].items() for one in frames)
+    assert all(one[0]["file"].endswith("stack_keys.c") and one[0]["line"] for one in frames)
+    assert not any("truncated" in one for one in total["stacks"])
 
 
 # --- at random instructions, against the unwinder outside -----------------------------------------
@@ -236,7 +255,7 @@ def is_stopped(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
-def hot_functions(session: weft.Session, looks: int = 40) -> list[str]:
+def hot_functions(session: weft.Session, looks: int = 5) -> list[str]:
     """The functions that a program is seen in."""
     found: set[tuple[str, str]] = set()
     for _ in range(looks):
@@ -244,7 +263,7 @@ def hot_functions(session: weft.Session, looks: int = 40) -> list[str]:
             for frame in thread.frames[:6]:
                 if frame.function and frame.module and not frame.inlined and frame.offset:
                     found.add((frame.module, frame.function))
-        time.sleep(0.005)
+        time.sleep(0.02)
     paths = (f"/Code/{module}/{function}" for module, function in sorted(found))
     return [path for path in paths if path.count("/") == 3 and "[" not in path]
 
@@ -283,7 +302,7 @@ def compare_at_random(command: list[str], seed: int, count: int) -> Counter[str]
                     points += session.points(path, "insn")
             chosen = rng.sample(points, min(len(points), 300))
             libc = next(one for one in session.modules() if one.name == "libc.so.6")
-            stop = next(one for one in libc.functions if "raise" in (one.name, *one.aliases))
+            stop = next(one for one in libc.functions() if "raise" in (one.name, *one.aliases))
             probe = session.insert(
                 chosen,
                 "ring r(stack calls, sp, bp, pc) 16\nat insn { "
@@ -302,7 +321,7 @@ def compare_at_random(command: list[str], seed: int, count: int) -> Counter[str]
                     addresses, is_cut = found.get(taken, ([], True))
                     inside = taken_inside(addresses, is_cut=is_cut)
                     rows, cut = outside.stack(pc, sp, bp)
-                    expected = list(rows[:STACK_FRAMES])
+                    expected: list[tuple[int, str]] = [*rows[:STACK_FRAMES]]
                     if cut is not None or len(rows) > STACK_FRAMES:
                         expected.append((0, "cut"))
                     if taken not in found:
@@ -326,15 +345,14 @@ BUSY = {
     "python": [sys.executable, "-c", "import json\nwhile 1: json.loads(json.dumps([1, 'a', 2.5]))"],
     "bash": ["bash", "-c", "while :; do x=$((x + 1)); y=${x/1/2}; done"],
     "awk": ["awk", "BEGIN { while (1) { x = x + 1; y = substr(x, 1, 3) } }"],
-    "perl": ["perl", "-e", "while (1) { $x = join(',', map { $_ * 2 } 1..9); @y = sort split /,/, $x }"],
+    "perl": [
+        "perl",
+        "-e",
+        "while (1) { $x = join(',', map { $_ * 2 } 1..9); @y = sort split /,/, $x }",
+    ],
     "gzip": ["gzip", "-c", "/dev/zero"],
     "xz": ["xz", "-c", "/dev/zero"],
     "openssl": ["openssl", "speed", "-seconds", "100", "sha256"],
-    "sqlite": [
-        "sqlite3",
-        ":memory:",
-        "with recursive t(n) as (select 1 union all select n + 1 from t) select sum(n % 7) from t;",
-    ],
 }
 
 

@@ -63,6 +63,7 @@ mod parse;
 mod print;
 pub mod read;
 mod retire;
+mod routine;
 mod runtime;
 mod site;
 mod system_calls;

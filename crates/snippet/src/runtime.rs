@@ -9,8 +9,9 @@ use crate::layout::{
     MAP_MIX, MAP_PROBES, MAP_WRITING, MARK_HOMES, MARK_PROBES, MARK_REACH, RING_STALLED, RING_TAIL,
     SALT_HOME_SHIFT, SALT_SHIFT, TEXT_BYTES, TEXT_ENTRY, TEXT_SIZE, TEXTS_CAPACITY, header,
 };
+use crate::routine::{MAY_FAULT, read_own_memory, restore, save, system_call};
 use crate::site::{Env, Routines, Source};
-use crate::system_calls::{CLOCK_GETTIME, GETPID, GETTID, NANOSLEEP, PROCESS_VM_READV};
+use crate::system_calls::{CLOCK_GETTIME, GETPID, GETTID, NANOSLEEP};
 use crate::walk;
 use alloc::vec::Vec;
 use weft_code::Register;
@@ -81,20 +82,6 @@ pub fn runtime(env: &Env, at: u64) -> Runtime {
         call: address(call),
     };
     Runtime { code: asm.place(at, at).0, routines }
-}
-
-pub(crate) fn save(asm: &mut Asm, registers: &[Register]) {
-    registers.iter().for_each(|&register| asm.push(register));
-}
-
-pub(crate) fn restore(asm: &mut Asm, registers: &[Register]) {
-    registers.iter().rev().for_each(|&register| asm.pop(register));
-}
-
-/// rcx and r11 are lost.
-fn system_call(asm: &mut Asm, number: i64) {
-    asm.mov_imm(RAX, number);
-    asm.syscall();
 }
 
 /// Gives this thread's slab, claiming one if it has none: the first on its way that was given back, or
@@ -223,10 +210,6 @@ fn thread_id(asm: &mut Asm, env: &Env) {
     asm.bind(known);
 }
 
-/// What is right before the instruction of a clone's [`load`] that may fault. The byte behind it says how far before
-/// itself the code begins that goes on then.
-pub(crate) const MAY_FAULT: [u8; 7] = *b"weft\xf4ld";
-
 /// Where a thread goes on that has faulted in a load of a clone's snippet, given what is right before the instruction.
 pub fn after_fault(before: [u8; 8], pc: u64) -> Option<u64> {
     let (mark, distance) = (&before[..7], before[7]);
@@ -257,24 +240,6 @@ fn load_from_rax(asm: &mut Asm, bytes: i32) {
         4 => asm.mov32(RAX, Mem::Base(RAX, 0)),
         _ => asm.mov(RAX, Mem::Base(RAX, 0)),
     }
-}
-
-/// Has the kernel copy pieces of the process' own memory, which may not be there: where to is described at the stack
-/// pointer, where from `remote` bytes above it. rax is how many bytes; rcx, rdx, rsi, rdi and r8 to r11 are lost.
-pub(crate) fn read_own_memory(asm: &mut Asm, slab: Register, remote: i32, pieces: i64) {
-    let known = asm.label();
-    asm.mov32(RAX, Mem::Base(slab, header::PID as i32));
-    asm.test(RAX, RAX);
-    asm.jcc(Cond::NotEqual, known);
-    system_call(asm, GETPID);
-    asm.bind(known);
-    asm.mov(RDI, RAX);
-    asm.mov(RSI, RSP);
-    asm.mov_imm(RDX, 1);
-    asm.lea(R10, Mem::Base(RSP, remote));
-    asm.mov_imm(R8, pieces);
-    asm.mov_imm(R9, 0);
-    system_call(asm, PROCESS_VM_READV);
 }
 
 /// rax: address, rdx: slab. Reads what is on this page of the stack; asks the kernel for the rest.

@@ -16,7 +16,7 @@ use crate::layout::{
     STACKS_CACHE_LOG2, STACKS_CAPACITY, STACKS_DEPTH, STACKS_ENTRIES, STACKS_GENERATION,
     STACKS_RANGE, STACKS_TOP, STACKS_WORDS,
 };
-use crate::runtime::{MAY_FAULT, read_own_memory, restore, save};
+use crate::routine::{MAY_FAULT, read_own_memory, restore, save};
 use crate::site::Env;
 use crate::unwind::{
     BP_AT_BP, BP_AT_CFA, BP_DISTANCE_SHIFT, BP_SAME, BP_SHIFT, CFA_SHIFT, HEAD, KIND_BP, KIND_END,
@@ -47,15 +47,15 @@ const HASH: Register = Register::R10;
 const TABLES: Register = Register::R11;
 /// What the thread has for stacks, see [`STACKS_CACHE`].
 const STATE: Register = Register::R12;
-/// What hashes are made with.
-const MIX: Register = Register::R13;
+/// What cache entries have beside the address: the number of the list, and whether the address is that of a return.
+const MODE: Register = Register::R13;
 /// From where on memory is known to be there.
 const LOW: Register = Register::R14;
 /// To where.
 const HIGH: Register = Register::R15;
 
 const SAVED: [Register; 13] =
-    [RCX, RSI, SP, BP, PC, COUNT, OUT, HASH, TABLES, STATE, MIX, LOW, HIGH];
+    [RCX, RSI, SP, BP, PC, COUNT, OUT, HASH, TABLES, STATE, MODE, LOW, HIGH];
 
 /// What a snippet gives the routine, as words one after the other.
 pub(crate) mod asked {
@@ -79,8 +79,8 @@ pub(crate) mod asked {
 // The routine's own frame.
 const HOW: i32 = 0;
 const SLAB: i32 = 8;
-/// What cache entries have beside the address: the number of the list, and whether the address is that of a return.
-const MODE: i32 = 16;
+/// What hashes are made with.
+const MIX: i32 = 16;
 /// Whether what is known to be there may be remembered.
 const TRUSTED: i32 = 24;
 /// How many frames there were when the last one was found by its frame pointer alone.
@@ -92,8 +92,7 @@ const FIRST: i32 = 48;
 const LIST: i32 = 56;
 const FRAME: i32 = 64;
 
-/// Of [`MODE`]: addresses are those that calls return to. As a bit of the word's upper half.
-const RETURNS: i32 = 1 << (37 - 32);
+/// Of [`MODE`]: addresses are those that calls return to.
 const RETURNS_BIT: u8 = 37;
 const GENERATION_BIT: u8 = 38;
 const GENERATIONS: i32 = (1 << 10) - 1;
@@ -165,8 +164,7 @@ impl Walk<'_> {
         asm.jmp(by_cfa);
 
         asm.bind(frame);
-        asm.mov(RDX, Mem::Base(RSP, MODE));
-        asm.mov(RAX, RDX);
+        asm.mov(RAX, MODE);
         asm.shift_imm(Shift::Shr, RAX, RETURNS_BIT);
         asm.alu32_imm(Alu::And, RAX, 1);
         asm.mov(RCX, PC);
@@ -182,7 +180,7 @@ impl Walk<'_> {
         asm.mov(RSI, RAX);
         asm.alu(Alu::Xor, RSI, RCX);
         asm.alu32_imm(Alu::And, RSI, (1 << STACKS_CACHE_LOG2) - 1);
-        asm.alu(Alu::Or, RAX, RDX);
+        asm.alu(Alu::Or, RAX, MODE);
         asm.mov(RDX, Mem::Index(STATE, RSI, 8, STACKS_CACHE as i32));
         asm.mov(RCX, RDX);
         asm.shift_imm(Shift::Shr, RCX, RULE_BITS);
@@ -239,7 +237,8 @@ impl Walk<'_> {
         self.read(BP);
         let asm = &mut *self.asm;
         asm.bind(stepped);
-        asm.alu32_imm(Alu::Or, Mem::Base(RSP, MODE + 4), RETURNS);
+        asm.mov_imm(RDX, 1 << RETURNS_BIT);
+        asm.alu(Alu::Or, MODE, RDX);
         asm.test(PC, PC);
         asm.jcc(Cond::NotEqual, frame);
         asm.jmp(whole);
@@ -345,10 +344,9 @@ impl Walk<'_> {
         asm.mov32(RAX, RAX);
         asm.alu(Alu::Add, RAX, TABLES);
         asm.store(Mem::Base(RSP, LIST), RAX);
-        asm.mov(RAX, RCX);
-        asm.alu32_imm(Alu::And, RAX, GENERATIONS);
-        asm.shift_imm(Shift::Shl, RAX, GENERATION_BIT);
-        asm.store(Mem::Base(RSP, MODE), RAX);
+        asm.mov(MODE, RCX);
+        asm.alu32_imm(Alu::And, MODE, GENERATIONS);
+        asm.shift_imm(Shift::Shl, MODE, GENERATION_BIT);
         // What was known of addresses may be wrong where libraries have come or gone.
         let generation = Mem::Base(STATE, STACKS_GENERATION as i32);
         asm.alu(Alu::Cmp, RCX, generation);
@@ -362,7 +360,8 @@ impl Walk<'_> {
         asm.jcc(Cond::NotEqual, clear);
         asm.bind(current);
 
-        asm.mov_imm(MIX, MAP_MIX as i64);
+        asm.mov_imm(HASH, MAP_MIX as i64);
+        asm.store(Mem::Base(RSP, MIX), HASH);
         asm.mov_imm(HASH, 0);
         asm.mov_imm(COUNT, 0);
         // A handler that comes now takes what is behind.
@@ -551,7 +550,7 @@ impl Walk<'_> {
     /// A function without a rule: it has made a call, so if it uses frame pointers, it has set up its own.
     fn step_by_frame_pointer(&mut self, frame: Label) {
         let asm = &mut *self.asm;
-        asm.mov(RCX, Mem::Base(RSP, MODE));
+        asm.mov(RCX, MODE);
         asm.shift_imm(Shift::Shr, RCX, RETURNS_BIT);
         asm.alu32_imm(Alu::And, RCX, 1);
         asm.jcc(Cond::Equal, self.cut);
@@ -594,7 +593,8 @@ impl Walk<'_> {
             asm.mov_imm(LOW, 0);
             asm.mov_imm(HIGH, 0);
         }
-        asm.alu32_imm(Alu::And, Mem::Base(RSP, MODE + 4), !RETURNS);
+        asm.mov_imm(RDX, !(1 << RETURNS_BIT));
+        asm.alu(Alu::And, MODE, RDX);
         asm.jmp(frame);
     }
 }
@@ -606,7 +606,7 @@ fn labels<const N: usize>(asm: &mut Asm) -> [Label; N] {
 /// Adds to the hash. rdx is lost.
 fn mix(asm: &mut Asm, word: Register) {
     asm.alu(Alu::Xor, HASH, word);
-    asm.imul(HASH, MIX);
+    asm.imul(HASH, Mem::Base(RSP, MIX));
     asm.mov(RDX, HASH);
     asm.shift_imm(Shift::Shr, RDX, 32);
     asm.alu(Alu::Xor, HASH, RDX);
@@ -622,7 +622,7 @@ fn search(asm: &mut Asm) {
     save(asm, &TAKEN);
     asm.mov(RSI, Mem::Base(RSP, OUTER + LIST));
     asm.mov32(high, Mem::Base(RSI, 0));
-    asm.mov(RCX, Mem::Base(RSP, OUTER + MODE));
+    asm.mov(RCX, MODE);
     asm.shift_imm(Shift::Shr, RCX, RETURNS_BIT);
     asm.alu32_imm(Alu::And, RCX, 1);
     asm.jcc(Cond::Equal, not_return);

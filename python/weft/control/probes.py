@@ -334,8 +334,8 @@ class Probe:
     def records(self, name: str | None = None) -> list[tuple[Any, ...]]:
         """Take the records out of a ring that have been written since the last time.
 
-        A record is a tuple of numbers, texts and stacks, one for each field. The records of one thread come
-        in their order; those of different threads one thread after the other.
+        A record is a tuple of numbers, texts and stacks, one for each field. The records of one
+        thread come in their order; those of different threads one thread after the other.
         """
         name, kind = self._datum(name, "ring")
         if kind != "ring":

@@ -13,6 +13,7 @@ from weft.mdl.diagnostics import did_you_mean, has_errors
 from weft.mdl.passes.names import VARIABLES
 from weft.mdl.passes.scope import expressions
 from weft.mdl.passes.texts import columns, is_stack, is_text
+from weft.model.stacks import FoldedStacks, Stack
 from weft.model.values import MapValue
 
 if TYPE_CHECKING:
@@ -178,12 +179,17 @@ def namings(metric: ast.Metric, by: By | None, symbols: Callable[[], Symbols]) -
 def named(raw: MapValue, names: Sequence[Naming], scale: float) -> dict[str, int | float]:
     """A map by what its keys are called; several may have one name, as calls of a function."""
     found: dict[str, int | float] = {}
+    folded: dict[str, FoldedStacks] = {}
     for key, value in raw.items():
         keys = key if isinstance(key, tuple) else (key,)
         # What a constraint has divided has keys that are numbers.
         shown = [names[at](one) if at < len(names) else str(one) for at, one in enumerate(keys)]
         text = ", ".join(shown)
-        found[text] = found.get(text, 0) + (value if scale == 1.0 else value * scale)
+        scaled = value if scale == 1.0 else value * scale
+        if isinstance(key, Stack):
+            text = folded.setdefault(text, FoldedStacks(text))
+            text.stacks[key] = scaled
+        found[text] = found.get(text, 0) + scaled
     return found
 
 

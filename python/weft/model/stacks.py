@@ -6,7 +6,15 @@ from dataclasses import dataclass
 
 from weft.model.program import SourceLocation
 
-__all__ = ["TRUNCATED", "Stack", "StackFrame", "Stacks", "SystemCall", "ThreadStack"]
+__all__ = [
+    "TRUNCATED",
+    "FoldedStacks",
+    "Stack",
+    "StackFrame",
+    "Stacks",
+    "SystemCall",
+    "ThreadStack",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +68,24 @@ class Stack:
     def __str__(self) -> str:
         """The stack folded to one line, the outermost function first."""
         return ";".join(name.replace(";", ":") for name in self.names)
+
+
+class FoldedStacks(str):
+    """Stacks that are the same when they are folded to one line, which is the key of their sum.
+
+    They differ in where in their functions the calls are.
+    """
+
+    __slots__ = ("stacks",)
+
+    stacks: dict[Stack, int | float]
+    """The sum of each."""
+
+    def __new__(cls, folded: str) -> FoldedStacks:
+        """Make one without stacks."""
+        made = super().__new__(cls, folded)
+        made.stacks = {}
+        return made
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,5 @@
 //! The unwind rules of a target's modules, in memory that its snippets read: see [`weft_snippet::unwind`].
 
-use super::weaver::Weaver;
 use crate::process::modules::{self, Module};
 use crate::process::proc::{self, FileId, Mapping, Tid};
 use crate::stacks::rules::{ModuleRows, RuleSet, module_rows};
@@ -168,14 +167,4 @@ impl Shared {
 /// Whether code is weft's own: what returns to it is no call of the program.
 fn is_own(map: &Mapping) -> bool {
     map.path.starts_with("/memfd:weft-") || map.path == "[vsyscall]"
-}
-
-impl Weaver {
-    /// Makes the unwind rules that the target has those of its code as it is now, if it has any.
-    pub(super) fn update_stack_tables(&mut self) {
-        if self.stack_tables.base().is_some() {
-            // Where that fails, the process is about to end.
-            let _ = self.stack_tables.update(self.pid);
-        }
-    }
 }

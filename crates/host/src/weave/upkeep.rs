@@ -34,6 +34,14 @@ pub fn keep(weaver: &Arc<Mutex<Weaver>>) {
 }
 
 impl Weaver {
+    /// Makes the unwind rules that the target has those of its code as it is now, if it has any.
+    fn update_stack_tables(&mut self) {
+        if self.stack_tables.base().is_some() {
+            // Where that fails, the process is about to end.
+            let _ = self.stack_tables.update(self.pid);
+        }
+    }
+
     /// Puts what ended children have measured together where slabs become scarce, and gives their slabs
     /// to others.
     fn return_slabs(&mut self) {

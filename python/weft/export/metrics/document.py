@@ -11,6 +11,7 @@ from typing import Any
 
 from weft.export.metrics.values import QUANTILES, in_seconds, number, sample_unit, trust
 from weft.model.measured import Measured, Shed, TargetFacts, Value
+from weft.model.stacks import FoldedStacks, Stack
 from weft.model.values import Histogram
 
 SCHEMA = 2
@@ -66,11 +67,33 @@ def _total(metric: Measured) -> dict[str, Any]:
         "seconds": metric.seconds,
         "remarks": list(metric.remarks),
     }
+    if isinstance(metric.value, dict):
+        stacks = [key.stacks for key in metric.value if isinstance(key, FoldedStacks)]
+        if stacks:
+            total["stacks"] = [
+                {**_stack(stack), "value": value} for one in stacks for stack, value in one.items()
+            ]
     completeness = metric.completeness
     total |= {"status": completeness.status, "missing": [asdict(m) for m in completeness.missing]}
     if completeness.interval is not None:
         total |= asdict(completeness.interval)
     return total
+
+
+def _stack(stack: Stack) -> dict[str, Any]:
+    """A stack, the innermost frame first. One that may have more frames says so."""
+    frames = [
+        {
+            "function": frame.function or f"{frame.address:#x}",
+            "module": frame.module,
+            "file": None if frame.location is None else frame.location.file,
+            "line": None if frame.location is None else frame.location.line,
+            "inlined": frame.inlined,
+            "language": "native",
+        }
+        for frame in stack.frames
+    ]
+    return {"frames": frames} if stack.is_whole else {"frames": frames, "truncated": True}
 
 
 def _series(metric: Measured) -> dict[str, Any]:
