@@ -116,6 +116,21 @@ def test_signals_are_stepped_over(build: Build, kind: str, weaver: str) -> None:
     assert ways == {("main", "interrupted", SIGNAL, "on_signal", "look"): 10}
 
 
+@WEAVERS
+def test_handlers_that_interrupt_the_taking_of_stacks(build: Build, weaver: str) -> None:
+    snippet = "map n[stack] 4096\nat entry { n[stack()]++ }"
+    probe = run(build("stack_keys"), "interrupting", weaver, snippet)
+    value = probe.value()
+    assert isinstance(value, dict)
+    folded = Counter[str]()
+    for key, count in value.items():
+        folded[str(key)] += count
+    assert folded[within(*["down"] * 4)] == 300_000
+    others = {key for key in folded if key.startswith(OUTER[0]) and SIGNAL not in key}
+    assert others == {within(*["down"] * 4)}
+    assert any(key.endswith(f"{SIGNAL};on_alarm;down;down;down;look") for key in folded)
+
+
 @KINDS
 @WEAVERS
 def test_threads(build: Build, kind: str, weaver: str) -> None:

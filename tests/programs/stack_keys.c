@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -41,6 +42,7 @@ APART long aligned(long number) {
 }
 
 static void on_signal(int number) { look(number); }
+static void on_alarm(int number) { down(number % 3); }
 APART void interrupted(void) {
     raise(SIGUSR1);
     __asm__ volatile("");
@@ -112,6 +114,12 @@ int main(int argc, char **argv) {
         sigaltstack(&other, NULL);
         sigaction(SIGUSR1, &action, NULL);
         for (int i = 0; i < 5; i++) interrupted();
+    } else if (!strcmp(kind, "interrupting")) {
+        struct itimerval often = {{0, 300}, {0, 300}};
+        signal(SIGALRM, on_alarm);
+        setitimer(ITIMER_REAL, &often, NULL);
+        for (long i = 0; i < 300000; i++) sum += down(3);
+        signal(SIGALRM, SIG_IGN);
     } else if (!strcmp(kind, "threads")) {
         pthread_t threads[8];
         for (long i = 0; i < 8; i++)

@@ -166,5 +166,5 @@ impl Shared {
 
 /// Whether code is weft's own: what returns to it is no call of the program.
 fn is_own(map: &Mapping) -> bool {
-    map.path.starts_with("/memfd:weft-") || map.path == "[vsyscall]"
+    map.path.starts_with("/memfd:weft") || map.path == "[vsyscall]"
 }
