@@ -22,7 +22,7 @@ const PLAUSIBLE_GAIN: u64 = 1032;
 const HEADER_SIZE: usize = 24;
 
 /// The contents of a section with `SHF_COMPRESSED`.
-pub(crate) fn section(compressed: &[u8]) -> Option<Vec<u8>> {
+pub fn section(compressed: &[u8]) -> Option<Vec<u8>> {
     let (header, stream) = compressed.split_at_checked(HEADER_SIZE)?;
     let method = u32::from_le_bytes(header[0..4].try_into().ok()?);
     let size = u64::from_le_bytes(header[8..16].try_into().ok()?);

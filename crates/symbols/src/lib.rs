@@ -43,6 +43,7 @@ mod units;
 mod versions;
 
 pub use cache::Cache;
+pub use decompress::section as decompress_section;
 pub use demangle::demangle;
 pub use dwarf::Frame;
 pub use elf::{Layout, build_id_note};

@@ -9,6 +9,7 @@ use object::{Object, ObjectSection};
 use std::fs::File;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
+use weft_symbols::decompress_section;
 
 /// A part of a module's file, or of its memory.
 #[derive(Clone)]
@@ -44,7 +45,8 @@ pub fn tables(pid: Tid, module: &Module) -> Option<ExplicitModuleSectionInfo<Pie
             let (start, end) = (usize::try_from(start).ok()?, usize::try_from(start + size).ok()?);
             return Some(Piece { whole: whole.clone(), range: start..end });
         }
-        let data = one.uncompressed_data().ok()?.into_owned();
+        // As Go has them.
+        let data = decompress_section(one.data().ok()?)?;
         let range = 0..data.len();
         Some(Piece { whole: Arc::new(data), range })
     };
