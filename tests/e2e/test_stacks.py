@@ -20,17 +20,17 @@ Build: TypeAlias = Callable[[str], Path]
 
 KINDS = ["O2", "O0", "no_pie", "static", "static_pie", "frame_pointers", "musl", "musl_static"]
 WAYS = [
-    ["in_condition", "start"],
-    ["in_semaphore", "start"],
-    ["in_epoll", "start"],
-    ["in_poll", "start"],
-    ["in_sleep", "start"],
-    ["in_read", "start"],
-    ["in_loop", "start"],
-    [*["in_recursion"] * 2001, "too_deep", "start"],
-    ["in_variable", "variable", "start"],
-    ["on_signal", SIGNAL, "interrupted", "in_handler", "start"],
-    ["on_signal", SIGNAL, "in_other_stack", "start"],
+    ["in_condition", "begin"],
+    ["in_semaphore", "begin"],
+    ["in_epoll", "begin"],
+    ["in_poll", "begin"],
+    ["in_sleep", "begin"],
+    ["in_read", "begin"],
+    ["in_loop", "begin"],
+    [*["in_recursion"] * 2001, "too_deep", "begin"],
+    ["in_variable", "variable", "begin"],
+    ["on_signal", SIGNAL, "interrupted", "in_handler", "begin"],
+    ["on_signal", SIGNAL, "in_other_stack", "begin"],
 ]
 """The functions of the program, and the signal frame, that each thread is in."""
 OWN = {name for way in WAYS for name in way}
