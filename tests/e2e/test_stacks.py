@@ -69,11 +69,8 @@ def test_threads_are_where_they_are(build: Build, kind: str) -> None:
             for number, expected in enumerate(WAYS):
                 thread = found[f"way {number}"]
                 own = [name for name in functions(thread) if name in OWN]
-                if "musl" in kind:
-                    # It has neither unwind tables nor frame pointers, and then that is said.
-                    assert own == expected or (own == [] and thread.cut is not None)
-                    continue
                 assert own == expected and thread.is_whole, (number, thread)
+                assert not any(frame.is_guess for frame in thread.frames)
                 assert thread.call is not None or expected[0] == "in_loop"
 
 

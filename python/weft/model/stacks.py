@@ -26,6 +26,9 @@ class StackFrame:
     module: str | None
     location: SourceLocation | None
     inlined: bool = False
+    is_guess: bool = False
+    """Whether it was found by frame pointers alone: there may be calls between it and the last."""
+    language: str = "native"
 
     def __str__(self) -> str:
         """What a person reads: the function, where in it, and its module or its line."""
@@ -35,8 +38,24 @@ class StackFrame:
         elif self.function is not None and self.offset:
             name += f"+{self.offset:#x}"
         if self.location is not None:
-            return f"{name} at {self.location}"
-        return f"{name} ({self.module})" if self.module else name
+            name += f" at {self.location}"
+        elif self.module:
+            name += f" ({self.module})"
+        return f"{name} [by frame pointer]" if self.is_guess else name
+
+    def to_json(self) -> dict[str, object]:
+        """Return it as plain data."""
+        location = self.location
+        return {
+            "function": self.function,
+            "module": self.module,
+            "file": None if location is None else location.file,
+            "line": None if location is None else location.line,
+            "inlined": self.inlined,
+            "language": self.language,
+            "address": self.address,
+            "guess": self.is_guess,
+        }
 
 
 @dataclass(frozen=True, slots=True)
