@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from posixpath import normpath
 
 from weft.model.program import SourceLocation
 
-__all__ = ["StackFrame", "Stacks", "SystemCall", "ThreadStack"]
+__all__ = ["StackFrame", "Stacks", "SystemCall", "ThreadStack", "folded"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,8 @@ class StackFrame:
         elif self.function is not None and self.offset:
             name += f"+{self.offset:#x}"
         if self.location is not None:
-            name += f" at {self.location}"
+            # Compilers note paths by way of the folder that they were started in.
+            name += f" at {replace(self.location, file=normpath(self.location.file))}"
         elif self.module:
             name += f" ({self.module})"
         return f"{name} [by frame pointer]" if self.is_guess else name
@@ -86,12 +89,48 @@ class ThreadStack:
         """Whether all calls were found."""
         return self.cut is None
 
+    def to_json(self) -> dict[str, object]:
+        """Return it as plain data."""
+        call = self.call
+        return {
+            "tid": self.tid,
+            "name": self.name,
+            "state": self.state,
+            "call": None if call is None else call.name,
+            "truncated": self.cut,
+            "frames": [frame.to_json() for frame in self.frames],
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Stacks:
     """The stacks of a process at one moment."""
 
     pid: int
+    command: str
+    """The name of the process."""
+    time: float
+    """When it was, in seconds since 1970."""
     threads: tuple[ThreadStack, ...]
     pauses: tuple[float, ...]
     """For how many seconds the process stood still: more than once where a stack was deep."""
+
+    def to_json(self) -> dict[str, object]:
+        """Return it as plain data."""
+        return {
+            "pid": self.pid,
+            "name": self.command,
+            "time": self.time,
+            "seconds_stopped": sum(self.pauses),
+            "threads": [thread.to_json() for thread in self.threads],
+        }
+
+
+def folded(threads: Iterable[ThreadStack]) -> list[list[ThreadStack]]:
+    """Return the threads, those in the same place together, in the order of the first of each."""
+    alike: dict[object, list[ThreadStack]] = {}
+    for thread in threads:
+        call = thread.call and thread.call.name
+        key = thread.state, call, thread.cut, thread.frames
+        alike.setdefault(key, []).append(thread)
+    return list(alike.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -31,6 +32,7 @@ def read_stacks(pid: int, modules: Sequence[Module] | None = None) -> Stacks:
         modules = live_modules(pid)
     # Before they stand still: a thread that is let go runs for a moment, and sleeps again.
     seen = _seen(pid)
+    when = time.time()
     rows, pauses = _native.stacks(pid)
     if any(tid not in seen for tid, *_ in rows):
         seen = defaultdict(seen.default_factory, {**_seen(pid), **seen})
@@ -45,7 +47,8 @@ def read_stacks(pid: int, modules: Sequence[Module] | None = None) -> Stacks:
         )
         for tid, frames, cut, call in rows
     ]
-    return Stacks(pid, tuple(threads), tuple(pauses))
+    name = seen[pid][0]
+    return Stacks(pid, name, when, tuple(threads), tuple(pauses))
 
 
 def _seen(pid: int) -> defaultdict[int, tuple[str, str]]:

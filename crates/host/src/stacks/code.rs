@@ -118,7 +118,7 @@ pub fn without_rules(
 }
 
 fn is_above(sp: u64, at: u64) -> bool {
-    at % 8 == 0 && (sp..sp.saturating_add(LARGEST_FRAME)).contains(&at)
+    at.is_multiple_of(8) && (sp..sp.saturating_add(LARGEST_FRAME)).contains(&at)
 }
 
 fn caller(
