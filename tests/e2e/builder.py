@@ -53,6 +53,19 @@ RECIPES = {
     "blocked": _compile("gcc", "blocked.c"),
     "invariants": _compile("gcc", "invariants.c"),
     "texts": _compile("gcc", "texts.c"),
+    **{
+        f"stacks_{kind}": _compile(compiler, "stacks.c", *options)
+        for kind, (compiler, *options) in {
+            "O2": ("gcc",),
+            "O0": ("gcc", "-O0"),
+            "no_pie": ("gcc", "-fno-pie", "-no-pie"),
+            "static": ("gcc", "-fno-pie", "-static"),
+            "static_pie": ("gcc", "-fPIE", "-static-pie"),
+            "frame_pointers": ("gcc", "-fno-omit-frame-pointer"),
+            "musl": ("musl-gcc",),
+            "musl_static": ("musl-gcc", "-static"),
+        }.items()
+    },
     "rseq": _compile("gcc", "rseq.c"),
     "exec_fork": _compile("gcc", "exec_fork.c"),
     "seccomp": _compile("gcc", "seccomp.c"),

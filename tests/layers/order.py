@@ -8,6 +8,7 @@ LAYERS: dict[str, list[list[str]]] = {
         ["base"],
         ["arch"],
         ["process"],
+        ["stacks"],
         ["trip"],
         ["visited"],
         ["checks"],

@@ -48,6 +48,7 @@ with weft.attach(4711) as session:
     assert_type(probe.tactics, dict[str, int])
     assert_type(probe.values("calls"), dict[weft.Point, int])
     assert_type(probe.threads(), list[tuple[int, int]])
+    assert_type(session.stacks().threads[0].frames[0].function, str | None)
     assert_type(probe.values(process=1, thread=2), dict[weft.Point, int])
     assert_type(probe.records(), list[tuple[Any, ...]])
     assert_type(probe.lost("seen"), int)

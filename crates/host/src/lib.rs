@@ -1,13 +1,14 @@
 //! weft's side of the process boundary. Knows nothing of Python.
 //!
-//! Each folder is a layer, and imports from itself and from those before it: `base`, `arch`, `process`, `trip`,
-//! `visited`, `checks`, `weave`, `clone`, `target`.
+//! Each folder is a layer, and imports from itself and from those before it: `base`, `arch`, `process`, `stacks`,
+//! `trip`, `visited`, `checks`, `weave`, `clone`, `target`.
 
 mod arch;
 mod base;
 pub mod checks;
 pub mod clone;
 mod process;
+pub mod stacks;
 mod target;
 mod trip;
 mod visited;

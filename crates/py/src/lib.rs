@@ -13,6 +13,7 @@ mod launching;
 mod probes;
 mod process;
 mod sampler;
+mod stacks;
 mod symbols;
 mod target;
 mod trace;
@@ -37,6 +38,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(code::disassemble, m)?)?;
     m.add_function(wrap_pyfunction!(code::soname, m)?)?;
     checks::register(m)?;
+    stacks::register(m)?;
     m.add_class::<symbols::ModuleSymbols>()?;
     m.add_class::<trace::Trace>()?;
     m.add_class::<trace::TraceTable>()?;

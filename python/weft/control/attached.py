@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         Registers,
         Thread,
     )
+    from weft.model.stacks import Stacks
     from weft.program.live_modules import Paths
     from weft.program.resources import ResourceTree
 
@@ -224,6 +225,16 @@ class Attached:
         from weft.program.live_modules import live_modules
 
         return live_modules(self.pid, paths=self._paths)
+
+    @of_target
+    def stacks(self) -> Stacks:
+        """Return the calls that all threads are in now; the target stands still for milliseconds.
+
+        Functions that are inlined, files and lines are there if there is debug information.
+        """
+        from weft.program.stacks import read_stacks
+
+        return read_stacks(self.pid, self.modules())
 
     @of_target
     def resources(self) -> ResourceTree:

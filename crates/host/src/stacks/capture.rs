@@ -1,0 +1,93 @@
+//! Copies what unwinding needs of threads, while they stand still.
+
+use crate::process::memory;
+use crate::process::proc::{self, Tid};
+use crate::process::stopped::{Caution, Pause, Stopped};
+use crate::{Result, TargetAddr};
+use std::collections::BTreeMap;
+
+/// How often to look at a thread that sleeps and wakes.
+const LOOKS: usize = 8;
+
+/// What unwinding needs of a thread.
+#[derive(Clone, Debug, Default)]
+pub struct Captured {
+    pub tid: Tid,
+    pub pc: u64,
+    pub sp: u64,
+    /// Not known of a thread that was left asleep.
+    pub bp: Option<u64>,
+    /// Pieces of its memory.
+    pub pieces: Vec<(TargetAddr, Vec<u8>)>,
+    /// The system call that it is in, if the kernel shows it.
+    pub call: Option<(u64, [u64; 6])>,
+}
+
+impl Captured {
+    /// A word of its memory, if that was copied.
+    pub fn word(&self, at: u64) -> Option<u64> {
+        self.pieces.iter().find_map(|(start, bytes)| {
+            let offset = usize::try_from(at.checked_sub(start.0)?).ok()?;
+            let word = bytes.get(offset..offset.checked_add(8)?)?;
+            word.first_chunk().copied().map(u64::from_le_bytes)
+        })
+    }
+}
+
+/// All threads of a process.
+#[derive(Clone, Debug)]
+pub struct Capture {
+    pub threads: Vec<Captured>,
+    pub pause: Pause,
+}
+
+/// Copies the threads of a process, of each the top of its stack, and some more where that was found to be wanted. A
+/// thread that would notice if it was stopped is left asleep.
+pub fn capture(
+    stopped: &mut Stopped,
+    pid: Tid,
+    top: u64,
+    wanted: &BTreeMap<Tid, Vec<(TargetAddr, u64)>>,
+) -> Result<Capture> {
+    *stopped = Stopped::stop_all(pid, Caution::SpareShortCalls)?;
+    let more = |tid: &Tid| wanted.get(tid).map_or(&[][..], Vec::as_slice);
+    let awake = stopped.threads().iter().map(|(&tid, registers)| {
+        let g = &registers.0;
+        let mut one =
+            Captured { tid, pc: g.rip, sp: g.rsp, bp: Some(g.rbp), ..Captured::default() };
+        one.copy(pid, top, more(&tid));
+        // It is stopped on its way out of the call that it will go back to.
+        if (g.orig_rax as i64) >= 0 {
+            one.call = Some((g.orig_rax, [g.rdi, g.rsi, g.rdx, g.r10, g.r8, g.r9]));
+        }
+        one
+    });
+    let mut threads: Vec<Captured> = awake.collect();
+    let asleep: Vec<Tid> = stopped.not_stopped().map(|(tid, _)| tid).collect();
+    threads.extend(asleep.into_iter().filter_map(|tid| sleeper(pid, tid, top, more(&tid))));
+    let pause = stopped.release();
+    threads.sort_by_key(|thread| thread.tid);
+    Ok(Capture { threads, pause })
+}
+
+impl Captured {
+    fn copy(&mut self, pid: Tid, top: u64, more: &[(TargetAddr, u64)]) {
+        let pieces = [(TargetAddr(self.sp), top)].into_iter().chain(more.iter().copied());
+        let read = |(at, length)| (at, memory::read_while_there(pid, at, length));
+        self.pieces = pieces.map(read).collect();
+    }
+}
+
+/// A thread that sleeps on: its memory is right if it has slept all the while.
+fn sleeper(pid: Tid, tid: Tid, top: u64, more: &[(TargetAddr, u64)]) -> Option<Captured> {
+    for _ in 0..LOOKS {
+        let (pc, sp) = proc::sleeping_at(tid)?;
+        let call = proc::sleeping_call(tid).map(|call| (call.number as u64, call.args));
+        let mut one = Captured { tid, pc: pc.0, sp: sp.0, call, ..Captured::default() };
+        one.copy(pid, top, more);
+        if proc::sleeping_at(tid) == Some((pc, sp)) {
+            return Some(one);
+        }
+    }
+    None
+}

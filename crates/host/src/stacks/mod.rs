@@ -1,0 +1,69 @@
+//! The stacks of a process: copied while its threads stand still, unwound when they run again.
+//!
+//! What is needed of a thread's memory is known only while it is unwound. So a first copy has the top of each stack;
+//! where that is not enough, because a stack is deep, or a signal handler runs on another one, all threads are stopped and
+//! copied once more, with what was missing.
+
+mod capture;
+mod code;
+mod stack;
+mod tables;
+mod unwind;
+
+use crate::base::worker::Worker;
+use crate::process::modules;
+use crate::process::proc::Tid;
+use crate::process::stopped::{Pause, Stopped};
+use crate::process::turn::Turn;
+use crate::{Result, TargetAddr};
+use capture::capture;
+use std::collections::BTreeMap;
+use unwind::Unwinding;
+
+pub use stack::{Frame, FrameKind, Stack};
+
+/// How many bytes above a stack pointer are copied at first.
+const TOP: u64 = 32 << 10;
+/// How often threads are stopped at most.
+const ROUNDS: usize = 5;
+/// By how much what a round copies is longer than in the one before, where that was not enough.
+const GROWTH: u64 = 4;
+
+/// The stacks of a process at one moment.
+#[derive(Clone, Debug)]
+pub struct Stacks {
+    /// One for each thread, by its id.
+    pub threads: Vec<Stack>,
+    /// How long it stood still for it, each time.
+    pub pauses: Vec<Pause>,
+}
+
+/// Reads the stacks of a process.
+pub fn stacks(pid: Tid) -> Result<Stacks> {
+    let unwinding = Unwinding::new(pid, &modules::modules(pid)?);
+    let _turn = Turn::take(pid)?;
+    let worker = Worker::<Stopped>::new();
+    let mut wanted: BTreeMap<Tid, Vec<(TargetAddr, u64)>> = BTreeMap::new();
+    let mut pauses = Vec::new();
+    let mut length = TOP;
+    loop {
+        let pieces = wanted.clone();
+        let captured = worker.run(move |stopped| capture(stopped, pid, TOP, &pieces))?;
+        pauses.push(captured.pause);
+        length *= GROWTH;
+        let is_last = pauses.len() == ROUNDS;
+        let mut threads = Vec::new();
+        let mut is_enough = true;
+        for thread in &captured.threads {
+            let (stack, missing) = unwinding.unwind(thread);
+            if let Some(at) = missing.filter(|_| !is_last) {
+                is_enough = false;
+                wanted.entry(thread.tid).or_default().push((at, length));
+            }
+            threads.push(stack);
+        }
+        if is_enough {
+            return Ok(Stacks { threads, pauses });
+        }
+    }
+}

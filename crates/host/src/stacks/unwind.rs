@@ -1,0 +1,152 @@
+//! From a thread's registers and memory to the calls that it is in.
+
+use super::capture::Captured;
+use super::code::{Code, Registers, Step, without_rules};
+use super::stack::{Frame, FrameKind, Stack};
+use super::tables::{Piece, Rules, tables};
+use crate::TargetAddr;
+use crate::base::page::PAGE;
+use crate::process::memory;
+use crate::process::modules::Module;
+use crate::process::proc::Tid;
+use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
+use framehop::{Error, FrameAddress, Unwinder};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::num::NonZeroU64;
+
+/// How many calls are listed at most: one that calls itself without end has no more to say.
+const DEEPEST: usize = 4096;
+
+const UNREADABLE: &str = "memory cannot be read";
+const NO_TABLES: &str = "nothing says where the caller of the last one is";
+
+/// The unwind tables of a process.
+pub struct Unwinding {
+    pid: Tid,
+    /// Whether addresses are those that signal handlers return to.
+    signal_returns: RefCell<BTreeMap<u64, bool>>,
+    unwinder: UnwinderX86_64<Piece>,
+    rules: Rules,
+    /// Whether there are rules for addresses.
+    covered: RefCell<BTreeMap<u64, bool>>,
+    code: Code,
+}
+
+impl Unwinding {
+    /// Reads those of its modules.
+    pub fn new(pid: Tid, modules: &[Module]) -> Self {
+        let (mut unwinder, mut rules) = (UnwinderX86_64::new(), Rules::default());
+        for module in modules {
+            if let Some(sections) = tables(pid, module) {
+                rules.add(module, &sections);
+                let range = module.start.0..module.end.0;
+                unwinder.add_module(framehop::Module::new(
+                    module.path.clone(),
+                    range,
+                    module.bias,
+                    sections,
+                ));
+            }
+        }
+        Self {
+            pid,
+            unwinder,
+            rules,
+            signal_returns: RefCell::default(),
+            covered: RefCell::default(),
+            code: Code::new(pid),
+        }
+    }
+
+    /// The calls that a thread is in, and where memory was missing that was not copied.
+    pub fn unwind(&self, thread: &Captured) -> (Stack, Option<TargetAddr>) {
+        let mut missing = None;
+        let mut read = |at: u64| {
+            let word = thread.word(at);
+            if word.is_none() {
+                missing = Some(TargetAddr(at));
+            }
+            word.ok_or(())
+        };
+        let mut cache = CacheX86_64::new();
+        let mut registers = Registers { pc: thread.pc, sp: thread.sp, bp: thread.bp };
+        let (mut kind, mut is_guess) = (FrameKind::Next, false);
+        let mut frames = Vec::new();
+        let cut = loop {
+            if frames.len() == DEEPEST {
+                break Some("there are too many");
+            }
+            let at = registers.pc;
+            if kind == FrameKind::Return && self.is_signal_return(at) {
+                frames.push(Frame { address: at, kind: FrameKind::Signal, is_guess });
+                let Some([pc, sp, bp]) = interrupted(registers.sp, &mut read) else {
+                    break Some(UNREADABLE);
+                };
+                registers = Registers { pc, sp, bp: Some(bp) };
+                kind = FrameKind::Next;
+                continue;
+            }
+            frames.push(Frame { address: at, kind, is_guess });
+            let frame = match (kind, NonZeroU64::new(at)) {
+                (FrameKind::Return, Some(at)) => FrameAddress::ReturnAddress(at),
+                _ => FrameAddress::InstructionPointer(at),
+            };
+            kind = FrameKind::Return;
+            if !self.has_rule(frame.address_for_lookup()) {
+                match without_rules(&self.code, &registers, &mut read) {
+                    Step::Caller { registers: found, is_guess: guessed } => {
+                        registers = found;
+                        is_guess |= guessed;
+                        continue;
+                    }
+                    Step::End => break None,
+                    Step::Unreadable => break Some(UNREADABLE),
+                    Step::Unknown => break Some(NO_TABLES),
+                }
+            }
+            let mut found = UnwindRegsX86_64::new(at, registers.sp, registers.bp.unwrap_or(0));
+            match self.unwinder.unwind_frame(frame, &mut found, &mut cache, &mut read) {
+                Ok(Some(next)) => {
+                    // One that is not known stays so, until a caller's is found in memory.
+                    let is_known = registers.bp.is_some() || found.bp() != 0;
+                    let bp = is_known.then_some(found.bp());
+                    registers = Registers { pc: next, sp: found.sp(), bp };
+                }
+                Ok(None) => break None,
+                Err(Error::CouldNotReadStack(_)) => break Some(UNREADABLE),
+                Err(_) => break Some(NO_TABLES),
+            }
+        };
+        // Nothing is mapped so low: what pointed there is no stack.
+        let missing = missing.filter(|at| cut.is_some() && at.0 >= PAGE);
+        (Stack { tid: thread.tid, frames, cut, call: thread.call }, missing)
+    }
+
+    /// Whether there is a rule for an address.
+    fn has_rule(&self, at: u64) -> bool {
+        *self.covered.borrow_mut().entry(at).or_insert_with(|| self.rules.cover(at))
+    }
+
+    /// Whether a signal handler returns here.
+    fn is_signal_return(&self, at: u64) -> bool {
+        /// `mov rax, 15; syscall`: all libraries have it so, and debuggers know it by that.
+        const CALL: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
+        let mut known = self.signal_returns.borrow_mut();
+        *known.entry(at).or_insert_with(|| {
+            memory::read(self.pid, TargetAddr(at), CALL.len()).is_ok_and(|code| code == CALL)
+        })
+    }
+}
+
+/// Where a thread was when a signal came: its instruction, stack and frame pointers, from the frame that the kernel has
+/// left for the handler.
+fn interrupted(stack: u64, read: &mut impl FnMut(u64) -> Result<u64, ()>) -> Option<[u64; 3]> {
+    /// Of the kernel's `ucontext`, which the stack pointer points to when the handler has returned.
+    const REGISTERS: [u64; 3] = [0xa8, 0xa0, 0x78];
+    let mut values = [0; 3];
+    for (value, offset) in values.iter_mut().zip(REGISTERS) {
+        *value = read(stack.checked_add(offset)?).ok()?;
+    }
+    Some(values)
+}

@@ -1,0 +1,136 @@
+"""Stacks: the calls that the threads of a process are in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from posixpath import normpath
+
+from weft.model.program import SourceLocation
+
+__all__ = ["StackFrame", "Stacks", "SystemCall", "ThreadStack", "folded"]
+
+
+@dataclass(frozen=True, slots=True)
+class StackFrame:
+    """A function that a thread is in, and where in it.
+
+    ``address`` is where it goes on: of the innermost frame the next instruction, of the others what
+    the call returns to. An ``inlined`` function has no call of its own: its code stands within the
+    function of the frame that follows, which has the same address.
+    """
+
+    address: int
+    function: str | None
+    """Its name; none if nothing is known of the address."""
+    offset: int | None
+    """How far behind the start of the function; none of an inlined one."""
+    module: str | None
+    location: SourceLocation | None
+    inlined: bool = False
+    is_guess: bool = False
+    """Whether it was found by frame pointers alone: there may be calls between it and the last."""
+    language: str = "native"
+
+    def __str__(self) -> str:
+        """What a person reads: the function, where in it, and its module or its line."""
+        name = self.function or f"{self.address:#x}"
+        if self.inlined:
+            name += " [inlined]"
+        elif self.function is not None and self.offset:
+            name += f"+{self.offset:#x}"
+        if self.location is not None:
+            # Compilers note paths by way of the folder that they were started in.
+            name += f" at {replace(self.location, file=normpath(self.location.file))}"
+        elif self.module:
+            name += f" ({self.module})"
+        return f"{name} [by frame pointer]" if self.is_guess else name
+
+    def to_json(self) -> dict[str, object]:
+        """Return it as plain data."""
+        location = self.location
+        return {
+            "function": self.function,
+            "module": self.module,
+            "file": None if location is None else location.file,
+            "line": None if location is None else location.line,
+            "inlined": self.inlined,
+            "language": self.language,
+            "address": self.address,
+            "guess": self.is_guess,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SystemCall:
+    """A system call that a thread is in."""
+
+    number: int
+    name: str
+    arguments: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadStack:
+    """The calls that a thread is in, the innermost first."""
+
+    tid: int
+    name: str
+    state: str
+    """The kernel's letter: ``R`` runs, ``S`` sleeps, ``D`` waits for a device, ``T`` is stopped."""
+    frames: tuple[StackFrame, ...]
+    cut: str | None
+    """Why there may be more calls; none if these are all."""
+    call: SystemCall | None
+    """The system call that it is in."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all calls were found."""
+        return self.cut is None
+
+    def to_json(self) -> dict[str, object]:
+        """Return it as plain data."""
+        call = self.call
+        return {
+            "tid": self.tid,
+            "name": self.name,
+            "state": self.state,
+            "call": None if call is None else call.name,
+            "truncated": self.cut,
+            "frames": [frame.to_json() for frame in self.frames],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Stacks:
+    """The stacks of a process at one moment."""
+
+    pid: int
+    command: str
+    """The name of the process."""
+    time: float
+    """When it was, in seconds since 1970."""
+    threads: tuple[ThreadStack, ...]
+    pauses: tuple[float, ...]
+    """For how many seconds the process stood still: more than once where a stack was deep."""
+
+    def to_json(self) -> dict[str, object]:
+        """Return it as plain data."""
+        return {
+            "pid": self.pid,
+            "name": self.command,
+            "time": self.time,
+            "seconds_stopped": sum(self.pauses),
+            "threads": [thread.to_json() for thread in self.threads],
+        }
+
+
+def folded(threads: Iterable[ThreadStack]) -> list[list[ThreadStack]]:
+    """Return the threads, those in the same place together, in the order of the first of each."""
+    alike: dict[object, list[ThreadStack]] = {}
+    for thread in threads:
+        call = thread.call and thread.call.name
+        key = thread.state, call, thread.cut, thread.frames
+        alike.setdefault(key, []).append(thread)
+    return list(alike.values())

@@ -1,0 +1,108 @@
+"""The stacks of a running process, with names. Nothing is put into the process."""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from weft import _native
+from weft.errors import WeftError
+from weft.model.program import Module
+from weft.model.stacks import StackFrame, Stacks, SystemCall, ThreadStack
+from weft.program.live_modules import live_modules
+from weft.program.system_calls import name_of
+
+__all__ = ["SIGNAL", "read_stacks"]
+
+SIGNAL = "<signal handler called>"
+"""What stands for the frame that the kernel has made for a handler, as debuggers have it."""
+
+
+def read_stacks(pid: int, modules: Sequence[Module] | None = None) -> Stacks:
+    """Read the stacks of all threads of a process.
+
+    It stands still while they are copied, for a few milliseconds at most; names and lines are found
+    when it runs again.
+    """
+    if modules is None:
+        modules = live_modules(pid)
+    # Before they stand still: a thread that is let go runs for a moment, and sleeps again.
+    seen = _seen(pid)
+    when = time.time()
+    rows, pauses = _native.stacks(pid)
+    if any(tid not in seen for tid, *_ in rows):
+        seen = defaultdict(seen.default_factory, {**_seen(pid), **seen})
+    names = _Names(pid, modules)
+    threads = [
+        ThreadStack(
+            tid,
+            *seen[tid],
+            tuple(frame for row in frames for frame in names.frames(*row)),
+            cut,
+            None if call is None else SystemCall(call[0], name_of(call[0]), tuple(call[1])),
+        )
+        for tid, frames, cut, call in rows
+    ]
+    name = seen[pid][0]
+    return Stacks(pid, name, when, tuple(threads), tuple(pauses))
+
+
+def _seen(pid: int) -> defaultdict[int, tuple[str, str]]:
+    """The names and states of threads, by their ids; one that has ended has no name."""
+    found = {tid: (name, state) for tid, name, state in _native.threads(pid)}
+    return defaultdict(lambda: ("", "X"), found)
+
+
+class _Names:
+    def __init__(self, pid: int, modules: Sequence[Module]) -> None:
+        self._modules = sorted(modules, key=lambda module: module.bias)
+        self._starts = [module.bias for module in self._modules]
+        self._mapped = [
+            (range(found["start"], found["end"]), found["path"]) for found in _native.modules(pid)
+        ]
+        self._known: dict[tuple[int, str, bool], list[StackFrame]] = {}
+
+    def frames(self, address: int, kind: str, is_guess: bool) -> list[StackFrame]:
+        """Return a frame, after those of the functions that are inlined there."""
+        key = address, kind, is_guess
+        if key not in self._known:
+            if kind == "signal":
+                found = [StackFrame(address, SIGNAL, None, None, None)]
+            else:
+                # A call may be the last instruction of its function: so the one that it returns
+                # to belongs to another.
+                found = list(self._frames(address, address - (kind == "return")))
+            if is_guess:
+                found = [replace(frame, is_guess=True) for frame in found]
+            self._known[key] = found
+        return self._known[key]
+
+    def _frames(self, address: int, inside: int) -> Iterator[StackFrame]:
+        at = bisect_right(self._starts, inside) - 1
+        # Modules may lie within the addresses of others, as those that are not PIE have no bias.
+        for module in reversed(self._modules[: at + 1]):
+            with suppress(WeftError):
+                offset = inside - module.bias
+                function = module.function_at(offset)
+                if function is None:
+                    continue
+                found = module.frames_at(offset)
+                for frame in found[:-1]:
+                    yield StackFrame(
+                        address, frame.function, None, module.name, frame.location, inlined=True
+                    )
+                yield StackFrame(
+                    address,
+                    function.display_name,
+                    address - module.bias - function.offset,
+                    module.name,
+                    found[-1].location if found else None,
+                )
+                return
+        mapped = (path for addresses, path in self._mapped if inside in addresses)
+        path = next(mapped, None)
+        yield StackFrame(address, None, None, path and path.rpartition("/")[2], None)
