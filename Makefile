@@ -37,8 +37,8 @@ check:  ## Everything that can be said without running the code
 	$(BIN)/lint-imports --no-logo
 	$(PY) -m tests.layers
 	cargo fmt --all --check
-	cargo clippy --locked --workspace --all-targets -- -D warnings
-	cargo clippy --locked --package weft-agent --features clone --all-targets -- -D warnings
+	cargo clippy --locked --workspace --features weft-agent/clone --all-targets -- -D warnings
+	cargo clippy --locked --package weft-agent --all-targets -- -D warnings
 	$(BIN)/towncrier build --draft --version unreleased
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
@@ -50,10 +50,12 @@ check:  ## Everything that can be said without running the code
 .PHONY: test
 test: test-rust test-python  ## All tests, of Rust and of Python
 
+# The agent is tested with the clone engine, and without it. It is the one without that is built by
+# itself: it depends on almost nothing, while all that the engine depends on would be compiled again.
 .PHONY: test-rust
 test-rust:  ## The tests of the crates
-	cargo $(CARGO_TEST) --locked --workspace
-	cargo $(CARGO_TEST) --locked --package weft-agent --features clone
+	cargo $(CARGO_TEST) --locked --workspace --features weft-agent/clone
+	cargo $(CARGO_TEST) --locked --package weft-agent
 
 .PHONY: test-python
 test-python:  ## The tests of everything together: most side by side, then those that want to be alone
