@@ -117,7 +117,8 @@ soak: release  ## The long forms of slow tests: thousands of attaches, kills, pr
 		tests/e2e/test_clone_smc.py
 	WEFT_CASES=1000000 $(PY) -m pytest -q tests/e2e/test_clone_lockstep.py \
 		tests/e2e/test_clone_snippets.py tests/e2e/test_probes.py tests/e2e/test_clone_probes.py \
-		tests/e2e/test_metrics_library.py tests/e2e/test_inherited.py
+		tests/e2e/test_metrics_library.py tests/e2e/test_inherited.py \
+		tests/e2e/test_interrupted.py
 	WEFT_CASES=10000 $(PY) -m pytest -q tests/e2e/test_gdb_sessions.py
 	$(PY) -m tests.own_tests
 	WEFT_CASES=10000 $(PY) -m pytest -q tests/unit -k "survived or space_changes"
