@@ -426,7 +426,7 @@ def doctor(pid: int | None = None) -> list[Check]:
 def processes() -> list[Candidate]:
     """List every process but weft itself, and whether weft could attach to it."""
 
-_CallRow: TypeAlias = tuple[int, Literal["next", "return", "signal"], bool]
+_CallRow: TypeAlias = tuple[int, Literal["next", "return", "signal", "probe"], bool]
 _StackRow: TypeAlias = tuple[int, list[_CallRow], str | None, tuple[int, list[int]] | None]
 
 class PythonLayout(TypedDict):

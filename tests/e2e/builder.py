@@ -53,6 +53,7 @@ RECIPES = {
     "blocked": _compile("gcc", "blocked.c"),
     "invariants": _compile("gcc", "invariants.c"),
     "texts": _compile("gcc", "texts.c"),
+    "stack_spins": _compile("gcc", "stack_spins.c"),
     **{
         f"stacks_{kind}": _compile(compiler, "stacks.c", *options)
         for kind, (compiler, *options) in {

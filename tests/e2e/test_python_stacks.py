@@ -36,10 +36,10 @@ def interpreter(version: str) -> str:
 
 
 @contextmanager
-def sleeping(*command: str | Path) -> Iterator[tuple[int, str]]:
+def sleeping(*command: str | Path, folder: Path | None = None) -> Iterator[tuple[int, str]]:
     """Run a program until it prints a line."""
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=folder) as process:
         assert process.stdin is not None and process.stdout is not None
         try:
             yield process.pid, process.stdout.readline()
@@ -118,10 +118,8 @@ def test_code_that_node_makes(tmp_path: Path) -> None:
         "function outer(n) { let s = 0; for (;;) s += innermost(n) }\n"
         "console.log('ready'); outer(1e6)\n"
     )
-    with sleeping("node", "--perf-basic-prof", "--interpreted-frames-native-stack", script) as (
-        pid,
-        _,
-    ):
+    options = ["--perf-basic-prof", "--interpreted-frames-native-stack"]
+    with sleeping("node", *options, script, folder=tmp_path) as (pid, _):
         path = Path(f"/tmp/perf-{pid}.map")
 
         def is_named() -> bool:

@@ -14,7 +14,7 @@ import pytest
 import weft
 from tests.e2e.harness import eventually, need
 from weft.model.stacks import Stacks, ThreadStack
-from weft.program.stacks import SIGNAL, read_stacks
+from weft.program.stacks import PROBE, SIGNAL, read_stacks
 
 Build: TypeAlias = Callable[[str], Path]
 
@@ -149,3 +149,39 @@ def _by_gdb(pid: int, folder: Path) -> dict[int, list[int]]:
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     rows = [line.split()[1:] for line in printed.splitlines() if line.startswith("STACK")]
     return {int(tid): [int(one) for one in addresses] for tid, *addresses in rows}
+
+
+LOOKS = 40
+
+
+def test_probes_are_not_seen(build: Build) -> None:
+    """A thread in a probe is in the function that it belongs to, as the program would have it."""
+    with subprocess.Popen(
+        [build("stack_spins")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdout.readline()
+        try:
+            seen = set()
+            with weft.attach(process.pid) as session:
+                metrics = [
+                    session.metric(name, "/Code/stack_spins/innermost")
+                    for name in ("calls", "inclusive_time", "latency")
+                ]
+                for _ in range(LOOKS):
+                    (spinning,) = (
+                        one for one in session.stacks().threads if one.tid != process.pid
+                    )
+                    assert spinning.is_whole
+                    found = [name for name in functions(spinning) if name in (PROBE, *SPINNING)]
+                    assert found in (SPINNING, SPINNING[1:], [PROBE, *SPINNING[1:]]), spinning
+                    seen.add(found[0])
+                assert metrics[0].value
+            assert "innermost" in seen
+            process.stdin.close()
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+
+
+SPINNING = ["innermost", "spins", "begin"]

@@ -20,10 +20,12 @@ from weft.program.perf_map import PerfMap
 from weft.program.python_frames import find_python, mixed
 from weft.program.system_calls import name_of
 
-__all__ = ["SIGNAL", "read_stacks"]
+__all__ = ["PROBE", "SIGNAL", "read_stacks"]
 
 SIGNAL = "<signal handler called>"
 """What stands for the frame that the kernel has made for a handler, as debuggers have it."""
+PROBE = "<weft probe>"
+"""What stands for a probe where it is not known which function it belongs to."""
 
 
 def read_stacks(pid: int, modules: Sequence[Module] | None = None) -> Stacks:
@@ -112,6 +114,8 @@ class _Names:
         if key not in self._known:
             if kind == "signal":
                 found = [StackFrame(address, SIGNAL, None, None, None)]
+            elif kind == "probe":
+                found = [StackFrame(address, PROBE, None, None, None)]
             else:
                 # A call may be the last instruction of its function: so the one that it returns
                 # to belongs to another.

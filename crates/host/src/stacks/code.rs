@@ -79,6 +79,19 @@ pub enum Step {
     Unknown,
 }
 
+/// Where a probe goes on with the program: the first address on its way to a return that is not its own.
+pub fn behind_probe(code: &Code, from: u64, is_own: impl Fn(u64) -> bool) -> Option<u64> {
+    let mut behind = None;
+    returns(from, |at| {
+        if behind.is_none() && !is_own(at) {
+            behind = Some(at);
+        }
+        // What follows is the program's, and need not be looked at.
+        if behind.is_some() { ([0; LONGEST], 0) } else { code.at::<LONGEST>(at) }
+    });
+    behind
+}
+
 /// Finds the caller of where a thread, or a call, goes on.
 pub fn without_rules(
     code: &Code,

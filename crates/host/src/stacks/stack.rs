@@ -11,6 +11,8 @@ pub enum FrameKind {
     Return,
     /// What a signal handler returns to: it calls the kernel, which goes on with what the signal has interrupted.
     Signal,
+    /// In a probe that weft has put there, which does not go on with the function that it belongs to.
+    Probe,
 }
 
 impl FrameKind {
@@ -20,6 +22,7 @@ impl FrameKind {
             Self::Next => "next",
             Self::Return => "return",
             Self::Signal => "signal",
+            Self::Probe => "probe",
         }
     }
 }

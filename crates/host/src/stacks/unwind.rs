@@ -1,19 +1,21 @@
 //! From a thread's registers and memory to the calls that it is in.
 
 use super::capture::Captured;
-use super::code::{Code, Registers, Step, without_rules};
+use super::code::{Code, Registers, Step, behind_probe, without_rules};
 use super::stack::{Frame, FrameKind, Stack};
 use super::tables::{Piece, Rules, tables};
 use crate::TargetAddr;
 use crate::base::page::PAGE;
 use crate::process::memory;
 use crate::process::modules::Module;
-use crate::process::proc::Tid;
+use crate::process::proc::{self, Tid};
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{Error, FrameAddress, Unwinder};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
+use std::ops::Range;
+use weft_abi::PROBES_NAME;
 
 /// How many calls are listed at most: one that calls itself without end has no more to say.
 const DEEPEST: usize = 4096;
@@ -31,6 +33,8 @@ pub struct Unwinding {
     /// Whether there are rules for addresses.
     covered: RefCell<BTreeMap<u64, bool>>,
     code: Code,
+    /// Where weft's own probes are.
+    probes: Vec<Range<u64>>,
 }
 
 impl Unwinding {
@@ -56,6 +60,7 @@ impl Unwinding {
             signal_returns: RefCell::default(),
             covered: RefCell::default(),
             code: Code::new(pid),
+            probes: probes(pid),
         }
     }
 
@@ -87,7 +92,7 @@ impl Unwinding {
                 kind = FrameKind::Next;
                 continue;
             }
-            frames.push(Frame { address: at, kind, is_guess });
+            frames.push(self.seen_by_program(Frame { address: at, kind, is_guess }));
             let frame = match (kind, NonZeroU64::new(at)) {
                 (FrameKind::Return, Some(at)) => FrameAddress::ReturnAddress(at),
                 _ => FrameAddress::InstructionPointer(at),
@@ -123,6 +128,18 @@ impl Unwinding {
         (Stack { tid: thread.tid, frames, cut, call: thread.call }, missing)
     }
 
+    /// A frame as the program would have it: where a probe goes on, if it is in one.
+    fn seen_by_program(&self, frame: Frame) -> Frame {
+        let is_own = |at: u64| self.probes.iter().any(|range| range.contains(&at));
+        if !is_own(frame.address) {
+            return frame;
+        }
+        match behind_probe(&self.code, frame.address, is_own) {
+            Some(address) => Frame { address, kind: FrameKind::Next, ..frame },
+            None => Frame { kind: FrameKind::Probe, ..frame },
+        }
+    }
+
     /// Whether there is a rule for an address.
     fn has_rule(&self, at: u64) -> bool {
         *self.covered.borrow_mut().entry(at).or_insert_with(|| self.rules.cover(at))
@@ -137,6 +154,14 @@ impl Unwinding {
             memory::read(self.pid, TargetAddr(at), CALL.len()).is_ok_and(|code| code == CALL)
         })
     }
+}
+
+/// Where code of probes is mapped.
+fn probes(pid: Tid) -> Vec<Range<u64>> {
+    let maps = proc::maps(pid).unwrap_or_default();
+    let name = format!("/memfd:{PROBES_NAME} (deleted)");
+    let own = maps.iter().filter(|one| one.execute && one.path == name);
+    own.map(|one| one.start.0..one.end.0).collect()
 }
 
 /// Where a thread was when a signal came: its instruction, stack and frame pointers, from the frame that the kernel has
