@@ -197,6 +197,11 @@ class Module:
         """
         return self.symbols.variables(name)
 
+    def variable_at(self, offset: int) -> str | None:
+        """The name of the variable that contains an offset, also a demangled one."""
+        found = self.symbols.variable_at(offset)
+        return None if found is None else found[0]
+
     def function_at(self, offset: int) -> Function | None:
         """The function whose code contains an offset."""
         (index,) = self.symbols.containing([offset])

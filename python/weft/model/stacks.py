@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from weft.model.program import SourceLocation
+from weft.model.waits import Wait
 
-__all__ = ["StackFrame", "Stacks", "SystemCall", "ThreadStack"]
+__all__ = ["Deadlock", "StackFrame", "Stacks", "StuckThread", "SystemCall", "ThreadStack"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +63,57 @@ class ThreadStack:
     """Why there may be more calls; none if these are all."""
     call: SystemCall | None
     """The system call that it is in."""
+    waits_for: Wait | None = None
+    """What it waits for; none if it runs, or if that was not asked for."""
 
     @property
     def is_whole(self) -> bool:
         """Whether all calls were found."""
         return self.cut is None
+
+
+@dataclass(frozen=True, slots=True)
+class StuckThread:
+    """A thread of a deadlock."""
+
+    pid: int
+    tid: int
+    name: str
+    process: str
+    """The name of its process."""
+    waits_for: Wait
+    at: StackFrame | None
+    """Where in the program it waits: the innermost call that is not in the C library."""
+
+    def __str__(self) -> str:
+        """What a person reads."""
+        text = f"thread {self.tid} '{self.name}' of process {self.pid} '{self.process}'"
+        where = "" if self.at is None else f" in {self.at}"
+        return f"{text} waits{where} for {self.waits_for.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlock:
+    """Threads that wait for each other in a circle, so that none of them can go on.
+
+    It is ``certain`` if all of them slept while what they wait for was read, and each waits, for as
+    long as it takes, for something that only the others can do. Otherwise it is ``likely``, and
+    ``doubts`` say why.
+    """
+
+    certainty: Literal["certain", "likely"]
+    threads: tuple[StuckThread, ...]
+    """Those in the circle. Where each waits for one other, it is for the next."""
+    doubts: tuple[str, ...] = ()
+    behind: tuple[tuple[int, int], ...] = ()
+    """The processes and threads that wait for those in the circle, without being in it."""
+
+    def __str__(self) -> str:
+        """What a person reads, with a line for each thread."""
+        title = "deadlock" if self.certainty == "certain" else "likely a deadlock"
+        if self.doubts:
+            title += f" ({'; '.join(self.doubts)})"
+        return "\n  ".join([f"{title}:", *map(str, self.threads)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,3 +124,7 @@ class Stacks:
     threads: tuple[ThreadStack, ...]
     pauses: tuple[float, ...]
     """For how many seconds the process stood still: more than once where a stack was deep."""
+    deadlocks: tuple[Deadlock, ...] = ()
+    """The circles of waits that its threads are in, also with other processes."""
+    remarks: tuple[str, ...] = ()
+    """What was not looked at on the search for deadlocks, and why."""

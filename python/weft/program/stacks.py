@@ -11,6 +11,7 @@ from weft import _native
 from weft.errors import WeftError
 from weft.model.program import Module
 from weft.model.stacks import StackFrame, Stacks, SystemCall, ThreadStack
+from weft.program.deadlocks import explain
 from weft.program.live_modules import live_modules
 from weft.program.system_calls import name_of
 
@@ -20,14 +21,25 @@ SIGNAL = "<signal handler called>"
 """What stands for the frame that the kernel has made for a handler, as debuggers have it."""
 
 
-def read_stacks(pid: int, modules: Sequence[Module] | None = None) -> Stacks:
+def read_stacks(pid: int, modules: Sequence[Module] | None = None, *, waits: bool = True) -> Stacks:
     """Read the stacks of all threads of a process.
 
     It stands still while they are copied, for a few milliseconds at most; names and lines are found
-    when it runs again.
+    when it runs again. So is what they wait for, unless that is not wanted, and which of them can
+    never go on: for that, other processes that they wait for may stand still as well.
     """
     if modules is None:
         modules = live_modules(pid)
+    found = _read(pid, modules)
+    return explain(found, modules, _read_other) if waits else found
+
+
+def _read_other(pid: int) -> tuple[Stacks, Sequence[Module]]:
+    modules = live_modules(pid)
+    return _read(pid, modules), modules
+
+
+def _read(pid: int, modules: Sequence[Module]) -> Stacks:
     # Before they stand still: a thread that is let go runs for a moment, and sleeps again.
     seen = _seen(pid)
     rows, pauses = _native.stacks(pid)
