@@ -66,6 +66,12 @@ RECIPES = {
             "musl_static": ("musl-gcc", "-static"),
         }.items()
     },
+    "waits": _compile("gcc", "waits.c"),
+    "waits_static": _compile("gcc", "waits.c", "-static"),
+    "waits_musl": _compile("musl-gcc", "waits.c"),
+    "deadlocks": _compile("gcc", "deadlocks.c"),
+    "locks_cpp": _compile("g++", "locks.cpp"),
+    "locks_rs": Recipe("locks.rs", (("rustc", "-O", "-g", "{source}", "-o", "{out}"),)),
     "rseq": _compile("gcc", "rseq.c"),
     "exec_fork": _compile("gcc", "exec_fork.c"),
     "seccomp": _compile("gcc", "seccomp.c"),

@@ -197,10 +197,9 @@ class Module:
         """
         return self.symbols.variables(name)
 
-    def variable_at(self, offset: int) -> str | None:
-        """The name of the variable that contains an offset, also a demangled one."""
-        found = self.symbols.variable_at(offset)
-        return None if found is None else found[0]
+    def variable_at(self, offset: int) -> tuple[str, int] | None:
+        """The variable that contains an offset: its name, demangled, and where it starts."""
+        return self.symbols.variable_at(offset)
 
     def function_at(self, offset: int) -> Function | None:
         """The function whose code contains an offset."""

@@ -25,6 +25,7 @@ from weft.program.circles import Node, behind, circles, is_held, stuck
 from weft.program.descriptors import Ends
 from weft.program.futexes import is_c_library
 from weft.program.system_calls import NUMBERS
+from weft.program.tasks import Sleep
 from weft.program.waits import Waits, has_slept
 
 __all__ = ["explain"]
@@ -59,9 +60,17 @@ class _Seen:
     waits: list[Wait | None]
 
 
-def explain(stacks: Stacks, modules: Sequence[Module], read: Read) -> Stacks:
-    """Say what the threads of stacks wait for, and which of them can never go on."""
-    waits = Waits(stacks.pid, modules, Ends()).of(stacks.threads)
+def explain(
+    stacks: Stacks,
+    modules: Sequence[Module],
+    earlier: Mapping[int, Sleep | None],
+    read: Read,
+) -> Stacks:
+    """Say what the threads of stacks wait for, and which of them can never go on.
+
+    ``earlier`` is how they slept before they were made to stand still.
+    """
+    waits = Waits(stacks.pid, modules, Ends(), earlier).of(stacks.threads)
     search = _Search(read)
     search.add(_Seen(stacks, modules, waits))
     deadlocks = search.deadlocks()

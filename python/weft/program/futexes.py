@@ -37,35 +37,26 @@ _NEAR = 16
 
 _C_LIBRARY = re.compile(r"(libc|libpthread|ld)([-.]|$)|ld-linux|ld-musl|libc\.musl")
 
+_RUST = r"<?(std::sys\w*|std::sync|std::thread|parking_lot\w*)::.*"
 _RUNTIMES: Final[list[tuple[str, WaitKind, str]]] = [
-    (
-        r"take_gil|PyEval_RestoreThread|PyEval_AcquireThread",
-        "lock",
-        "the interpreter lock of Python",
-    ),
+    (r"take_gil|PyEval_(Restore|Acquire)Thread", "lock", "the interpreter lock of Python"),
     (r"_?PyMutex_Lock\w*|_PyRawMutex_LockSlow", "lock", "a lock of Python"),
-    (r"PyThread_acquire_lock(_timed)?|_?acquire_timed", "lock", "a lock of Python"),
-    (r".*\bMutex::lock_contended|.*RawMutex::lock_slow", "lock", "a mutex of Rust"),
+    (r"PyThread_acquire_lock(_timed)?", "lock", "a lock of Python"),
+    (_RUST + r"Mutex>?::lock_(contended|slow)", "lock", "a mutex of Rust"),
     (
-        r".*RwLock::(read|write)_contended|.*RawRwLock::lock_.*slow",
+        _RUST + r"RwLock>?::((read|write)_contended|lock_\w*slow)",
         "read-write lock",
         "a read-write lock of Rust",
     ),
-    (
-        r".*[Cc]ondvar::\w*::?Condvar::wait\w*|.*Condvar::wait\w*",
-        "condition",
-        "a condition of Rust",
-    ),
-    (r".*Parker::park\w*|std::thread::park\w*", "condition", "to be unparked, in Rust"),
-    (r".*sync::once::\w+::Once::(call|wait)", "lock", "a one-time initialisation of Rust"),
-    (r"runtime\.lock2?|runtime\.lockWithRank", "lock", "a lock of Go's runtime"),
-    (
-        r"runtime\.(notesleep|notetsleep\w*|stopm|mPark|findRunnable)",
-        "condition",
-        "work, in Go's scheduler",
-    ),
+    (_RUST + r"Condvar>?::wait\w*", "condition", "a condition of Rust"),
+    (_RUST + r"Parker>?::park\w*", "condition", "to be unparked, in Rust"),
+    (_RUST + r"Once>?::(call|wait)", "lock", "a one-time initialisation of Rust"),
+    (r"runtime\.lock(2|WithRank)", "lock", "a lock of Go's runtime"),
+    (r"runtime\.(notet?sleep\w*|stopm|mPark)", "condition", "work, in Go's scheduler"),
 ]
 """Functions of runtimes that wait; none of their locks says who holds it."""
+_WITHIN = 4
+"""How near to a semaphore or a condition of the C library they are that are made of one."""
 _FUNCTIONS: Final[list[tuple[str, WaitKind]]] = [
     (r"_*pthread_mutex_(timedlock|clocklock|lock|cond_lock)\w*|_*mtx_(timed)?lock", "lock"),
     (r"_*pthread_rwlock_\w*lock\w*", "read-write lock"),
@@ -74,6 +65,7 @@ _FUNCTIONS: Final[list[tuple[str, WaitKind]]] = [
     (r"_*pthread_barrier_wait", "barrier"),
     (r"_*pthread_(clock|timed)?join\w*|_*thrd_join", "thread"),
 ]
+_MATERIALS: Final[tuple[WaitKind, ...]] = ("semaphore", "condition")
 _ONCE = re.compile(r"_*(pthread_once\w*|call_once|cxa_guard_acquire)")
 _ALLOCATORS = re.compile(
     r"_*(libc_)?(malloc|free|calloc|realloc|memalign|aligned_alloc|posix_memalign)|_int_\w+|arena_get2"
@@ -82,6 +74,9 @@ _STREAMS = re.compile(
     r"_IO_\w+|f?puts\w*|f?put[cs]\w*|putchar\w*|f?get[cs]\w*|getchar\w*|v?f?printf\w*|fwrite\w*"
     r"|fread\w*|fflush\w*|flockfile|_*funlockfile|fclose\w*|fseek\w*|getline|getdelim|ungetc|perror"
 )
+
+_MUSL = re.compile(r"__timedwait(_cp)?|__syscall_cp\w*|__cp_\w+")
+"""Functions that only musl has."""
 
 _TYPES = {0: "", 1: "recursive ", 2: "error-checking ", 3: "adaptive "}
 _ROBUST, _INHERITS, _PROTECTS, _SHARED = 16, 32, 64, 128
@@ -115,14 +110,19 @@ class Futexes:
         self._modules = modules
         self._memory = Memory(pid)
         self._numbers = Numbers(pid)
-        self._symbols: dict[int, str | None] = {}
-        self._is_musl = any("musl" in module.name for module in modules)
+        self._symbols: dict[int, tuple[str, int] | None] = {}
+        # Its file has two names, one of which is the loader's.
+        self._is_musl = any("musl" in one.path or one.name == "libc.so" for one in modules)
 
-    def wait(self, name: str, arguments: Sequence[int], frames: Sequence[StackFrame]) -> Wait:
-        """Say what a thread waits for that is in a call of these arguments."""
+    def wait(
+        self, name: str, arguments: Sequence[int], frames: Sequence[StackFrame]
+    ) -> Wait | None:
+        """Say what a thread waits for that is in a call of these arguments; nothing if it wakes."""
+        if name == "futex_waitv":
+            return Wait("futex", "one of several futexes", doubt="nothing tells which they are")
         call = self._call(name, arguments)
         if call is None:
-            return Wait("futex", "one of several futexes" if name == "futex_waitv" else "a futex")
+            return None
         wait = replace(self._kind(call, frames), timeout=call.timeout)
         # A lock that says who holds it, and waits for ever: only that one can let it go.
         return replace(
@@ -159,18 +159,24 @@ class Futexes:
     # --- Which kind ---------------------------------------------------------------------------
 
     def _kind(self, call: _Call, frames: Sequence[StackFrame]) -> Wait:
-        near = [_plain(frame.function) for frame in frames[:_NEAR] if frame.function]
+        near = self._near(frames)
         if call.command in (_LOCK_PI, _LOCK_PI2):
-            return self._owned(call, "mutex with priority inheritance")
-        for pattern, kind, text in _RUNTIMES:
-            if any(re.fullmatch(pattern, name) for name in near):
-                return self._plain(call, kind, text, "it does not say who holds it")
-        if self._is_musl and (wait := self._musl(call)) is not None:
+            # The kernel knows nothing of what is around the word, and musl has the type before it.
+            base = call.address - 4 if self._is_musl else call.address
+            word = self._memory.half(call.address)
+            owner = None if word is None else word & _OWNER
+            return self._held(call, base, "mutex with priority inheritance", owner)
+        is_musl = self._is_musl or any(_MUSL.fullmatch(name) for name in near)
+        if is_musl and (wait := self._musl(call)) is not None:
             return wait
-        for name in near:
+        for at, name in enumerate(near):
+            if (wait := self._of_runtime(call, name)) is not None:
+                return wait
             for pattern, kind in _FUNCTIONS:
                 if re.fullmatch(pattern, name):
-                    return self._of_library(call, kind)
+                    around = near[at + 1 : at + _WITHIN] if kind in _MATERIALS else []
+                    made = (self._of_runtime(call, other) for other in around)
+                    return next(filter(None, made), None) or self._of_library(call, kind)
             if _ONCE.fullmatch(name):
                 text = "a one-time initialisation"
                 return self._plain(call, "lock", text, "it does not say who does it")
@@ -187,6 +193,52 @@ class Futexes:
             if self._is_mutex(call):
                 return self._mutex(call)
         return self._plain(call, "futex", "a futex", "nothing tells what it belongs to")
+
+    def _of_runtime(self, call: _Call, name: str) -> Wait | None:
+        for pattern, kind, text in _RUNTIMES:
+            if re.fullmatch(pattern, name):
+                # Nobody holds a condition.
+                doubt = None if kind == "condition" else "it does not say who holds it"
+                return self._plain(call, kind, text, doubt)
+        return None
+
+    def _near(self, frames: Sequence[StackFrame]) -> list[str]:
+        """The functions that a thread is in, the innermost first.
+
+        Those of the C library often end in a jump to another, and are in no frame then: so what the
+        program has called is one of them too.
+        """
+        names = []
+        is_inside = False
+        for frame in frames[:_NEAR]:
+            if is_c_library(frame.module):
+                is_inside = True
+            elif is_inside:
+                is_inside = False
+                if called := self._called(frame.address):
+                    names.append(_plain(called))
+            if frame.function:
+                names.append(_plain(frame.function))
+        return names
+
+    def _called(self, after: int) -> str | None:
+        """The function that the call in front of an address is of."""
+        word = self._memory.word(after - 8)
+        if word is None:
+            return None
+        code = word.to_bytes(8, "little")
+        target: int | None = after + int.from_bytes(code[4:], "little", signed=True)
+        if code[2:4] == b"\xff\x15":  # call [rip + offset]
+            target = self._memory.word(target or 0)
+        elif code[3] != 0xE8:
+            return None
+        if target is None or (module := self._module(target)) is None:
+            return None
+        try:
+            function = module.function_at(target - module.bias)
+        except (WeftError, OverflowError):
+            return None
+        return None if function is None else function.name
 
     def _of_library(self, call: _Call, kind: WaitKind) -> Wait:
         if kind == "condition" and call.command == _WAIT and call.value == _CONTENDED:
@@ -212,15 +264,10 @@ class Futexes:
 
     # --- Who holds it -------------------------------------------------------------------------
 
-    def _owned(self, call: _Call, what: str) -> Wait:
-        """A lock whose word has its owner, as the kernel wants it."""
-        word = self._memory.half(call.address)
-        return self._held(call, call.address, what, None if word is None else word & _OWNER)
-
     def _held(
         self, call: _Call, address: int, what: str, owner: int | None, kind: WaitKind = "lock"
     ) -> Wait:
-        symbol = self.symbol(address)
+        symbol = self._place(address)
         text = f"{what} {symbol} ({address:#x})" if symbol else f"{what} {address:#x}"
         if not owner:
             doubt = "nobody was said to hold it when it was looked at"
@@ -247,8 +294,8 @@ class Futexes:
             return self._plain(call, "lock", "a lock", "it is not the mutex that it seems to be")
         owner = first & _OWNER if kind & (_ROBUST | _INHERITS) else second & 0xFFFFFFFF
         what = _TYPES[kind & 15]
-        what += "robust " if kind & _ROBUST else ""
-        what += "process-shared " if kind & _SHARED else ""
+        # All robust ones are marked as shared.
+        what += "robust " if kind & _ROBUST else "process-shared " if kind & _SHARED else ""
         what += "mutex" + (" with priority inheritance" if kind & _INHERITS else "")
         return self._held(call, at, what, owner)
 
@@ -284,9 +331,11 @@ class Futexes:
             return self._plain(call, "read-write lock", "read-write lock", "it cannot be read")
         if writer:
             return self._held(call, base, "read-write lock", writer, "read-write lock")
-        symbol = self.symbol(base)
+        symbol = self._place(base)
         where = f"{symbol} ({base:#x})" if symbol else f"{base:#x}"
-        doubt = f"it is held by {readers >> 3} readers, and does not say who they are"
+        count = readers >> 3
+        who = "a reader" if count == 1 else f"{count} readers"
+        doubt = f"it is held by {who}, and does not say by which thread"
         return Wait(
             "read-write lock", f"read-write lock {where}; {doubt}", base, symbol, doubt=doubt
         )
@@ -322,7 +371,7 @@ class Futexes:
         word = self._memory.half(call.address)
         if kind is None or word is None or call.address % 8 != 4 or kind & ~0x8F:
             return None
-        if not call.value >> 31 or kind & 15 > 15:
+        if not call.value >> 31:
             return None
         base = call.address - 4
         owner = call.value & _OWNER
@@ -333,7 +382,7 @@ class Futexes:
             doubt = "a plain mutex of musl does not say who holds it"
             text = wait.text.partition(";")[0]
             return replace(wait, text=f"{text}; {doubt}", doubt=doubt)
-        if kind & 3 not in (1, 2) or self._numbers.anywhere(owner) is None:
+        if kind & 3 not in _TYPES or self._numbers.anywhere(owner) is None:
             return None
         what = _TYPES[kind & 3] + ("robust " if kind & 4 else "")
         return self._held(call, base, f"{what}mutex", word & _OWNER)
@@ -342,9 +391,21 @@ class Futexes:
 
     def symbol(self, address: int) -> str | None:
         """The variable of a module that an address lies in."""
+        found = self._variable(address)
+        return None if found is None else found[0]
+
+    def _place(self, address: int) -> str | None:
+        """The variable, and how far behind its start an address is, as in an array of locks."""
+        found = self._variable(address)
+        if found is None:
+            return None
+        name, start = found
+        return name if start == address else f"{name}+{address - start:#x}"
+
+    def _variable(self, address: int) -> tuple[str, int] | None:
         if address not in self._symbols:
             found = self._symbol(address)
-            self._symbols[address] = None if found is None else printable(found)
+            self._symbols[address] = None if found is None else (printable(found[0]), found[1])
         return self._symbols[address]
 
     @cached_property
@@ -354,12 +415,13 @@ class Futexes:
         except WeftError:
             return []
 
-    def _symbol(self, address: int) -> str | None:
+    def _symbol(self, address: int) -> tuple[str, int] | None:
         module = self._module(address)
         if module is None:
             return None
         try:
-            return module.variable_at(address - module.bias)
+            found = module.variable_at(address - module.bias)
+            return None if found is None else (found[0], found[1] + module.bias)
         except (WeftError, OverflowError):
             return None
 
@@ -382,6 +444,6 @@ class Futexes:
 
 
 def _plain(name: str) -> str:
-    """A name without its parameters, version and the hash that Rust has given it."""
-    name = re.sub(r"::h[0-9a-f]{16}$", "", name)
+    """A name without its parameters, version, and what compilers add to it."""
+    name = re.sub(r"::h[0-9a-f]{16}$|\.(constprop|part|isra|cold|lto_priv)\b.*$", "", name)
     return name.partition("@")[0].partition("(")[0].strip() or name

@@ -14,6 +14,7 @@ from weft.model.stacks import StackFrame, Stacks, SystemCall, ThreadStack
 from weft.program.deadlocks import explain
 from weft.program.live_modules import live_modules
 from weft.program.system_calls import name_of
+from weft.program.tasks import sleep, tids
 
 __all__ = ["SIGNAL", "read_stacks"]
 
@@ -30,8 +31,11 @@ def read_stacks(pid: int, modules: Sequence[Module] | None = None, *, waits: boo
     """
     if modules is None:
         modules = live_modules(pid)
-    found = _read(pid, modules)
-    return explain(found, modules, _read_other) if waits else found
+    if not waits:
+        return _read(pid, modules)
+    # A call that a time ends is another one for the kernel after it was interrupted.
+    earlier = {tid: sleep(pid, tid) for tid in tids(pid)}
+    return explain(_read(pid, modules), modules, earlier, _read_other)
 
 
 def _read_other(pid: int) -> tuple[Stacks, Sequence[Module]]:

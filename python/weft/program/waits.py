@@ -7,7 +7,7 @@ waits for it has slept from before until after that was read, and that is looked
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, TypeAlias
 
@@ -52,8 +52,16 @@ _SET_WAIT, _SET_WAIT_OFD = 7, 38
 class Waits:
     """What the threads of one process wait for."""
 
-    def __init__(self, pid: int, modules: Sequence[Module], ends: Ends) -> None:
+    def __init__(
+        self,
+        pid: int,
+        modules: Sequence[Module],
+        ends: Ends,
+        earlier: Mapping[int, Sleep | None] | None = None,
+    ) -> None:
+        """``earlier`` is how its threads slept before they were made to stand still."""
         self._pid = pid
+        self._earlier = earlier or {}
         self._ends = ends
         self._memory = Memory(pid)
         self._descriptors = Descriptors(pid)
@@ -75,7 +83,7 @@ class Waits:
         call = thread.call
         if call is None:
             return self._in_no_call(thread)
-        if now is None and thread.state == "R":
+        if thread.state == "R" and (now is None or not _is_same(call, now)):
             return None
         name, arguments = call.name, call.arguments
         if call.number == _RESTART:
@@ -87,10 +95,19 @@ class Waits:
         return self._in_call(thread, name, arguments)
 
     def _restarted(self, thread: ThreadStack) -> str | None:
-        """The call that the kernel goes on with, by the instructions in front of where it returns.
+        """The call that the kernel goes on with after the thread stood still.
 
-        Its arguments are still in their registers.
+        Its arguments are still in their registers, and the instructions in front of where it
+        returns to have its number.
         """
+        earlier = self._earlier.get(thread.tid)
+        if (
+            earlier is not None
+            and earlier.number != _RESTART
+            and thread.call is not None
+            and earlier.arguments == thread.call.arguments
+        ):
+            return name_of(earlier.number)
         if not thread.frames:
             return None
         code = self._memory.data(thread.frames[0].address - 8, 8)
@@ -118,7 +135,7 @@ class Waits:
 
     # --- System calls -------------------------------------------------------------------------
 
-    def _in_call(self, thread: ThreadStack, name: str, arguments: Arguments) -> Wait:
+    def _in_call(self, thread: ThreadStack, name: str, arguments: Arguments) -> Wait | None:
         tid, first = thread.tid, _signed(arguments[0])
         if name.startswith("futex"):
             return self._futexes.wait(name, arguments, thread.frames)
