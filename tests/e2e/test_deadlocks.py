@@ -135,6 +135,17 @@ def test_healthy_programs(build: Build, way: str) -> None:
             none_in(child)
 
 
+def test_a_process_that_is_stopped_may_be_let_go(build: Build) -> None:
+    with running(build("deadlocks"), "pipes") as program:
+        found_in(program.pid)
+        (child,) = children(program.pid)
+        os.kill(child, signal.SIGSTOP)
+        eventually(lambda: Path(f"/proc/{child}/stat").read_text().rpartition(")")[2][1] == "T")
+        assert read_stacks(program.pid).deadlocks == ()
+        os.kill(child, signal.SIGCONT)
+        found_in(program.pid)
+
+
 def test_contention_is_none(build: Build) -> None:
     with running(build("deadlocks"), "contention") as program:
         for _ in range(20):

@@ -45,6 +45,11 @@ def test_unix_paths_may_hold_spaces_and_worse() -> None:
     assert (found.inode, found.local, found.listens) == (4711, "/tmp/a b?[31m", True)
 
 
+def test_anybody_may_send_datagrams() -> None:
+    assert _socket("unix", "0: 2 0 00000000 0002 01 4711 /dev/log").takes_datagrams
+    assert not _socket("unix", "0: 2 0 00000000 0001 03 4711").takes_datagrams
+
+
 def test_rows_of_locks() -> None:
     text = (
         "1: FLOCK  ADVISORY  WRITE 12 fe:00:34 0 EOF\n"

@@ -175,7 +175,9 @@ class _Search:
             waits |= {(pid, one.tid): wait for one, wait in zip(here, again, strict=True)}
         members = self._members()
         for node in nodes:
-            if not has_slept(threads[node], before[node], tasks.sleep(*node)):
+            # One that is stopped, as by a debugger, sleeps too, and may be let go by anybody.
+            sleeps = tasks.state(*node) in ("S", "D")
+            if not sleeps or not has_slept(threads[node], before[node], tasks.sleep(*node)):
                 waits[node] = None
         still = stuck(waits, members)
         return [

@@ -110,6 +110,7 @@ class Futexes:
         self._modules = modules
         self._memory = Memory(pid)
         self._numbers = Numbers(pid)
+        self._names: dict[tuple[int, ...], list[str]] = {}
         self._symbols: dict[int, tuple[str, int] | None] = {}
         # Its file has two names, one of which is the loader's.
         self._is_musl = any("musl" in one.path or one.name == "libc.so" for one in modules)
@@ -159,7 +160,10 @@ class Futexes:
     # --- Which kind ---------------------------------------------------------------------------
 
     def _kind(self, call: _Call, frames: Sequence[StackFrame]) -> Wait:
-        near = self._near(frames)
+        key = tuple(frame.address for frame in frames[:_NEAR])
+        if key not in self._names:
+            self._names[key] = self._near(frames)
+        near = self._names[key]
         if call.command in (_LOCK_PI, _LOCK_PI2):
             # The kernel knows nothing of what is around the word, and musl has the type before it.
             base = call.address - 4 if self._is_musl else call.address

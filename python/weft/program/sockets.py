@@ -36,6 +36,8 @@ class Socket:
     local: str | None = None
     peer: str | None = None
     listens: bool = False
+    takes_datagrams: bool = False
+    """Whether anybody may send to it who knows its address, until it is connected."""
 
 
 class Sockets:
@@ -59,7 +61,10 @@ class Sockets:
         if one.listens:
             return None, "anybody may connect to it"
         if one.protocol == "unix":
-            return self._unix_peer(inode)
+            peer, doubt = self._unix_peer(inode)
+            if peer is None and doubt is None and one.takes_datagrams:
+                return None, "anybody may send to it"
+            return peer, doubt
         if not one.protocol.startswith("tcp"):
             return None, f"anybody may send to a socket of {one.protocol}"
         found = [
@@ -118,7 +123,9 @@ def _socket(protocol: str, row: str) -> Socket:
     if protocol == "unix":
         words = row.split(maxsplit=7)
         path = printable(words[7]) if len(words) > 7 else None
-        return Socket(int(words[6]), "unix", path, None, bool(int(words[3], 16) & _ACCEPTS))
+        listens = bool(int(words[3], 16) & _ACCEPTS)
+        is_datagram = int(words[4], 16) == socket.SOCK_DGRAM
+        return Socket(int(words[6]), "unix", path, None, listens, is_datagram)
     words = row.split()
     if protocol in _OTHERS:
         return Socket(int(words[-1]), protocol)
