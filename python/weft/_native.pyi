@@ -432,14 +432,14 @@ def doctor(pid: int | None = None) -> list[Check]:
 def processes() -> list[Candidate]:
     """List every process but weft itself, and whether weft could attach to it."""
 
-_CallRow: TypeAlias = tuple[int, Literal["next", "return", "signal"]]
+_CallRow: TypeAlias = tuple[int, Literal["next", "return", "signal"], bool]
 _StackRow: TypeAlias = tuple[int, list[_CallRow], str | None, tuple[int, list[int]] | None]
 
 def stacks(pid: int) -> tuple[list[_StackRow], list[float]]:
     """The stacks of all threads of a process, and for how many seconds it stood still, each time.
 
-    Of each thread: its id, the addresses of its frames and what each is, why there may be more of
-    them, and the system call that it is in with its arguments.
+    Of each thread: its id, the addresses of its frames, what each is and whether it is a guess, why
+    there may be more of them, and the system call that it is in with its arguments.
     """
 
 def soname(path: str) -> str:

@@ -20,6 +20,7 @@ Truth: TypeAlias = dict[str, int]
 Weaver: TypeAlias = Literal["patch", "clone"]
 
 ROUNDS = 20
+RUNS = 4
 
 COUNTED = """
     import "constraints.mdl";
@@ -75,54 +76,67 @@ def leaving(program: Path, how: str) -> Iterator[Leaving]:
             process.kill()
 
 
-def is_close(measured: float, truth: float) -> bool:
-    """Whether a time is the program's own, but for what the program does between its two clocks.
+def is_close(measured: object, truth: Truth) -> bool:
+    """Whether a time is the program's own, but for what the program does between its two clocks."""
+    assert isinstance(measured, float)
+    seconds = truth["ns"] / 1e9
+    return seconds * 0.5 < measured < seconds * 1.5 + 5e-3
 
-    A thread that stands still because of a busy machine stands still for both clocks, unless it
-    does so between them: what is wrong here is wrong by far more than half.
+
+def agrees_once(measure: Callable[[], bool]) -> bool:
+    """Whether the times agree in one of a few runs.
+
+    A thread that loses its processor between the program's clock and weft's makes them differ; a
+    call whose time does not end where it is left makes them differ in every run.
     """
-    return truth * 0.5 < measured < truth * 1.5 + 5e-3
+    return any(measure() for _ in range(RUNS))
 
 
 @pytest.mark.alone
 @pytest.mark.parametrize("weaver", ["patch", "clone"])
 @pytest.mark.parametrize("how", WAYS)
 def test_times_and_constraints_end_with_the_call(how: str, weaver: Weaver, build: Build) -> None:
-    with (
-        leaving(build("leaving"), WAYS[how]) as program,
-        session_of(program.pid, weaver) as session,
-    ):
-        session.load_metrics(COUNTED)
-        focus = "/Code/leaving/timed"
-        inclusive = session.metric("inclusive_time", focus)
-        latency = session.metric("latency", focus)
-        calls = session.metric("calls", focus)
-        counted = session.metric("counted_calls", focus)
-        truth = program.work()
-        assert counted.value == truth["inside"]
-        assert isinstance(inclusive.value, float)
-        assert is_close(inclusive.value, truth["ns"] / 1e9), (inclusive.value, truth)
-        once, again = inclusive.value, inclusive.value
-        assert once == again, "it still runs"
-        assert inclusive.left == counted.left == 0
-        # Latencies are those of calls that returned; how many did not is known.
-        assert isinstance(latency.value, weft.Histogram)
-        assert latency.value.count == truth["returned"]
-        assert isinstance(calls.value, int)
-        assert latency.left == calls.value - truth["returned"]
+    def measure() -> bool:
+        with (
+            leaving(build("leaving"), WAYS[how]) as program,
+            session_of(program.pid, weaver) as session,
+        ):
+            session.load_metrics(COUNTED)
+            focus = "/Code/leaving/timed"
+            inclusive = session.metric("inclusive_time", focus)
+            latency = session.metric("latency", focus)
+            calls = session.metric("calls", focus)
+            counted = session.metric("counted_calls", focus)
+            truth = program.work()
+            assert counted.value == truth["inside"]
+            once, again = inclusive.value, inclusive.value
+            assert once == again, "it still runs"
+            assert inclusive.left == counted.left == 0
+            # Latencies are those of calls that returned; how many did not is known.
+            assert isinstance(latency.value, weft.Histogram)
+            assert latency.value.count == truth["returned"]
+            assert isinstance(calls.value, int)
+            assert latency.left == calls.value - truth["returned"]
+            return is_close(once, truth)
+
+    assert agrees_once(measure)
 
 
 @pytest.mark.alone
 @pytest.mark.parametrize("weaver", ["patch", "clone"])
 def test_what_is_left_on_one_stack_is_not_left_on_another(weaver: Weaver, build: Build) -> None:
-    with leaving(build("leaving"), "k") as program, session_of(program.pid, weaver) as session:
-        focus = "/Code/leaving/timed_coroutine"
-        inclusive, latency = (session.metric(name, focus) for name in ("inclusive_time", "latency"))
-        truth = program.work()
-        assert isinstance(inclusive.value, float) and isinstance(latency.value, weft.Histogram)
-        assert is_close(inclusive.value, truth["ns"] / 1e9), (inclusive.value, truth)
-        assert latency.value.count == truth["returned"]
-        assert inclusive.left == latency.left == 0
+    def measure() -> bool:
+        with leaving(build("leaving"), "k") as program, session_of(program.pid, weaver) as session:
+            focus = "/Code/leaving/timed_coroutine"
+            names = ("inclusive_time", "latency")
+            inclusive, latency = (session.metric(name, focus) for name in names)
+            truth = program.work()
+            assert isinstance(latency.value, weft.Histogram)
+            assert latency.value.count == truth["returned"]
+            assert inclusive.left == latency.left == 0
+            return is_close(inclusive.value, truth)
+
+    assert agrees_once(measure)
 
 
 @pytest.mark.parametrize("weaver", ["patch", "clone"])

@@ -8,15 +8,20 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
 
 from tests.e2e.harness import Background, eventually, is_blocked, need, threads
-from weft.model.stacks import ThreadStack
+from weft.model.stacks import StackFrame, ThreadStack
 from weft.model.waits import Wait
+from weft.program.descriptors import Ends
+from weft.program.futexes import is_c_library
+from weft.program.live_modules import live_modules
 from weft.program.stacks import read_stacks
+from weft.program.waits import Waits
 
 Build: TypeAlias = Callable[[str], Path]
 
@@ -129,6 +134,29 @@ def test_each_kind(build: Build, files: Path, kind: str) -> None:
     assert found["child"].holders[0].pid != program.pid
     assert program.pid in [one.pid for one in found["flock"].holders]
     assert str(files) in found["flock"].text and f"{files}.fifo" in found["fifo"].text
+
+
+def test_a_c_library_without_names(build: Build, files: Path) -> None:
+    """What the program has called tells it then, and what is in memory."""
+    with waiting(build("waits"), files) as program:
+        eventually(lambda: in_its_ways(program.pid))
+        modules = live_modules(program.pid)
+        threads = read_stacks(program.pid, modules, waits=False).threads
+        nameless = [replace(one, frames=tuple(map(without_name, one.frames))) for one in threads]
+        found = Waits(program.pid, modules, Ends()).of(nameless)
+        holder = next(one.tid for one in threads if one.name == "holder")
+    by_thread = {one.name: wait for one, wait in zip(threads, found, strict=True)}
+    for name, text in OWNED.items():
+        wait = by_thread[name]
+        assert wait is not None and wait.text.startswith(text), wait
+        assert [one.tid for one in wait.holders] == [holder]
+    for name in ("condition", "semaphore", "barrier", "join"):
+        wait = by_thread[name]
+        assert wait is not None and wait.kind == KINDS[name], wait
+
+
+def without_name(frame: StackFrame) -> StackFrame:
+    return replace(frame, function=None) if is_c_library(frame.module) else frame
 
 
 def test_musl(build: Build, files: Path) -> None:

@@ -4,8 +4,8 @@ use crate::errors::to_python;
 use pyo3::prelude::*;
 use weft_host::stacks;
 
-/// address, and what it is.
-type FrameRow = (u64, &'static str);
+/// address, what it is, whether it is a guess.
+type FrameRow = (u64, &'static str, bool);
 
 /// thread, frames, why there may be more, system call with its arguments.
 type StackRow = (i32, Vec<FrameRow>, Option<&'static str>, Option<(u64, [u64; 6])>);
@@ -16,7 +16,9 @@ type StackRow = (i32, Vec<FrameRow>, Option<&'static str>, Option<(u64, [u64; 6]
 fn read(py: Python<'_>, pid: i32) -> PyResult<(Vec<StackRow>, Vec<f64>)> {
     let found = py.detach(|| stacks::stacks(pid)).map_err(to_python)?;
     let rows = found.threads.into_iter().map(|one| {
-        let frames = one.frames.into_iter().map(|(at, kind)| (at, kind.name())).collect();
+        let frames = one.frames.into_iter();
+        let frames = frames.map(|frame| (frame.address, frame.kind.name(), frame.is_guess));
+        let frames = frames.collect();
         (one.tid, frames, one.cut, one.call)
     });
     let pauses = found.pauses.iter().map(|pause| pause.duration.as_secs_f64()).collect();

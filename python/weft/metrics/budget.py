@@ -24,7 +24,7 @@ from weft import _native
 from weft.base.numbers import percent
 from weft.errors import WeftError
 from weft.metrics.ledger import OWN, Ledger, Loss
-from weft.metrics.sampling import DEAREST, HITS, SHORTEST, Moment, Sampling
+from weft.metrics.sampling import DEAREST, HITS, Moment, Sampling
 from weft.model.measured import Shed
 
 if TYPE_CHECKING:
@@ -139,7 +139,6 @@ class Budget:
         self._meters: dict[int, _Meter] = {}
         self._sampler: _native.Sampler | None = None
         self._spent = 0.0
-        self._share = 0.0
         """How much of its time the target last spent in probes, as predicted."""
         self._chance = random.Random()
         self._batch = _FIRST_BATCH
@@ -301,8 +300,6 @@ class Budget:
         self._read()
         loss = self.ledger.note(self._spent)
         self._spent = 0.0
-        if loss.ran >= _SHORTEST_RUN:
-            self._share = loss.probes / loss.ran
         own = max(loss.ran - loss.probes, (1 - DEAREST) * loss.ran)
         for unit in self._units.values():
             if unit.state == "on" and loss.ran >= _SHORTEST_RUN:
@@ -468,8 +465,7 @@ class Budget:
         run_time = self.ledger.run_time
         cost = sum(meter.stands_for for meter in unit.meters) / max(len(unit.meters), 1)
         rate = (unit.load or 0.0) / cost if cost else 0.0
-        highest = 2 * rate if 2 * self._share < DEAREST else 1 / SHORTEST
-        unit.sampling = Sampling(run_time, run_time.seconds(), time.time(), rate, highest)
+        unit.sampling = Sampling(run_time, run_time.seconds(), time.time(), rate)
         if moment is not None:
             # What was tried is what is known first.
             unit.sampling.began -= moment.seconds

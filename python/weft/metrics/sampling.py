@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from weft.model.measured import Interval
 
-__all__ = ["DEAREST", "HITS", "SHORTEST", "Moment", "RunTime", "Sampling", "estimate"]
+__all__ = ["DEAREST", "HITS", "Moment", "RunTime", "Sampling", "estimate"]
 
 HITS = "weft_hits"
 """The counter that tells how often a piece of code is hit."""
@@ -23,8 +23,10 @@ HITS = "weft_hits"
 CONFIDENCE = 0.99
 DEAREST = 0.75
 """How much of the time that a moment takes can be the cost of measuring."""
-SHORTEST = 0.2e-9
+_SHORTEST = 0.2e-9
 """How long at least a hit takes the program itself: a cycle of a fast processor."""
+_UNSEEN = -math.log(1 - CONFIDENCE)
+"""How many hits to expect at most where none is seen."""
 _SLOP = 40e-6
 """How well one knows when a stopped thread ran again."""
 _WHOLE_PROCESS = 2
@@ -71,8 +73,6 @@ class Sampling:
     """When that was, in seconds since 1970."""
     rate_before: float
     """Hits per second when it was last measured all the time."""
-    highest_before: float
-    """How many that may be at most: measuring may have taken most of the time."""
     moments: list[Moment] = field(default_factory=list)
     ended: float | None = None
     """How long it had run when it ended: it is measured all the time again, or no longer."""
@@ -96,7 +96,7 @@ class Sampling:
         """
         hits = sum(moment.hits for moment in self.moments)
         own = self.seconds_on - 2 * sum(moment.lost for moment in self.moments)
-        return hits / max(own, hits * SHORTEST, 1e-9)
+        return hits / max(own, hits * _SHORTEST, 1e-9)
 
     @property
     def seconds(self) -> float:
@@ -118,8 +118,12 @@ class Sampling:
         """The lowest and the highest rate that what was seen can come from."""
         count = len(self.moments)
         total = sum(moment.hits for moment in self.moments)
-        if count < 3 or not total:
-            return 0.0, 2 * self._highest() if self.moments else self.highest_before
+        if count < 3:
+            # The clock runs on when a hypervisor takes the processor away, perhaps for most of a
+            # moment: one or two say nothing of the highest rate.
+            return 0.0, 1 / _SHORTEST
+        if not total:
+            return 0.0, _UNSEEN / self.seconds_on
         # A ratio of two sums: what each moment is off by, if the rate were the same in all.
         mean = total / self.seconds_on
         squares = sum((moment.hits - mean * moment.seconds) ** 2 for moment in self.moments)

@@ -80,6 +80,10 @@ class Holder:
         what = f"process {self.pid}" if self.tid is None else f"thread {self.tid}"
         return f"{what} '{self.name}'" if self.name else what
 
+    def to_json(self) -> dict[str, object]:
+        """Return it as plain data."""
+        return {"pid": self.pid, "tid": self.tid, "name": self.name, "sure": self.sure}
+
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
@@ -101,6 +105,20 @@ class Descriptor:
 
     def __str__(self) -> str:
         return f"{self.number} ({self.text})"
+
+    def to_json(self) -> dict[str, object]:
+        """Return it as plain data."""
+        return {
+            "number": self.number,
+            "kind": self.kind,
+            "text": self.text,
+            "inode": self.inode,
+            "protocol": self.protocol,
+            "local": self.local,
+            "peer": self.peer,
+            "direction": self.direction,
+            "watches": [one.to_json() for one in self.watches],
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,3 +146,17 @@ class Wait:
 
     def __str__(self) -> str:
         return self.text
+
+    def to_json(self) -> dict[str, object]:
+        """Return it as plain data."""
+        return {
+            "kind": self.kind,
+            "text": self.text,
+            "address": self.address,
+            "symbol": self.symbol,
+            "descriptors": [one.to_json() for one in self.descriptors],
+            "timeout": self.timeout,
+            "holders": [one.to_json() for one in self.holders],
+            "only_holders": self.only_holders,
+            "doubt": self.doubt,
+        }

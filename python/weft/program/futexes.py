@@ -215,6 +215,8 @@ class Futexes:
         names = []
         is_inside = False
         for frame in frames[:_NEAR]:
+            if frame.is_guess:
+                break
             if is_c_library(frame.module):
                 is_inside = True
             elif is_inside:

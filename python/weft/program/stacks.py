@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from weft import _native
 from weft.errors import WeftError
@@ -46,21 +48,23 @@ def _read_other(pid: int) -> tuple[Stacks, Sequence[Module]]:
 def _read(pid: int, modules: Sequence[Module]) -> Stacks:
     # Before they stand still: a thread that is let go runs for a moment, and sleeps again.
     seen = _seen(pid)
+    when = time.time()
     rows, pauses = _native.stacks(pid)
     if any(tid not in seen for tid, *_ in rows):
         seen = defaultdict(seen.default_factory, {**_seen(pid), **seen})
-    names = _Names(modules)
+    names = _Names(pid, modules)
     threads = [
         ThreadStack(
             tid,
             *seen[tid],
-            tuple(frame for address, kind in frames for frame in names.frames(address, kind)),
+            tuple(frame for row in frames for frame in names.frames(*row)),
             cut,
             None if call is None else SystemCall(call[0], name_of(call[0]), tuple(call[1])),
         )
         for tid, frames, cut, call in rows
     ]
-    return Stacks(pid, tuple(threads), tuple(pauses))
+    name = seen[pid][0]
+    return Stacks(pid, name, when, tuple(threads), tuple(pauses))
 
 
 def _seen(pid: int) -> defaultdict[int, tuple[str, str]]:
@@ -70,20 +74,27 @@ def _seen(pid: int) -> defaultdict[int, tuple[str, str]]:
 
 
 class _Names:
-    def __init__(self, modules: Sequence[Module]) -> None:
+    def __init__(self, pid: int, modules: Sequence[Module]) -> None:
         self._modules = sorted(modules, key=lambda module: module.bias)
         self._starts = [module.bias for module in self._modules]
-        self._known: dict[tuple[int, str], list[StackFrame]] = {}
+        self._mapped = [
+            (range(found["start"], found["end"]), found["path"]) for found in _native.modules(pid)
+        ]
+        self._known: dict[tuple[int, str, bool], list[StackFrame]] = {}
 
-    def frames(self, address: int, kind: str) -> list[StackFrame]:
+    def frames(self, address: int, kind: str, is_guess: bool) -> list[StackFrame]:
         """Return a frame, after those of the functions that are inlined there."""
-        key = address, kind
+        key = address, kind, is_guess
         if key not in self._known:
-            # A call may be the last instruction of its function: so the one that it returns to
-            # belongs to another.
-            self._known[key] = list(self._frames(address, address - (kind == "return")))
             if kind == "signal":
-                self._known[key] = [StackFrame(address, SIGNAL, None, None, None)]
+                found = [StackFrame(address, SIGNAL, None, None, None)]
+            else:
+                # A call may be the last instruction of its function: so the one that it returns
+                # to belongs to another.
+                found = list(self._frames(address, address - (kind == "return")))
+            if is_guess:
+                found = [replace(frame, is_guess=True) for frame in found]
+            self._known[key] = found
         return self._known[key]
 
     def _frames(self, address: int, inside: int) -> Iterator[StackFrame]:
@@ -108,4 +119,6 @@ class _Names:
                     found[-1].location if found else None,
                 )
                 return
-        yield StackFrame(address, None, None, None, None)
+        mapped = (path for addresses, path in self._mapped if inside in addresses)
+        path = next(mapped, None)
+        yield StackFrame(address, None, None, path and path.rpartition("/")[2], None)

@@ -424,7 +424,8 @@ def _unsure(wait: Wait) -> Wait:
         replace(one, sure="shortly after") if one.sure == "sure" else one for one in wait.holders
     )
     doubt = wait.doubt or "the thread may have gone on before this was read"
-    return replace(wait, holders=holders, doubt=doubt)
+    text = f"{wait.text} (as of shortly after)" if holders else wait.text
+    return replace(wait, text=text, holders=holders, doubt=doubt)
 
 
 def _signed(value: int) -> int:

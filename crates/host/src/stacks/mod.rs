@@ -5,6 +5,7 @@
 //! copied once more, with what was missing.
 
 mod capture;
+mod code;
 mod stack;
 mod tables;
 mod unwind;
@@ -19,7 +20,7 @@ use capture::capture;
 use std::collections::BTreeMap;
 use unwind::Unwinding;
 
-pub use stack::{FrameKind, Stack};
+pub use stack::{Frame, FrameKind, Stack};
 
 /// How many bytes above a stack pointer are copied at first.
 const TOP: u64 = 32 << 10;

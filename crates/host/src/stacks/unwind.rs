@@ -1,7 +1,8 @@
 //! From a thread's registers and memory to the calls that it is in.
 
 use super::capture::Captured;
-use super::stack::{FrameKind, Stack};
+use super::code::{Code, Registers, Step, without_rules};
+use super::stack::{Frame, FrameKind, Stack};
 use super::tables::{Piece, Rules, tables};
 use crate::TargetAddr;
 use crate::base::page::PAGE;
@@ -18,7 +19,7 @@ use std::num::NonZeroU64;
 const DEEPEST: usize = 4096;
 
 const UNREADABLE: &str = "memory cannot be read";
-const NO_TABLES: &str = "there are no unwind tables for the last, and no frame pointers";
+const NO_TABLES: &str = "nothing says where the caller of the last one is";
 
 /// The unwind tables of a process.
 pub struct Unwinding {
@@ -27,8 +28,9 @@ pub struct Unwinding {
     signal_returns: RefCell<BTreeMap<u64, bool>>,
     unwinder: UnwinderX86_64<Piece>,
     rules: Rules,
-    /// Whether there are rules for addresses at which stacks end.
-    ends: RefCell<BTreeMap<u64, bool>>,
+    /// Whether there are rules for addresses.
+    covered: RefCell<BTreeMap<u64, bool>>,
+    code: Code,
 }
 
 impl Unwinding {
@@ -47,7 +49,14 @@ impl Unwinding {
                 ));
             }
         }
-        Self { pid, unwinder, rules, signal_returns: RefCell::default(), ends: RefCell::default() }
+        Self {
+            pid,
+            unwinder,
+            rules,
+            signal_returns: RefCell::default(),
+            covered: RefCell::default(),
+            code: Code::new(pid),
+        }
     }
 
     /// The calls that a thread is in, and where memory was missing that was not copied.
@@ -61,31 +70,50 @@ impl Unwinding {
             word.ok_or(())
         };
         let mut cache = CacheX86_64::new();
-        let mut registers = UnwindRegsX86_64::new(thread.pc, thread.sp, thread.bp.unwrap_or(0));
-        let (mut at, mut kind) = (thread.pc, FrameKind::Next);
+        let mut registers = Registers { pc: thread.pc, sp: thread.sp, bp: thread.bp };
+        let (mut kind, mut is_guess) = (FrameKind::Next, false);
         let mut frames = Vec::new();
         let cut = loop {
             if frames.len() == DEEPEST {
                 break Some("there are too many");
             }
+            let at = registers.pc;
             if kind == FrameKind::Return && self.is_signal_return(at) {
-                frames.push((at, FrameKind::Signal));
-                let Some([pc, sp, bp]) = interrupted(registers.sp(), &mut read) else {
+                frames.push(Frame { address: at, kind: FrameKind::Signal, is_guess });
+                let Some([pc, sp, bp]) = interrupted(registers.sp, &mut read) else {
                     break Some(UNREADABLE);
                 };
-                registers = UnwindRegsX86_64::new(pc, sp, bp);
-                (at, kind) = (pc, FrameKind::Next);
+                registers = Registers { pc, sp, bp: Some(bp) };
+                kind = FrameKind::Next;
                 continue;
             }
-            frames.push((at, kind));
+            frames.push(Frame { address: at, kind, is_guess });
             let frame = match (kind, NonZeroU64::new(at)) {
                 (FrameKind::Return, Some(at)) => FrameAddress::ReturnAddress(at),
                 _ => FrameAddress::InstructionPointer(at),
             };
-            match self.unwinder.unwind_frame(frame, &mut registers, &mut cache, &mut read) {
-                Ok(Some(next)) => (at, kind) = (next, FrameKind::Return),
-                Ok(None) if self.is_end(frame.address_for_lookup()) => break None,
-                Ok(None) => break Some(NO_TABLES),
+            kind = FrameKind::Return;
+            if !self.has_rule(frame.address_for_lookup()) {
+                match without_rules(&self.code, &registers, &mut read) {
+                    Step::Caller { registers: found, is_guess: guessed } => {
+                        registers = found;
+                        is_guess |= guessed;
+                        continue;
+                    }
+                    Step::End => break None,
+                    Step::Unreadable => break Some(UNREADABLE),
+                    Step::Unknown => break Some(NO_TABLES),
+                }
+            }
+            let mut found = UnwindRegsX86_64::new(at, registers.sp, registers.bp.unwrap_or(0));
+            match self.unwinder.unwind_frame(frame, &mut found, &mut cache, &mut read) {
+                Ok(Some(next)) => {
+                    // One that is not known stays so, until a caller's is found in memory.
+                    let is_known = registers.bp.is_some() || found.bp() != 0;
+                    let bp = is_known.then_some(found.bp());
+                    registers = Registers { pc: next, sp: found.sp(), bp };
+                }
+                Ok(None) => break None,
                 Err(Error::CouldNotReadStack(_)) => break Some(UNREADABLE),
                 Err(_) => break Some(NO_TABLES),
             }
@@ -95,9 +123,9 @@ impl Unwinding {
         (Stack { tid: thread.tid, frames, cut, call: thread.call }, missing)
     }
 
-    /// Whether a stack that was found to end here does: there is a rule that says it.
-    fn is_end(&self, at: u64) -> bool {
-        *self.ends.borrow_mut().entry(at).or_insert_with(|| self.rules.cover(at))
+    /// Whether there is a rule for an address.
+    fn has_rule(&self, at: u64) -> bool {
+        *self.covered.borrow_mut().entry(at).or_insert_with(|| self.rules.cover(at))
     }
 
     /// Whether a signal handler returns here.
