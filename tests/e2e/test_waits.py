@@ -212,6 +212,38 @@ def test_python_lock() -> None:
         assert other.waits_for.kind == "lock" and "Python" in other.waits_for.text
 
 
+SPINS = """
+import threading
+def spin():
+    while True: pass
+for _ in range(3): threading.Thread(target=spin).start()
+print("ready", flush=True)
+spin()
+"""
+
+
+def test_the_interpreter_lock_of_python() -> None:
+    with Background([sys.executable, "-c", SPINS]) as program:
+        modules = live_modules(program.pid)
+        names: set[str | None] = set()
+        kinds: set[str] = set()
+
+        def is_seen() -> bool:
+            for thread in read_stacks(program.pid, modules).threads:
+                names.update(frame.function for frame in thread.frames)
+                if thread.waits_for is not None and "interpreter lock" in thread.waits_for.text:
+                    kinds.add(thread.waits_for.kind)
+            return bool(kinds)
+
+        try:
+            eventually(is_seen)
+        except TimeoutError:
+            if "take_gil" in names:
+                raise
+            pytest.skip("this Python has lost the names of its functions")
+        assert kinds == {"lock"}
+
+
 def test_the_other_end_of_a_pipe() -> None:
     need("cat")
     reader, writer = os.pipe()

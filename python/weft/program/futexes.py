@@ -55,7 +55,7 @@ _RUNTIMES: Final[list[tuple[str, WaitKind, str]]] = [
     (r"runtime\.(notet?sleep\w*|stopm|mPark)", "condition", "work, in Go's scheduler"),
 ]
 """Functions of runtimes that wait; none of their locks says who holds it."""
-_WITHIN = 4
+_WITHIN = 3
 """How near to a semaphore or a condition of the C library they are that are made of one."""
 _FUNCTIONS: Final[list[tuple[str, WaitKind]]] = [
     (r"_*pthread_mutex_(timedlock|clocklock|lock|cond_lock)\w*|_*mtx_(timed)?lock", "lock"),
@@ -178,8 +178,10 @@ class Futexes:
                 return wait
             for pattern, kind in _FUNCTIONS:
                 if re.fullmatch(pattern, name):
-                    around = near[at + 1 : at + _WITHIN] if kind in _MATERIALS else []
-                    made = (self._of_runtime(call, other) for other in around)
+                    around = [other for other in near[at + 1 :] if not _is_library(other)]
+                    if kind not in _MATERIALS:
+                        around = []
+                    made = (self._of_runtime(call, other) for other in around[:_WITHIN])
                     return next(filter(None, made), None) or self._of_library(call, kind)
             if _ONCE.fullmatch(name):
                 text = "a one-time initialisation"
@@ -447,6 +449,10 @@ class Futexes:
         if not path:
             return None
         return next((one for one in self._modules if one.path == path), None)
+
+
+def _is_library(name: str) -> bool:
+    return any(re.fullmatch(pattern, name) for pattern, _ in _FUNCTIONS)
 
 
 def _plain(name: str) -> str:
