@@ -70,6 +70,7 @@ RECIPES = {
     "waits": _compile("gcc", "waits.c", "-fno-optimize-sibling-calls"),
     "waits_static": _compile("gcc", "waits.c", "-static"),
     "waits_musl": _compile("musl-gcc", "waits.c"),
+    "waits_musl_static": _compile("musl-gcc", "waits.c", "-static"),
     "deadlocks": _compile("gcc", "deadlocks.c"),
     "locks_cpp": _compile("g++", "locks.cpp"),
     "locks_rs": Recipe("locks.rs", (("rustc", "-O", "-g", "{source}", "-o", "{out}"),)),

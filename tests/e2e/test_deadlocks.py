@@ -148,7 +148,7 @@ def test_a_process_that_is_stopped_may_be_let_go(build: Build) -> None:
 
 def test_contention_is_none(build: Build) -> None:
     with running(build("deadlocks"), "contention") as program:
-        for _ in range(20):
+        for _ in range(8):
             assert read_stacks(program.pid).deadlocks == ()
 
 

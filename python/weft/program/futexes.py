@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
@@ -75,8 +76,8 @@ _STREAMS = re.compile(
     r"|fread\w*|fflush\w*|flockfile|_*funlockfile|fclose\w*|fseek\w*|getline|getdelim|ungetc|perror"
 )
 
-_MUSL = re.compile(r"__timedwait(_cp)?|__syscall_cp\w*|__cp_\w+")
-"""Functions that only musl has."""
+_GLIBC = re.compile(r"libc(\.so\.6|-2\.\d+\.so)$")
+_WORDS: Final[dict[WaitKind, str]] = {"lock": "mutex", "thread": "thread that is to end"}
 
 _TYPES = {0: "", 1: "recursive ", 2: "error-checking ", 3: "adaptive "}
 _ROBUST, _INHERITS, _PROTECTS, _SHARED = 16, 32, 64, 128
@@ -112,8 +113,6 @@ class Futexes:
         self._numbers = Numbers(pid)
         self._names: dict[tuple[int, ...], list[str]] = {}
         self._symbols: dict[int, tuple[str, int] | None] = {}
-        # Its file has two names, one of which is the loader's.
-        self._is_musl = any("musl" in one.path or one.name == "libc.so" for one in modules)
 
     def wait(
         self, name: str, arguments: Sequence[int], frames: Sequence[StackFrame]
@@ -166,12 +165,11 @@ class Futexes:
         near = self._names[key]
         if call.command in (_LOCK_PI, _LOCK_PI2):
             # The kernel knows nothing of what is around the word, and musl has the type before it.
-            base = call.address - 4 if self._is_musl else call.address
+            base = call.address - 4 if self._library == "musl" else call.address
             word = self._memory.half(call.address)
             owner = None if word is None else word & _OWNER
             return self._held(call, base, "mutex with priority inheritance", owner)
-        is_musl = self._is_musl or any(_MUSL.fullmatch(name) for name in near)
-        if is_musl and (wait := self._musl(call)) is not None:
+        if self._library == "musl" and (wait := self._musl(call)) is not None:
             return wait
         for at, name in enumerate(near):
             if (wait := self._of_runtime(call, name)) is not None:
@@ -190,10 +188,14 @@ class Futexes:
                 if _ALLOCATORS.fullmatch(name):
                     text = "a lock of the allocator of the C library"
                     return self._plain(call, "lock", text, "it does not say who holds it")
-                if _STREAMS.fullmatch(name):
+                if _STREAMS.fullmatch(name) and self._library == "glibc":
                     return self._stream(call)
         # The C library has no names for all of its functions.
-        if frames and (is_c_library(frames[0].module) or frames[0].module is None):
+        if (
+            self._library != "musl"
+            and frames
+            and (is_c_library(frames[0].module) or frames[0].module is None)
+        ):
             if (joined := self._joined(call)) is not None:
                 return joined
             if self._is_mutex(call):
@@ -249,6 +251,12 @@ class Futexes:
         return None if function is None else function.name
 
     def _of_library(self, call: _Call, kind: WaitKind) -> Wait:
+        if self._library == "musl":
+            return self._of_musl(call, kind)
+        if self._library is None and not self._is_mutex(call):
+            known = kind in ("condition", "semaphore", "barrier")
+            doubt = None if known else "which C library it is of is not known"
+            return self._plain(call, kind, f"a {_WORDS.get(kind, kind)}", doubt)
         if kind == "condition" and call.command == _WAIT and call.value == _CONTENDED:
             # It was woken, and now waits for its mutex.
             kind = "lock"
@@ -261,6 +269,32 @@ class Futexes:
                 return joined
             return self._plain(call, "thread", "the end of a thread", "nothing tells which")
         return self._plain(call, kind, f"a {kind}", None)
+
+    def _of_musl(self, call: _Call, kind: WaitKind) -> Wait:
+        """What is not a mutex, or was none any more when it was looked at."""
+        if kind != "read-write lock":
+            doubt = {"lock": "it was let go meanwhile", "thread": "nothing tells which"}.get(kind)
+            return self._plain(call, kind, f"a {_WORDS.get(kind, kind)}", doubt)
+        count = (self._memory.half(call.address) or 0) & 0x7FFFFFFF
+        who = "a writer" if count == 0x7FFFFFFF else "readers" if count else "nobody any more"
+        doubt = f"it is held by {who}, and does not say by which thread"
+        return self._plain(call, kind, "a read-write lock", doubt)
+
+    @cached_property
+    def _library(self) -> str | None:
+        """The C library, which is a part of programs that are linked statically."""
+        for one in self._modules:
+            # The file of musl has two names, one of which is the loader's.
+            if "musl" in one.path or one.name == "libc.so":
+                return "musl"
+            if _GLIBC.match(one.name):
+                return "glibc"
+        for one in self._modules:
+            with suppress(WeftError):
+                if one.is_program:
+                    is_musl, is_glibc = one.find("__timedwait"), one.find("__libc_setup_tls")
+                    return "musl" if is_musl else "glibc" if is_glibc else None
+        return None
 
     def _plain(self, call: _Call, kind: WaitKind, text: str, doubt: str | None) -> Wait:
         symbol = self.symbol(call.address)
