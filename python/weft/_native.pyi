@@ -435,11 +435,44 @@ def processes() -> list[Candidate]:
 _CallRow: TypeAlias = tuple[int, Literal["next", "return", "signal"], bool]
 _StackRow: TypeAlias = tuple[int, list[_CallRow], str | None, tuple[int, list[int]] | None]
 
-def stacks(pid: int) -> tuple[list[_StackRow], list[float]]:
+class PythonLayout(TypedDict):
+    """Where things are in the memory of an interpreter of Python: an address, then offsets."""
+
+    runtime: int
+    interpreters: int
+    next_interpreter: int
+    threads: int
+    next_thread: int
+    tid: int
+    frame: int
+    frame_behind: int | None
+    code: int
+    previous: int
+    instruction: int
+    owner: int
+    has_entry_frames: bool
+    file: int
+    name: int
+    first_line: int
+    line_table: int
+    first_instruction: int
+    ascii: int
+    compact: int
+
+PythonCode: TypeAlias = tuple[str, str, int, bytes]
+"""name, file, first line, table of lines."""
+
+PythonRows: TypeAlias = tuple[list[tuple[int, list[tuple[int, int, bool]]]], dict[int, PythonCode]]
+"""Threads with their frames (code, offset, whether C code has called it), and the code of those."""
+
+def stacks(
+    pid: int, python: PythonLayout | None = None
+) -> tuple[list[_StackRow], list[float], PythonRows | None]:
     """The stacks of all threads of a process, and for how many seconds it stood still, each time.
 
-    Of each thread: its id, the addresses of its frames, what each is and whether it is a guess, why
-    there may be more of them, and the system call that it is in with its arguments.
+    With those of the interpreter of Python in it, if it is said where they are. Of each thread:
+    its id, the addresses of its frames, what each is and whether it is a guess, why there may be
+    more of them, and the system call that it is in with its arguments.
     """
 
 def soname(path: str) -> str:

@@ -115,6 +115,7 @@ child.wait()
 def test_python_that_waits_for_a_child_whose_output_it_does_not_read() -> None:
     with running(sys.executable, "-c", PARENT) as program:
         found = found_in(program.pid)
+    assert all(one.at is not None for one in found.threads)
     assert len({one.pid for one in found.threads}) == 2
     assert sorted(one.waits_for.kind for one in found.threads) == ["child", "descriptor"]
 

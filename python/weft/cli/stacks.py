@@ -107,6 +107,9 @@ def rendered(found: Stacks, after: float | None = None) -> Iterator[Text]:
     for alike in folded(found.threads):
         yield Text()
         yield from _thread(alike)
+    for note in found.notes:
+        yield Text()
+        yield Text(f"note: {note}", style="yellow")
     if after is not None:
         yield Text()
 

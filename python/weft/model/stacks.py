@@ -41,6 +41,7 @@ class StackFrame:
     is_guess: bool = False
     """Whether it was found by frame pointers alone: there may be calls between it and the last."""
     language: str = "native"
+    """``python`` of a frame of its interpreter, ``jit`` of code that the program made and named."""
 
     def __str__(self) -> str:
         """What a person reads: the function, where in it, and its module or its line."""
@@ -191,10 +192,10 @@ class Stacks:
     threads: tuple[ThreadStack, ...]
     pauses: tuple[float, ...]
     """For how many seconds the process stood still: more than once where a stack was deep."""
+    notes: tuple[str, ...] = ()
+    """What could not be found out."""
     deadlocks: tuple[Deadlock, ...] = ()
     """The circles of waits that its threads are in, also with other processes."""
-    remarks: tuple[str, ...] = ()
-    """What was not looked at on the search for deadlocks, and why."""
 
     def to_json(self) -> dict[str, object]:
         """Return it as plain data."""
@@ -203,9 +204,9 @@ class Stacks:
             "name": self.command,
             "time": self.time,
             "seconds_stopped": sum(self.pauses),
+            "notes": list(self.notes),
             "threads": [thread.to_json() for thread in self.threads],
             "deadlocks": [deadlock.to_json() for deadlock in self.deadlocks],
-            "remarks": list(self.remarks),
         }
 
 

@@ -44,6 +44,7 @@ _HELD = frozenset(
     )
 )
 """The calls in which a thread may wait for what only others can do."""
+_INTERPRETER = re.compile(r"(lib)?python")
 _WAITERS = re.compile(
     r"(_*lll_|_*futex|_*pthread_|_*gthread_|_*sem_|_*new_sem_|do_futex|_*timedwait|_*syscall_cp"
     r"|std::|<std::|core::|__gnu_cxx::|_*(GI_)?_*libc_(read|write|recv|send|poll|wait)"
@@ -78,7 +79,10 @@ def explain(
         replace(thread, waits_for=wait) for thread, wait in zip(stacks.threads, waits, strict=True)
     )
     return replace(
-        stacks, threads=threads, deadlocks=tuple(deadlocks), remarks=tuple(search.remarks)
+        stacks,
+        threads=threads,
+        deadlocks=tuple(deadlocks),
+        notes=(*stacks.notes, *search.notes),
     )
 
 
@@ -87,7 +91,7 @@ class _Search:
         self._read = read
         self._seen: dict[int, _Seen] = {}
         self._left_out: set[int] = set()
-        self.remarks: list[str] = []
+        self.notes: list[str] = []
 
     def add(self, seen: _Seen) -> None:
         self._seen[seen.stacks.pid] = seen
@@ -134,15 +138,15 @@ class _Search:
         if not _may_be_stuck(pid):
             return
         if len(self._seen) >= _MOST:
-            remark = f"no more than {_MOST} processes were looked at"
-            if remark not in self.remarks:
-                self.remarks.append(remark)
+            note = f"deadlocks: no more than {_MOST} processes were looked at"
+            if note not in self.notes:
+                self.notes.append(note)
             return
         try:
             stacks, modules = self._read(pid)
         except WeftError as error:
             name = tasks.name(pid)
-            self.remarks.append(f"process {pid} '{name}' was not looked at: {error}")
+            self.notes.append(f"deadlocks: process {pid} '{name}' was not looked at: {error}")
             return
         self.add(_Seen(stacks, modules, Waits(pid, modules, Ends()).of(stacks.threads)))
 
@@ -228,4 +232,8 @@ def _place(frames: Sequence[StackFrame]) -> StackFrame | None:
     """Where in the program a thread waits."""
     own = [frame for frame in frames if frame.function and not is_c_library(frame.module)]
     named = (frame for frame in own if not _WAITERS.match(frame.function or ""))
-    return next(named, own[0] if own else None)
+    found = next(named, own[0] if own else None)
+    if found is not None and _INTERPRETER.match(found.module or ""):
+        # The program is the one that is interpreted.
+        return next((frame for frame in frames if frame.language == "python"), found)
+    return found

@@ -221,6 +221,8 @@ class Futexes:
         for frame in frames[:_NEAR]:
             if frame.is_guess:
                 break
+            if frame.language != "native":
+                continue
             if is_c_library(frame.module):
                 is_inside = True
             elif is_inside:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
 
 from weft import _native
 from weft.errors import WeftError
@@ -15,6 +17,8 @@ from weft.model.program import Module
 from weft.model.stacks import StackFrame, Stacks, SystemCall, ThreadStack
 from weft.program.deadlocks import explain
 from weft.program.live_modules import live_modules
+from weft.program.perf_map import PerfMap
+from weft.program.python_frames import find_python, mixed
 from weft.program.system_calls import name_of
 from weft.program.tasks import sleep, tids
 
@@ -46,25 +50,60 @@ def _read_other(pid: int) -> tuple[Stacks, Sequence[Module]]:
 
 
 def _read(pid: int, modules: Sequence[Module]) -> Stacks:
+    python = find_python(pid, modules)
     # Before they stand still: a thread that is let go runs for a moment, and sleeps again.
     seen = _seen(pid)
     when = time.time()
-    rows, pauses = _native.stacks(pid)
+    rows, pauses, interpreted = _native.stacks(pid, None if python is None else python.layout)
     if any(tid not in seen for tid, *_ in rows):
         seen = defaultdict(seen.default_factory, {**_seen(pid), **seen})
     names = _Names(pid, modules)
+    found = {
+        tid: [frame for row in calls for frame in names.frames(*row)] for tid, calls, *_ in rows
+    }
+    if interpreted is not None:
+        is_whole = {tid: cut is None for tid, _, cut, _ in rows}
+        _mix(pid, found, is_whole, interpreted)
     threads = [
         ThreadStack(
             tid,
             *seen[tid],
-            tuple(frame for row in frames for frame in names.frames(*row)),
+            tuple(found[tid]),
             cut,
             None if call is None else SystemCall(call[0], name_of(call[0]), tuple(call[1])),
         )
-        for tid, frames, cut, call in rows
+        for tid, _, cut, call in rows
     ]
-    name = seen[pid][0]
-    return Stacks(pid, name, when, tuple(threads), tuple(pauses))
+    problem = None if python is None else python.problem
+    notes = (problem,) if problem else ()
+    return Stacks(pid, seen[pid][0], when, tuple(threads), tuple(pauses), notes)
+
+
+def _mix(
+    pid: int,
+    frames: dict[int, list[StackFrame]],
+    is_whole: dict[int, bool],
+    interpreted: _native.PythonRows,
+) -> None:
+    """Put frames of the interpreter into those of the threads that run them."""
+    threads, codes = interpreted
+    outside = _outside(pid, frames)
+    rows = {outside[own]: found for own, found in threads if own in outside}
+    # A process that was forked may know its thread by the id that it had in its parent.
+    if len(frames) == len(threads) == 1 and not rows:
+        rows = dict(zip(frames, (found for _, found in threads), strict=True))
+    for tid, found in rows.items():
+        frames[tid] = list(mixed(frames[tid], found, codes, is_whole=is_whole[tid]))
+
+
+def _outside(pid: int, threads: Iterable[int]) -> dict[int, int]:
+    """The ids of threads by those that they know themselves by, in their namespace."""
+    found = {}
+    for tid in threads:
+        with suppress(OSError, ValueError, IndexError):
+            status = Path(f"/proc/{pid}/task/{tid}/status").read_text()
+            found[int(status.partition("\nNSpid:")[2].splitlines()[0].split()[-1])] = tid
+    return found
 
 
 def _seen(pid: int) -> defaultdict[int, tuple[str, str]]:
@@ -75,6 +114,7 @@ def _seen(pid: int) -> defaultdict[int, tuple[str, str]]:
 
 class _Names:
     def __init__(self, pid: int, modules: Sequence[Module]) -> None:
+        self._pid = pid
         self._modules = sorted(modules, key=lambda module: module.bias)
         self._starts = [module.bias for module in self._modules]
         self._mapped = [
@@ -121,4 +161,12 @@ class _Names:
                 return
         mapped = (path for addresses, path in self._mapped if inside in addresses)
         path = next(mapped, None)
+        if path is None and (made := self._made.find(inside)):
+            name, start = made
+            yield StackFrame(address, name, address - start, None, None, language="jit")
+            return
         yield StackFrame(address, None, None, path and path.rpartition("/")[2], None)
+
+    @cached_property
+    def _made(self) -> PerfMap:
+        return PerfMap(self._pid)

@@ -1,5 +1,6 @@
 //! Copies what unwinding needs of threads, while they stand still.
 
+use super::python::{PythonLayout, PythonStacks, python_stacks};
 use crate::process::memory;
 use crate::process::proc::{self, Tid};
 use crate::process::stopped::{Caution, Pause, Stopped};
@@ -39,6 +40,7 @@ impl Captured {
 pub struct Capture {
     pub threads: Vec<Captured>,
     pub pause: Pause,
+    pub python: Option<PythonStacks>,
 }
 
 /// Copies the threads of a process, of each the top of its stack, and some more where that was found to be wanted. A
@@ -48,6 +50,7 @@ pub fn capture(
     pid: Tid,
     top: u64,
     wanted: &BTreeMap<Tid, Vec<(TargetAddr, u64)>>,
+    python: Option<&PythonLayout>,
 ) -> Result<Capture> {
     *stopped = Stopped::stop_all(pid, Caution::SpareShortCalls)?;
     let more = |tid: &Tid| wanted.get(tid).map_or(&[][..], Vec::as_slice);
@@ -65,9 +68,10 @@ pub fn capture(
     let mut threads: Vec<Captured> = awake.collect();
     let asleep: Vec<Tid> = stopped.not_stopped().map(|(tid, _)| tid).collect();
     threads.extend(asleep.into_iter().filter_map(|tid| sleeper(pid, tid, top, more(&tid))));
+    let python = python.map(|layout| python_stacks(pid, layout));
     let pause = stopped.release();
     threads.sort_by_key(|thread| thread.tid);
-    Ok(Capture { threads, pause })
+    Ok(Capture { threads, pause, python })
 }
 
 impl Captured {

@@ -6,6 +6,7 @@
 
 mod capture;
 mod code;
+mod python;
 mod stack;
 mod tables;
 mod unwind;
@@ -20,6 +21,7 @@ use capture::capture;
 use std::collections::BTreeMap;
 use unwind::Unwinding;
 
+pub use python::{PythonCode, PythonFrame, PythonLayout, PythonStacks};
 pub use stack::{Frame, FrameKind, Stack};
 
 /// How many bytes above a stack pointer are copied at first.
@@ -36,10 +38,12 @@ pub struct Stacks {
     pub threads: Vec<Stack>,
     /// How long it stood still for it, each time.
     pub pauses: Vec<Pause>,
+    /// The frames of an interpreter of Python, if there is one.
+    pub python: Option<PythonStacks>,
 }
 
-/// Reads the stacks of a process.
-pub fn stacks(pid: Tid) -> Result<Stacks> {
+/// Reads the stacks of a process, with those of the interpreter of Python that is in it.
+pub fn stacks(pid: Tid, python: Option<PythonLayout>) -> Result<Stacks> {
     let unwinding = Unwinding::new(pid, &modules::modules(pid)?);
     let _turn = Turn::take(pid)?;
     let worker = Worker::<Stopped>::new();
@@ -48,7 +52,8 @@ pub fn stacks(pid: Tid) -> Result<Stacks> {
     let mut length = TOP;
     loop {
         let pieces = wanted.clone();
-        let captured = worker.run(move |stopped| capture(stopped, pid, TOP, &pieces))?;
+        let captured =
+            worker.run(move |stopped| capture(stopped, pid, TOP, &pieces, python.as_ref()))?;
         pauses.push(captured.pause);
         length *= GROWTH;
         let is_last = pauses.len() == ROUNDS;
@@ -63,7 +68,7 @@ pub fn stacks(pid: Tid) -> Result<Stacks> {
             threads.push(stack);
         }
         if is_enough {
-            return Ok(Stacks { threads, pauses });
+            return Ok(Stacks { threads, pauses, python: captured.python });
         }
     }
 }
