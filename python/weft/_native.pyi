@@ -373,6 +373,12 @@ def threads(pid: int) -> list[tuple[int, str, str]]:
 def pidfd_open(pid: int) -> int:
     """A descriptor of a process, as by :func:`os.pidfd_open`, which not every Python has."""
 
+def socket_timeouts(pid: int, descriptor: int) -> tuple[float, float] | None:
+    """After how many seconds a socket of a process gives up to receive, and to send; 0 for never.
+
+    Nothing if it cannot be told.
+    """
+
 def modules(pid: int) -> list[_Module]:
     """The program, its libraries and the vDSO."""
 
@@ -550,6 +556,8 @@ class ModuleSymbols:
         Those that each thread has for itself are not among them.
         """
 
+    def variable_at(self, offset: int) -> tuple[str, int] | None:
+        """The variable that contains an offset: its name, and the offset at which it starts."""
     def other_results(self, offsets: Sequence[int]) -> list[str | None]:
         """What functions give to their callers that is not in ``rax`` when they return, in words.
 

@@ -67,6 +67,14 @@ RECIPES = {
             "musl_static": ("musl-gcc", "-static"),
         }.items()
     },
+    # A function that ends in a jump to another is in no frame.
+    "waits": _compile("gcc", "waits.c", "-fno-optimize-sibling-calls"),
+    "waits_static": _compile("gcc", "waits.c", "-static"),
+    "waits_musl": _compile("musl-gcc", "waits.c"),
+    "waits_musl_static": _compile("musl-gcc", "waits.c", "-static"),
+    "deadlocks": _compile("gcc", "deadlocks.c"),
+    "locks_cpp": _compile("g++", "locks.cpp"),
+    "locks_rs": Recipe("locks.rs", (("rustc", "-O", "-g", "{source}", "-o", "{out}"),)),
     "rseq": _compile("gcc", "rseq.c"),
     "exec_fork": _compile("gcc", "exec_fork.c"),
     "seccomp": _compile("gcc", "seccomp.c"),

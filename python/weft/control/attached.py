@@ -228,7 +228,9 @@ class Attached:
 
     @of_target
     def stacks(self) -> Stacks:
-        """Return the calls that all threads are in now; the target stands still for milliseconds.
+        """Return the calls that all threads are in now, what they wait for, and deadlocks.
+
+        The target stands still for milliseconds, and so may processes that it waits for.
 
         Functions that are inlined, files and lines are there if there is debug information.
         """

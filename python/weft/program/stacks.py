@@ -15,10 +15,12 @@ from weft import _native
 from weft.errors import WeftError
 from weft.model.program import Module
 from weft.model.stacks import StackFrame, Stacks, SystemCall, ThreadStack
+from weft.program.deadlocks import explain
 from weft.program.live_modules import live_modules
 from weft.program.perf_map import PerfMap
 from weft.program.python_frames import find_python, mixed
 from weft.program.system_calls import name_of
+from weft.program.tasks import sleep, tids
 
 __all__ = ["PROBE", "SIGNAL", "read_stacks"]
 
@@ -28,14 +30,28 @@ PROBE = "<weft probe>"
 """What stands for a probe where it is not known which function it belongs to."""
 
 
-def read_stacks(pid: int, modules: Sequence[Module] | None = None) -> Stacks:
+def read_stacks(pid: int, modules: Sequence[Module] | None = None, *, waits: bool = True) -> Stacks:
     """Read the stacks of all threads of a process.
 
     It stands still while they are copied, for a few milliseconds at most; names and lines are found
-    when it runs again.
+    when it runs again. So is what they wait for, unless that is not wanted, and which of them can
+    never go on: for that, other processes that they wait for may stand still as well.
     """
     if modules is None:
         modules = live_modules(pid)
+    if not waits:
+        return _read(pid, modules)
+    # A call that a time ends is another one for the kernel after it was interrupted.
+    earlier = {tid: sleep(pid, tid) for tid in tids(pid)}
+    return explain(_read(pid, modules), modules, earlier, _read_other)
+
+
+def _read_other(pid: int) -> tuple[Stacks, Sequence[Module]]:
+    modules = live_modules(pid)
+    return _read(pid, modules), modules
+
+
+def _read(pid: int, modules: Sequence[Module]) -> Stacks:
     python = find_python(pid, modules)
     # Before they stand still: a thread that is let go runs for a moment, and sleeps again.
     seen = _seen(pid)
