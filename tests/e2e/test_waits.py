@@ -20,7 +20,7 @@ from weft.model.waits import Wait
 from weft.program.descriptors import Ends
 from weft.program.futexes import is_c_library
 from weft.program.live_modules import live_modules
-from weft.program.stacks import read_stacks
+from weft.program.stacks import StackReader, read_stacks
 from weft.program.waits import Waits
 
 Build: TypeAlias = Callable[[str], Path]
@@ -141,7 +141,7 @@ def test_a_c_library_without_names(build: Build, files: Path) -> None:
     with waiting(build("waits"), files) as program:
         eventually(lambda: in_its_ways(program.pid))
         modules = live_modules(program.pid)
-        threads = read_stacks(program.pid, modules, waits=False).threads
+        threads = read_stacks(program.pid, waits=False).threads
         nameless = [replace(one, frames=tuple(map(without_name, one.frames))) for one in threads]
         found = Waits(program.pid, modules, Ends()).of(nameless)
         holder = next(one.tid for one in threads if one.name == "holder")
@@ -230,12 +230,12 @@ spin()
 
 def test_the_interpreter_lock_of_python() -> None:
     with Background([sys.executable, "-c", SPINS]) as program:
-        modules = live_modules(program.pid)
+        reader = StackReader(program.pid)
         names: set[str | None] = set()
         kinds: set[str] = set()
 
         def is_seen() -> bool:
-            for thread in read_stacks(program.pid, modules).threads:
+            for thread in reader.read().threads:
                 names.update(frame.function for frame in thread.frames)
                 if thread.waits_for is not None and "interpreter lock" in thread.waits_for.text:
                     kinds.add(thread.waits_for.kind)

@@ -15,7 +15,7 @@ from weft.cli.inputs import Pid
 from weft.cli.printing import echo
 from weft.errors import NoSuchProcess, TargetGone
 from weft.model.stacks import Stacks, ThreadStack, folded
-from weft.program.stacks import read_stacks
+from weft.program.stacks import StackReader
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -58,26 +58,29 @@ def command(pid: int, as_json: bool, output_format: str, repeat: int, interval: 
     """Show where the threads of a process are, and what they wait for.
 
     Of every thread the functions that it is in, the innermost first, with files and lines where
-    the program has debug information. Threads that are in the same place are shown once. Nothing
-    is put into the process: it stands still for a few milliseconds at most, while its stacks are
-    copied.
+    the program has debug information, and what it waits for: a lock and who holds it, a descriptor
+    and who has its other end, a child, a time. Threads that wait for each other in a circle are
+    named as the deadlock that they are, also across processes. Threads that are in the same place
+    are shown once. Nothing is put into the process: it stands still for a few milliseconds at most,
+    while its stacks are copied.
 
     JSON has one document for each look, on a line of its own.
 
     \b
     Examples:
-      weft stacks 4242                            where is it?
+      weft stacks 4242                            where is it, and why does it not go on?
       weft stacks nginx --json                    the same, for programs
       weft stacks 4242 --repeat 5 --interval 0.2  is it still there?
     """
     is_json = as_json or output_format == "json"
+    reader = StackReader(pid)
     began = time.monotonic()
     for number in range(repeat):
         if number:
             time.sleep(max(began + number * interval - time.monotonic(), 0))
         try:
             with output.progress("reading names and lines"):
-                found = read_stacks(pid)
+                found = reader.read()
         except (NoSuchProcess, TargetGone):
             if not number:
                 raise
@@ -107,6 +110,11 @@ def rendered(found: Stacks, after: float | None = None) -> Iterator[Text]:
     for alike in folded(found.threads):
         yield Text()
         yield from _thread(alike)
+    for deadlock in found.deadlocks:
+        yield Text()
+        what, *rest = str(deadlock).splitlines()
+        yield Text(harmless(what), style="bold red")
+        yield from (Text(harmless(one)) for one in rest)
     for note in found.notes:
         yield Text()
         yield Text(f"note: {note}", style="yellow")
@@ -122,6 +130,7 @@ def _thread(alike: Sequence[ThreadStack]) -> Iterator[Text]:
     line.append(_named(alike), style="cyan")
     line.append(f": {'each ' if len(alike) > 1 else ''}{what_it_does(first)}")
     yield line
+    yield from _waits(alike)
     for _, run in itertools.groupby(first.frames, key=lambda frame: (frame.function, frame.module)):
         frames = [harmless(str(frame)) for frame in run]
         # What calls itself without end says it once.
@@ -136,6 +145,20 @@ def _thread(alike: Sequence[ThreadStack]) -> Iterator[Text]:
                 yield frame
     if first.cut is not None:
         yield Text(f"    [truncated: {first.cut}]", style="yellow")
+
+
+def _waits(threads: Sequence[ThreadStack]) -> Iterator[Text]:
+    """What threads in the same place wait for: once, if that is the same."""
+    from rich.text import Text
+
+    texts = {one.tid: one.waits_for.text for one in threads if one.waits_for is not None}
+    if len(texts) == len(threads) and len(set(texts.values())) == 1:
+        yield Text(f"    waits for {harmless(texts[threads[0].tid])}", style="yellow")
+        return
+    for tid, text in itertools.islice(texts.items(), _MOST_NAMED):
+        yield Text(f"    {tid} waits for {harmless(text)}", style="yellow")
+    if len(texts) > _MOST_NAMED:
+        yield Text(f"    and {len(texts) - _MOST_NAMED} more wait", style="yellow")
 
 
 def _named(threads: Sequence[ThreadStack]) -> str:

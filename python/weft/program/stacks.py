@@ -22,7 +22,7 @@ from weft.program.python_frames import find_python, mixed
 from weft.program.system_calls import name_of
 from weft.program.tasks import sleep, tids
 
-__all__ = ["PROBE", "SIGNAL", "read_stacks"]
+__all__ = ["PROBE", "SIGNAL", "StackReader", "read_stacks"]
 
 SIGNAL = "<signal handler called>"
 """What stands for the frame that the kernel has made for a handler, as debuggers have it."""
@@ -30,20 +30,37 @@ PROBE = "<weft probe>"
 """What stands for a probe where it is not known which function it belongs to."""
 
 
-def read_stacks(pid: int, modules: Sequence[Module] | None = None, *, waits: bool = True) -> Stacks:
-    """Read the stacks of all threads of a process.
+class StackReader:
+    """Reads the stacks of a process, again and again: what it knows of its modules, it keeps."""
 
-    It stands still while they are copied, for a few milliseconds at most; names and lines are found
-    when it runs again. So is what they wait for, unless that is not wanted, and which of them can
-    never go on: for that, other processes that they wait for may stand still as well.
-    """
-    if modules is None:
-        modules = live_modules(pid)
-    if not waits:
-        return _read(pid, modules)
-    # A call that a time ends is another one for the kernel after it was interrupted.
-    earlier = {tid: sleep(pid, tid) for tid in tids(pid)}
-    return explain(_read(pid, modules), modules, earlier, _read_other)
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._mapped: list[tuple[str, str, int, int]] = []
+        self._modules: list[Module] = []
+
+    def read(self, *, waits: bool = True) -> Stacks:
+        """Read the stacks of all its threads.
+
+        It stands still while they are copied, for a few milliseconds at most; names and lines are
+        found when it runs again. So is what they wait for, unless that is not wanted, and which of
+        them can never go on: for that, other processes that they wait for may stand still as well.
+        """
+        mapped = [
+            (found["file"], found["path"], found["start"], found["bias"])
+            for found in _native.modules(self.pid)
+        ]
+        if mapped != self._mapped:
+            self._modules, self._mapped = live_modules(self.pid), mapped
+        if not waits:
+            return _read(self.pid, self._modules)
+        # A call that a time ends is another one for the kernel after it was interrupted.
+        earlier = {tid: sleep(self.pid, tid) for tid in tids(self.pid)}
+        return explain(_read(self.pid, self._modules), self._modules, earlier, _read_other)
+
+
+def read_stacks(pid: int, *, waits: bool = True) -> Stacks:
+    """Read the stacks of all threads of a process once; see :class:`StackReader`."""
+    return StackReader(pid).read(waits=waits)
 
 
 def _read_other(pid: int) -> tuple[Stacks, Sequence[Module]]:
