@@ -92,6 +92,10 @@ bench-tools: release  ## What coverage, profiles and traces cost, beside the clo
 	$(PY) benchmarks/tools.py
 	$(PY) benchmarks/tools.py --steady --no-peers --rounds 1
 
+.PHONY: bench-stacks
+bench-stacks: release  ## How long a process stands still while its stacks are read, beside the peers
+	$(PY) benchmarks/stacks.py
+
 .PHONY: bench-debug
 bench-debug: release  ## What breakpoints, steps and watchpoints cost, beside gdbserver
 	$(PY) benchmarks/debug.py
