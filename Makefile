@@ -118,7 +118,7 @@ soak: release  ## The long forms of slow tests: thousands of attaches, kills, pr
 	$(PY) -m tests.patch_against_clone
 	$(PY) -m tests.cpython --long
 	WEFT_TORTURE=long $(PY) -m pytest -q tests/e2e/test_clone_torture.py \
-		tests/e2e/test_clone_smc.py
+		tests/e2e/test_clone_smc.py tests/e2e/test_stacks_gdb.py
 	WEFT_CASES=1000000 $(PY) -m pytest -q tests/e2e/test_clone_lockstep.py \
 		tests/e2e/test_clone_snippets.py tests/e2e/test_probes.py tests/e2e/test_clone_probes.py \
 		tests/e2e/test_metrics_library.py tests/e2e/test_inherited.py \

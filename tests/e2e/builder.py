@@ -53,6 +53,8 @@ RECIPES = {
     "blocked": _compile("gcc", "blocked.c"),
     "invariants": _compile("gcc", "invariants.c"),
     "texts": _compile("gcc", "texts.c"),
+    "stacks_go": _go("stacks.go"),
+    "stacks_go_stripped": _go("stacks.go", "-ldflags=-s -w"),
     "stack_spins": _compile("gcc", "stack_spins.c"),
     **{
         f"stacks_{kind}": _compile(compiler, "stacks.c", *options)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TypeAlias
 import pytest
 
 import weft
-from tests.e2e.harness import eventually, need
+from tests.e2e.harness import eventually
 from weft.model.stacks import Stacks, ThreadStack
 from weft.program.stacks import PROBE, SIGNAL, read_stacks
 
@@ -89,66 +88,31 @@ def test_the_process_stands_still_for_milliseconds(build: Build) -> None:
     assert best < 0.2
 
 
-@pytest.mark.parametrize("name", ["python", "redis", "sqlite3", "sleep", "node"])
-def test_as_gdb_sees_it(name: str, tmp_path: Path) -> None:
-    """Programs of the distribution that wait: the same functions, thread by thread."""
-    need("gdb")
-    commands: dict[str, list[str]] = {
-        "python": [sys.executable, "-c", "import time; time.sleep(600)"],
-        "redis": ["redis-server", "--port", "0", "--unixsocket", str(tmp_path / "socket")],
-        "sqlite3": ["sqlite3", ":memory:"],
-        "sleep": ["sleep", "600"],
-        "node": ["node", "-e", "setTimeout(() => {}, 600000)"],
-    }
-    need(commands[name][0])
+@pytest.mark.parametrize("kind", ["", "_stripped"])
+def test_goroutines(build: Build, kind: str) -> None:
+    """Go has frame pointers; without its symbol table, its own tables have the names."""
+    pipe = subprocess.PIPE
     with subprocess.Popen(
-        commands[name], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, cwd=tmp_path
+        [build(f"stacks_go{kind}")], stdin=pipe, stdout=pipe, text=True
     ) as process:
+        assert process.stdin is not None and process.stdout is not None
         try:
-            seen: list[int] = []
+            assert process.stdout.readline() == "ready\n"
+            expected = [*["main.innermost"] * 6, "main.outer", "main.main", "runtime.main"]
 
-            def rests() -> bool:
-                """Whether all its threads, no more than before, sleep."""
-                stacks = read_stacks(process.pid)
-                seen.append(len(stacks.threads))
-                return seen[-10:] == [len(stacks.threads)] * 10 and all(
-                    thread.state == "S" for thread in stacks.threads
-                )
+            def is_found() -> bool:
+                threads = read_stacks(process.pid).threads
+                names = [functions(one) for one in threads if "main.main" in functions(one)]
+                names = [[name.removesuffix(".abi0") for name in one] for one in names]
+                # It may not be in the call yet.
+                return bool(names) and names[0][-10:] == [*expected, "runtime.goexit"]
 
-            eventually(rests)
-            found = {
-                one.tid: list(dict.fromkeys(frame.address for frame in one.frames))
-                for one in read_stacks(process.pid).threads
-            }
-            expected = _by_gdb(process.pid, tmp_path)
+            eventually(is_found)
+            process.stdin.close()
+            assert process.stdout.read() == "done\n"
+            assert process.wait(60) == 0
         finally:
             process.kill()
-    assert found == expected
-
-
-SCRIPT = """
-import gdb
-for thread in gdb.selected_inferior().threads():
-    thread.switch()
-    frame, addresses = gdb.newest_frame(), []
-    while frame is not None:
-        # Neither has a call of its own.
-        if frame.type() not in (gdb.INLINE_FRAME, gdb.TAILCALL_FRAME):
-            addresses.append(frame.pc())
-        frame = frame.older()
-    print("STACK", thread.ptid[1], *addresses)
-"""
-
-
-def _by_gdb(pid: int, folder: Path) -> dict[int, list[int]]:
-    """Return the addresses of the frames of all threads."""
-    script = folder / "stacks.py"
-    script.write_text(SCRIPT)
-    command = ["gdb", "-batch", "-nx", "-ex", "set backtrace past-main on"]
-    command += ["-ex", "set backtrace past-entry on", "-p", str(pid), "-x", str(script)]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    rows = [line.split()[1:] for line in printed.splitlines() if line.startswith("STACK")]
-    return {int(tid): [int(one) for one in addresses] for tid, *addresses in rows}
 
 
 LOOKS = 40

@@ -29,6 +29,17 @@ SIGNAL = "<signal handler called>"
 PROBE = "<weft probe>"
 """What stands for a probe where it is not known which function it belongs to."""
 
+_OTHER_STACK = "what the goroutine is in is on a stack of its own"
+_GO_ENDS: dict[str, str | None] = {
+    "runtime.goexit": None,
+    "runtime.mstart": None,
+    "runtime.rt0_go": None,
+    "runtime.mcall": _OTHER_STACK,
+    "runtime.morestack": _OTHER_STACK,
+    "runtime.asmcgocall": _OTHER_STACK,
+}
+"""The functions that stacks of Go begin with, and what there is beyond."""
+
 
 class StackReader:
     """Reads the stacks of a process, again and again: what it knows of its modules, it keeps."""
@@ -83,19 +94,34 @@ def _read(pid: int, modules: Sequence[Module]) -> Stacks:
     if interpreted is not None:
         is_whole = {tid: cut is None for tid, _, cut, _ in rows}
         _mix(pid, found, is_whole, interpreted)
+    cuts = {tid: _end(found[tid], cut) for tid, _, cut, _ in rows}
     threads = [
         ThreadStack(
             tid,
             *seen[tid],
             tuple(found[tid]),
-            cut,
+            cuts[tid],
             None if call is None else SystemCall(call[0], name_of(call[0]), tuple(call[1])),
         )
-        for tid, _, cut, call in rows
+        for tid, _, _, call in rows
     ]
     problem = None if python is None else python.problem
     notes = (problem,) if problem else ()
     return Stacks(pid, seen[pid][0], when, tuple(threads), tuple(pauses), notes)
+
+
+def _end(frames: list[StackFrame], cut: str | None) -> str | None:
+    """Take what is behind the end of a stack of Go away; return why there may be more frames.
+
+    Nothing returns to the functions that stacks of goroutines and of the scheduler begin with, so
+    what is found behind them is left from before.
+    """
+    for place, frame in enumerate(frames):
+        name = (frame.function or "").removesuffix(".abi0")
+        if name in _GO_ENDS:
+            del frames[place + 1 :]
+            return _GO_ENDS[name]
+    return cut
 
 
 def _mix(

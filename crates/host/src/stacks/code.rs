@@ -59,11 +59,14 @@ impl Code {
         (bytes, length)
     }
 
-    /// Whether a call returns to an address.
+    /// Whether a call returns to an address, or Go says so: the first function of a goroutine returns to a call that
+    /// ends it, with a `nop` in front.
     fn is_behind_call(&self, at: u64) -> bool {
+        const GOROUTINE_ENDS: [u8; 2] = [0x90, 0xe8];
         let Some(before) = at.checked_sub(CALL as u64) else { return false };
-        let (bytes, length) = self.at::<CALL>(before);
-        length == CALL && ends_with_call(&bytes)
+        let (bytes, length) = self.at::<{ CALL + 1 }>(before);
+        let (call, end) = (bytes.get(..CALL), bytes.get(CALL - 1..));
+        length == CALL + 1 && (call.is_some_and(ends_with_call) || end == Some(&GOROUTINE_ENDS[..]))
     }
 }
 
