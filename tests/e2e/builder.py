@@ -66,6 +66,7 @@ RECIPES = {
             "musl_static": ("musl-gcc", "-static"),
         }.items()
     },
+    "hot_stacks": _compile("gcc", "hot_stacks.c"),
     "rseq": _compile("gcc", "rseq.c"),
     "exec_fork": _compile("gcc", "exec_fork.c"),
     "seccomp": _compile("gcc", "seccomp.c"),
