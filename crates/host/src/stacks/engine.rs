@@ -20,6 +20,8 @@ use weft_abi::{CLONE_THREAD_SIZE, CloneControl};
 
 /// How long threads may take to come to where the program's registers are known. All others stand still meanwhile.
 const PATIENCE: Duration = Duration::from_millis(100);
+/// How often they are let run at least: on a busy machine they may have had no turn.
+const ROUNDS: usize = 6;
 
 const IN_ENGINE: &str = "the thread is in weft's engine";
 const FOREIGN: &str = "it runs from a clone of another version of weft";
@@ -113,6 +115,7 @@ impl Cloning {
             // Whoever is let run must not get into a call that would notice being stopped.
             stopped.stop_before(TargetAddr(engine.outline.call[1]));
         }
+        let mut round = 0;
         loop {
             let (mut places, mut busy, mut is_told) = (BTreeMap::new(), Vec::new(), true);
             for (&tid, registers) in stopped.threads() {
@@ -126,10 +129,12 @@ impl Cloning {
                 }
                 places.insert(tid, place);
             }
-            if is_told || !matches!(self, Self::Engine(_)) || Instant::now() > deadline {
+            let is_over = round >= ROUNDS && Instant::now() > deadline;
+            if is_told || is_over || !matches!(self, Self::Engine(_)) {
                 return Ok(places);
             }
             stopped.let_run(busy)?;
+            round += 1;
         }
     }
 
