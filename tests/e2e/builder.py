@@ -77,6 +77,7 @@ RECIPES = {
     "deadlocks": _compile("gcc", "deadlocks.c"),
     "locks_cpp": _compile("g++", "locks.cpp"),
     "locks_rs": Recipe("locks.rs", (("rustc", "-O", "-g", "{source}", "-o", "{out}"),)),
+    "hot_stacks": _compile("gcc", "hot_stacks.c"),
     "rseq": _compile("gcc", "rseq.c"),
     "exec_fork": _compile("gcc", "exec_fork.c"),
     "seccomp": _compile("gcc", "seccomp.c"),

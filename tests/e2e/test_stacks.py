@@ -12,6 +12,7 @@ import pytest
 
 import weft
 from tests.e2e.harness import eventually
+from weft import _native
 from weft.model.stacks import Stacks, ThreadStack
 from weft.program.stacks import PROBE, SIGNAL, read_stacks
 
@@ -56,6 +57,17 @@ def waiting(path: Path) -> Iterator[int]:
             process.kill()
 
 
+def rest(pid: int) -> None:
+    """Wait until all threads but the one that never sleeps have come to where they wait."""
+
+    def is_asleep() -> bool:
+        threads = _native.threads(pid)
+        return all(state == "S" for _, name, state in threads if name != "way 6")
+
+    for _ in range(3):
+        eventually(is_asleep)
+
+
 def by_name(stacks: Stacks) -> dict[str, ThreadStack]:
     return {thread.name: thread for thread in stacks.threads}
 
@@ -63,6 +75,7 @@ def by_name(stacks: Stacks) -> dict[str, ThreadStack]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_threads_are_where_they_are(build: Build, kind: str) -> None:
     with waiting(build(f"stacks_{kind}")) as pid:
+        rest(pid)
         for _ in range(5):
             found = by_name(read_stacks(pid))
             for number, expected in enumerate(WAYS):
@@ -75,6 +88,7 @@ def test_threads_are_where_they_are(build: Build, kind: str) -> None:
 
 def test_lines_and_inlined_functions(build: Build) -> None:
     with waiting(build("stacks_O2")) as pid, weft.attach(pid) as session:
+        rest(pid)
         found = by_name(session.stacks())
         (looping,) = (one for one in found["way 6"].frames if one.function == "in_loop")
         assert looping.location is not None and looping.location.file.endswith("stacks.c")

@@ -3,9 +3,13 @@
 //! What is needed of a thread's memory is known only while it is unwound. So a first copy has the top of each stack;
 //! where that is not enough, because a stack is deep, or a signal handler runs on another one, all threads are stopped and
 //! copied once more, with what was missing.
+//!
+//! A process may run from a clone: then the registers of its threads are those of the clone, or of weft's engine, and the
+//! program's are found from outside.
 
 mod capture;
 mod code;
+mod engine;
 mod python;
 mod stack;
 mod tables;
@@ -18,6 +22,7 @@ use crate::process::stopped::{Pause, Stopped};
 use crate::process::turn::Turn;
 use crate::{Result, TargetAddr};
 use capture::capture;
+use engine::Cloning;
 use std::collections::BTreeMap;
 use unwind::Unwinding;
 
@@ -46,14 +51,16 @@ pub struct Stacks {
 pub fn stacks(pid: Tid, python: Option<PythonLayout>) -> Result<Stacks> {
     let unwinding = Unwinding::new(pid, &modules::modules(pid)?);
     let _turn = Turn::take(pid)?;
+    // Nobody brings it into a clone, or out of one, from here on.
+    let cloning = Cloning::of(pid)?;
     let worker = Worker::<Stopped>::new();
     let mut wanted: BTreeMap<Tid, Vec<(TargetAddr, u64)>> = BTreeMap::new();
     let mut pauses = Vec::new();
     let mut length = TOP;
     loop {
-        let pieces = wanted.clone();
-        let captured =
-            worker.run(move |stopped| capture(stopped, pid, TOP, &pieces, python.as_ref()))?;
+        let (pieces, cloning) = (wanted.clone(), cloning.clone());
+        let captured = worker
+            .run(move |stopped| capture(stopped, pid, TOP, &pieces, python.as_ref(), &cloning))?;
         pauses.push(captured.pause);
         length *= GROWTH;
         let is_last = pauses.len() == ROUNDS;

@@ -23,6 +23,9 @@ const DEEPEST: usize = 4096;
 const UNREADABLE: &str = "memory cannot be read";
 const NO_TABLES: &str = "nothing says where the caller of the last one is";
 
+/// `mov rax, 15; syscall`: what signal handlers return to. All libraries have it so, and debuggers know it by that.
+const RETURN_CALL: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
+
 /// The unwind tables of a process.
 pub struct Unwinding {
     pid: Tid,
@@ -66,6 +69,10 @@ impl Unwinding {
 
     /// The calls that a thread is in, and where memory was missing that was not copied.
     pub fn unwind(&self, thread: &Captured) -> (Stack, Option<TargetAddr>) {
+        if let Some(cut) = thread.hidden {
+            let call = thread.call;
+            return (Stack { tid: thread.tid, frames: Vec::new(), cut: Some(cut), call }, None);
+        }
         let mut missing = None;
         let mut read = |at: u64| {
             let word = thread.word(at);
@@ -83,7 +90,11 @@ impl Unwinding {
                 break Some("there are too many");
             }
             let at = registers.pc;
-            if kind == FrameKind::Return && self.is_signal_return(at) {
+            let is_signal = match kind {
+                FrameKind::Return => self.is_signal_return(at),
+                _ => self.is_in_signal_return(at),
+            };
+            if is_signal {
                 frames.push(Frame { address: at, kind: FrameKind::Signal, is_guess });
                 let Some([pc, sp, bp]) = interrupted(registers.sp, &mut read) else {
                     break Some(UNREADABLE);
@@ -145,13 +156,21 @@ impl Unwinding {
         *self.covered.borrow_mut().entry(at).or_insert_with(|| self.rules.cover(at))
     }
 
+    /// Whether a thread is where a signal handler has returned to: at one of two instructions, or in the call that the
+    /// second one makes.
+    fn is_in_signal_return(&self, at: u64) -> bool {
+        const SECOND: u64 = 7;
+        [0, SECOND, RETURN_CALL.len() as u64]
+            .iter()
+            .any(|&length| at.checked_sub(length).is_some_and(|start| self.is_signal_return(start)))
+    }
+
     /// Whether a signal handler returns here.
     fn is_signal_return(&self, at: u64) -> bool {
-        /// `mov rax, 15; syscall`: all libraries have it so, and debuggers know it by that.
-        const CALL: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
         let mut known = self.signal_returns.borrow_mut();
         *known.entry(at).or_insert_with(|| {
-            memory::read(self.pid, TargetAddr(at), CALL.len()).is_ok_and(|code| code == CALL)
+            let code = memory::read(self.pid, TargetAddr(at), RETURN_CALL.len());
+            code.is_ok_and(|code| code == RETURN_CALL)
         })
     }
 }
