@@ -37,8 +37,8 @@ check:  ## Everything that can be said without running the code
 	$(BIN)/lint-imports --no-logo
 	$(PY) -m tests.layers
 	cargo fmt --all --check
-	cargo clippy --locked --workspace --all-targets -- -D warnings
-	cargo clippy --locked --package weft-agent --features clone --all-targets -- -D warnings
+	cargo clippy --locked --workspace --features weft-agent/clone --all-targets -- -D warnings
+	cargo clippy --locked --package weft-agent --all-targets -- -D warnings
 	$(BIN)/towncrier build --draft --version unreleased
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
@@ -50,10 +50,12 @@ check:  ## Everything that can be said without running the code
 .PHONY: test
 test: test-rust test-python  ## All tests, of Rust and of Python
 
+# The agent is tested with the clone engine, and without it. It is the one without that is built by
+# itself: it depends on almost nothing, while all that the engine depends on would be compiled again.
 .PHONY: test-rust
 test-rust:  ## The tests of the crates
-	cargo $(CARGO_TEST) --locked --workspace
-	cargo $(CARGO_TEST) --locked --package weft-agent --features clone
+	cargo $(CARGO_TEST) --locked --workspace --features weft-agent/clone
+	cargo $(CARGO_TEST) --locked --package weft-agent
 
 .PHONY: test-python
 test-python:  ## The tests of everything together: most side by side, then those that want to be alone
@@ -68,9 +70,9 @@ bench: release  ## Every benchmark, as ratios over native and over the peers
 bench-probes: release  ## What a probe costs each time that it is hit
 	$(PY) benchmarks/probes.py
 
-.PHONY: bench-stacks
-bench-stacks: release  ## What a stack costs each time that it is taken
-	$(PY) benchmarks/stacks.py
+.PHONY: bench-stack-keys
+bench-stack-keys: release  ## What a stack costs each time that it is taken
+	$(PY) benchmarks/stack_keys.py
 
 .PHONY: bench-scale
 bench-scale: release  ## How long very many probes take to come and go
@@ -94,6 +96,10 @@ bench-tools: release  ## What coverage, profiles and traces cost, beside the clo
 	$(PY) benchmarks/tools.py
 	$(PY) benchmarks/tools.py --steady --no-peers --rounds 1
 
+.PHONY: bench-stacks
+bench-stacks: release  ## How long a process stands still while its stacks are read, beside the peers
+	$(PY) benchmarks/stacks.py
+
 .PHONY: bench-debug
 bench-debug: release  ## What breakpoints, steps and watchpoints cost, beside gdbserver
 	$(PY) benchmarks/debug.py
@@ -111,13 +117,16 @@ soak: release  ## The long forms of slow tests: thousands of attaches, kills, pr
 	$(PY) -m tests.soak.takeover --long
 	$(PY) -m tests.soak.several --long
 	$(PY) -m tests.soak.random --seconds 3600
+	$(PY) -m tests.zoo
 	$(PY) -m tests.matrix
 	$(PY) -m tests.patch_against_clone
 	$(PY) -m tests.cpython --long
-	WEFT_TORTURE=long $(PY) -m pytest -q tests/e2e/test_clone_torture.py
+	WEFT_TORTURE=long $(PY) -m pytest -q tests/e2e/test_clone_torture.py \
+		tests/e2e/test_clone_smc.py tests/e2e/test_stacks_gdb.py
 	WEFT_CASES=1000000 $(PY) -m pytest -q tests/e2e/test_clone_lockstep.py \
 		tests/e2e/test_clone_snippets.py tests/e2e/test_probes.py tests/e2e/test_clone_probes.py \
-		tests/e2e/test_metrics_library.py
+		tests/e2e/test_metrics_library.py tests/e2e/test_inherited.py \
+		tests/e2e/test_interrupted.py
 	WEFT_CASES=10000 $(PY) -m pytest -q tests/e2e/test_gdb_sessions.py
 	$(PY) -m tests.own_tests
 	WEFT_CASES=10000 $(PY) -m pytest -q tests/unit -k "survived or space_changes"

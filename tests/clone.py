@@ -25,6 +25,8 @@ SOURCES = PROGRAMS / "clone"
 
 SMALL_CACHE = ("--cache-size", str(256 << 10))
 
+IS_LONG = os.environ.get("WEFT_TORTURE") == "long"
+"""Whether there is to be all of what is alike, and more of it, as ``make soak`` wants it."""
 
 KNOWN = {
     "smc_memory-by_a_ring": "the kernel writes to guarded pages later, and fails",

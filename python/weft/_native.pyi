@@ -381,6 +381,12 @@ def threads(pid: int) -> list[tuple[int, str, str]]:
 def pidfd_open(pid: int) -> int:
     """A descriptor of a process, as by :func:`os.pidfd_open`, which not every Python has."""
 
+def socket_timeouts(pid: int, descriptor: int) -> tuple[float, float] | None:
+    """After how many seconds a socket of a process gives up to receive, and to send; 0 for never.
+
+    Nothing if it cannot be told.
+    """
+
 def modules(pid: int) -> list[_Module]:
     """The program, its libraries and the vDSO."""
 
@@ -434,14 +440,47 @@ def doctor(pid: int | None = None) -> list[Check]:
 def processes() -> list[Candidate]:
     """List every process but weft itself, and whether weft could attach to it."""
 
-_CallRow: TypeAlias = tuple[int, Literal["next", "return", "signal"]]
+_CallRow: TypeAlias = tuple[int, Literal["next", "return", "signal", "probe"], bool]
 _StackRow: TypeAlias = tuple[int, list[_CallRow], str | None, tuple[int, list[int]] | None]
 
-def stacks(pid: int) -> tuple[list[_StackRow], list[float]]:
+class PythonLayout(TypedDict):
+    """Where things are in the memory of an interpreter of Python: an address, then offsets."""
+
+    runtime: int
+    interpreters: int
+    next_interpreter: int
+    threads: int
+    next_thread: int
+    tid: int
+    frame: int
+    frame_behind: int | None
+    code: int
+    previous: int
+    instruction: int
+    owner: int
+    has_entry_frames: bool
+    file: int
+    name: int
+    first_line: int
+    line_table: int
+    first_instruction: int
+    ascii: int
+    compact: int
+
+PythonCode: TypeAlias = tuple[str, str, int, bytes]
+"""name, file, first line, table of lines."""
+
+PythonRows: TypeAlias = tuple[list[tuple[int, list[tuple[int, int, bool]]]], dict[int, PythonCode]]
+"""Threads with their frames (code, offset, whether C code has called it), and the code of those."""
+
+def stacks(
+    pid: int, python: PythonLayout | None = None
+) -> tuple[list[_StackRow], list[float], PythonRows | None]:
     """The stacks of all threads of a process, and for how many seconds it stood still, each time.
 
-    Of each thread: its id, the addresses of its frames and what each is, why there may be more of
-    them, and the system call that it is in with its arguments.
+    With those of the interpreter of Python in it, if it is said where they are. Of each thread:
+    its id, the addresses of its frames, what each is and whether it is a guess, why there may be
+    more of them, and the system call that it is in with its arguments.
     """
 
 class StateUnwinder:
@@ -532,6 +571,8 @@ class ModuleSymbols:
         Those that each thread has for itself are not among them.
         """
 
+    def variable_at(self, offset: int) -> tuple[str, int] | None:
+        """The variable that contains an offset: its name, and the offset at which it starts."""
     def other_results(self, offsets: Sequence[int]) -> list[str | None]:
         """What functions give to their callers that is not in ``rax`` when they return, in words.
 

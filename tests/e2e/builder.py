@@ -60,6 +60,9 @@ RECIPES = {
     "stack_keys_static": _compile(
         "gcc", "stack_keys.c", "-fno-optimize-sibling-calls", "-static", "-fno-pie"
     ),
+    "stacks_go": _go("stacks.go"),
+    "stacks_go_stripped": _go("stacks.go", "-ldflags=-s -w"),
+    "stack_spins": _compile("gcc", "stack_spins.c"),
     **{
         f"stacks_{kind}": _compile(compiler, "stacks.c", *options)
         for kind, (compiler, *options) in {
@@ -73,6 +76,15 @@ RECIPES = {
             "musl_static": ("musl-gcc", "-static"),
         }.items()
     },
+    # A function that ends in a jump to another is in no frame.
+    "waits": _compile("gcc", "waits.c", "-fno-optimize-sibling-calls"),
+    "waits_static": _compile("gcc", "waits.c", "-static"),
+    "waits_musl": _compile("musl-gcc", "waits.c"),
+    "waits_musl_static": _compile("musl-gcc", "waits.c", "-static"),
+    "deadlocks": _compile("gcc", "deadlocks.c"),
+    "locks_cpp": _compile("g++", "locks.cpp"),
+    "locks_rs": Recipe("locks.rs", (("rustc", "-O", "-g", "{source}", "-o", "{out}"),)),
+    "hot_stacks": _compile("gcc", "hot_stacks.c"),
     "rseq": _compile("gcc", "rseq.c"),
     "exec_fork": _compile("gcc", "exec_fork.c"),
     "seccomp": _compile("gcc", "seccomp.c"),

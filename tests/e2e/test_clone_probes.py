@@ -16,8 +16,6 @@ import pytest
 import weft
 from tests.e2e.harness import code, eventually
 from tests.e2e.test_probes import (
-    HARDSHIPS,
-    LANGUAGES,
     NEVER_RETURN,
     Build,
     check_code,
@@ -25,6 +23,7 @@ from tests.e2e.test_probes import (
     come_and_go,
     count,
     every_number,
+    every_program_and_number,
     expected,
     own,
     rounds_of,
@@ -43,8 +42,6 @@ MAY_BE_REFUSED: Mapping[Kind, frozenset[str]] = {
     "exit": frozenset(),
 }
 """Nothing is too tight for the clone."""
-
-every_program = pytest.mark.parametrize("name", LANGUAGES + HARDSHIPS)
 
 
 def is_woven(pid: int) -> bool:
@@ -66,8 +63,7 @@ def woven(
         program.batch(1)
 
 
-@every_number
-@every_program
+@every_program_and_number
 def test_entries_are_counted_exactly(name: str, threads: int, build: Build) -> None:
     with woven(build, name, threads) as (program, session):
         first = program.batch(1)
@@ -75,8 +71,7 @@ def test_entries_are_counted_exactly(name: str, threads: int, build: Build) -> N
         check_on_and_off(program, probe, name)
 
 
-@every_number
-@every_program
+@every_program_and_number
 def test_functions_are_left_as_often_as_entered(name: str, threads: int, build: Build) -> None:
     with woven(build, name, threads) as (program, session):
         counts = {
@@ -92,8 +87,7 @@ def test_functions_are_left_as_often_as_entered(name: str, threads: int, build: 
         assert left == {f: n for f, n in expected(exits, returning).items() if f != "jumped_into"}
 
 
-@every_number
-@every_program
+@every_program_and_number
 @pytest.mark.watchdog(300)
 def test_a_probe_counts_on_while_others_come_and_go(name: str, threads: int, build: Build) -> None:
     with woven(build, name, threads) as (program, session):

@@ -1,17 +1,19 @@
 """Programs that change their code, alone and as clones, in all ways that there are to do so.
 
-Each says in its source what it would print if nobody noticed: that is not what it prints.
+Each says in its source what it would print if nobody noticed: that is not what it prints. With
+``WEFT_TORTURE=long`` in the environment that is tried of those as well that take long to give up.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import pytest
 
 from tests.clone import (
+    IS_LONG,
     RECORDERS,
     SMALL_CACHE,
     SOURCES,
@@ -38,9 +40,25 @@ LEAVES = "smc_memory-file_truncated"
 """What makes a program leave its clone: it does as it should, with a report on standard error."""
 
 
-def cases(marks: Callable[[str], list[pytest.MarkDecorator]]) -> pytest.MarkDecorator:
+PATIENT = {
+    f"smc_threads-{name}"
+    for name in (
+        *("by_breakpoints", "inline_cache", "let_out_by_a_handler", "let_out_by_a_thread"),
+        "operand_while_it_runs",
+    )
+}
+"""Those that wait for seconds before they say that they have seen nothing."""
+
+
+def cases(
+    marks: Callable[[str], list[pytest.MarkDecorator]], without: Collection[str] = ()
+) -> pytest.MarkDecorator:
     """Have a test for each case, with marks by the name of the case."""
-    values = [pytest.param(*case, id=name, marks=marks(name)) for name, case in CASES.items()]
+    values = [
+        pytest.param(*case, id=name, marks=marks(name))
+        for name, case in CASES.items()
+        if name not in without
+    ]
     return pytest.mark.parametrize(("program", "name", "seen", "unseen"), values)
 
 
@@ -66,11 +84,10 @@ def test_a_change_is_seen_while_all_is_recorded(
     assert (recorded.status, recorded.stdout) == (0, f"{seen}\n{name}: well\n"), recorded
 
 
-@cases(lambda case: [])
+@cases(lambda case: [], without=() if IS_LONG else PATIENT)
 def test_a_change_goes_unseen_where_nobody_looks(
     build: Build, program: str, name: str, seen: str, unseen: list[str]
 ) -> None:
-    # Some wait for seconds before they give up.
     blind = outcome_apart(run_blind, [build(program), name], patience=60.0)
     assert blind.status == 1, blind
     assert blind.stdout.removesuffix("\n") in unseen, blind

@@ -91,7 +91,7 @@ def test_clients_of_a_server_notice_nothing(public_folder: Path) -> None:
     need(*probes.NEEDED["redis"])
     folder = public_folder / "takeover"
     folder.mkdir(mode=0o755)
-    rates = probes.soak("redis", folder, 5, takeover.takeovers(random.Random(1)))
+    rates = probes.soak("redis", folder, 3, takeover.takeovers(random.Random(1)))
     assert rates.acts["takeover"] > 0
 
 

@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 import weft
+from tests.probing import IS_LONG
 from weft.model.points import PointKind
 
 COUNTER = "counter hits\nhits += 1"
-SECONDS = 8.0
+SECONDS = 8.0 if IS_LONG else 3.0
+"""For how long they do; ``WEFT_CASES=1000000`` is the long form."""
 
 
 @pytest.mark.watchdog(120)

@@ -107,8 +107,13 @@ def test_behind_two_dashes_a_name_is_that_of_a_program(tmp_path: Path) -> None:
         assert expected + "another: -- napper-five\n" in done.stderr
 
 
-def test_a_program_that_does_not_run_is_still_started_without_dashes() -> None:
-    assert weft("profile", "--format", "json", "true").returncode == 0
+def test_a_program_that_does_not_run_is_still_started_without_dashes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Of a name that no other process has meanwhile.
+    (tmp_path / "napper-none").symlink_to("/bin/true")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert weft("profile", "--format", "json", "napper-none").returncode == 0
 
 
 def test_a_file_comes_before_a_process_of_its_name(

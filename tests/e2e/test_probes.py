@@ -75,7 +75,20 @@ they leave no room for a jump."""
 needs_weaver = pytest.mark.skipif(not HAS_WEAVER, reason="this build of weft cannot weave")
 every_program = pytest.mark.parametrize("name", LANGUAGES + HARDSHIPS)
 # What two threads do to each other, sixteen do more often.
-every_number = pytest.mark.parametrize("threads", [1, 2, 16] if IS_LONG else [1, 16])
+NUMBERS = [1, 2, 16] if IS_LONG else [1, 16]
+every_number = pytest.mark.parametrize("threads", NUMBERS)
+# One thread does what each of sixteen does. Only with signals and children it matters that there is
+# no other.
+ALONE = ("counts", "signals", "forks")
+every_program_and_number = pytest.mark.parametrize(
+    ("name", "threads"),
+    [
+        (name, threads)
+        for name in LANGUAGES + HARDSHIPS
+        for threads in NUMBERS
+        if IS_LONG or threads > 1 or name in ALONE
+    ],
+)
 
 
 def rounds_of(name: str) -> int:
@@ -221,8 +234,7 @@ def test_functions_have_the_shapes_they_claim(build: Build) -> None:
 
 
 @needs_weaver
-@every_number
-@every_program
+@every_program_and_number
 def test_entries_are_counted_exactly(name: str, threads: int, build: Build) -> None:
     with woven(build, name, threads) as (program, session):
         first = program.batch(1)
@@ -253,8 +265,7 @@ def check_on_and_off(
 
 
 @needs_weaver
-@every_number
-@every_program
+@every_program_and_number
 def test_functions_are_left_as_often_as_entered(name: str, threads: int, build: Build) -> None:
     with woven(build, name, threads) as (program, session):
         counts = {
@@ -293,8 +304,7 @@ def test_a_program_is_counted_from_its_first_instruction(threads: int, build: Bu
 
 
 @needs_weaver
-@every_number
-@every_program
+@every_program_and_number
 def test_probes_that_come_under_load_count_from_then_on(
     name: str, threads: int, build: Build
 ) -> None:
@@ -314,8 +324,7 @@ def test_probes_that_come_under_load_count_from_then_on(
 
 
 @needs_weaver
-@every_number
-@every_program
+@every_program_and_number
 @pytest.mark.watchdog(300)
 def test_a_probe_counts_on_while_others_come_and_go(name: str, threads: int, build: Build) -> None:
     with woven(build, name, threads) as (program, session):

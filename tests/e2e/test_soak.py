@@ -33,7 +33,7 @@ def test_a_killed_weft_does_no_harm(threads: int, churners: int) -> None:
 @pytest.mark.parametrize("name", probes.SERVICES)
 def test_probes_that_come_and_go_disturb_no_client(name: str, public_folder: Path) -> None:
     need(*probes.NEEDED.get(name, []))
-    rates = probes.soak(name, public_folder, 5, probes.restlessness(random.Random(1)))
+    rates = probes.soak(name, public_folder, 3, probes.restlessness(random.Random(1)))
     assert rates.acts["insert"] > 0
 
 

@@ -336,7 +336,9 @@ def compare_at_random(command: list[str], seed: int, count: int) -> Counter[str]
                     addresses, is_cut = found.get(taken, ([], True))
                     inside = taken_inside(addresses, is_cut=is_cut)
                     rows, cut = outside.stack(pc, sp, bp)
-                    expected: list[tuple[int, str]] = [*rows[:STACK_FRAMES]]
+                    expected: list[tuple[int, str]] = [
+                        (at, kind) for at, kind, _ in rows[:STACK_FRAMES]
+                    ]
                     if cut is not None or len(rows) > STACK_FRAMES:
                         expected.append((0, "cut"))
                     if taken not in found:

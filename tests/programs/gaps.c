@@ -1,8 +1,8 @@
 /* A program that knows how long it was kept from running.
  *
- *   gaps THREADS
+ *   gaps THREADS [MICROSECONDS]
  *
- * One thread looks at the clock all the time; the others sleep a millisecond at a time. For every line on
+ * One thread looks at the clock all the time; the others sleep a millisecond at a time, or as long as is said. For every line on
  * its standard input it prints the longest time, in nanoseconds, between two looks since the last line. */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -31,14 +31,17 @@ static void *look(void *unused) {
     return unused;
 }
 
+static int nap = 1000;
+
 static void *doze(void *unused) {
-    for (;;) usleep(1000);
+    for (;;) usleep(nap);
     return unused;
 }
 
 int main(int argc, char **argv) {
     pthread_t thread;
     int threads = argc > 1 ? atoi(argv[1]) : 1;
+    if (argc > 2) nap = atoi(argv[2]);
     pthread_create(&thread, NULL, look, NULL);
     for (int i = 2; i < threads; i++) pthread_create(&thread, NULL, doze, NULL);
     puts("ready");

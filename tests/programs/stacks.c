@@ -96,7 +96,7 @@ static void (*const WAYS[])(void) = {
 };
 enum { COUNT = sizeof WAYS / sizeof *WAYS };
 
-apart void *start(void *way) {
+apart void *begin(void *way) {
     char name[16];
     snprintf(name, sizeof name, "way %ld", (long)way);
     pthread_setname_np(pthread_self(), name);
@@ -113,7 +113,7 @@ int main(void) {
     pthread_attr_setstacksize(&large, 4 << 20);
     for (long way = 0; way < COUNT; way++) {
         pthread_t thread;
-        pthread_create(&thread, &large, start, (void *)way);
+        pthread_create(&thread, &large, begin, (void *)way);
     }
     ready();
     puts("ready");

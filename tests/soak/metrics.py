@@ -42,7 +42,9 @@ AT_ONCE = 40
 MANY = 2000
 """How many points a metric has at most: there are programs where all loads are very many."""
 PARTS = 10
-"""How often it is looked whether something grows."""
+"""How often it is looked whether something grows, in the long form."""
+FEW_PARTS = 4
+"""The same in the short form: each has its own benchmark to wait for."""
 
 MORE_MAPPINGS = 8
 MORE_MEMORY = 48 << 20
@@ -263,12 +265,16 @@ def curious(
     assert code(pid) == before
 
 
+def _parts(seconds: float) -> int:
+    return PARTS if seconds > SHORT else FEW_PARTS
+
+
 def soak_counts(program: Path, seconds: float, chance: random.Random) -> Curious:
     """Compare with what a program counts, before and after others have come and gone."""
     with lockstep(program, THREADS) as target:
         with curious(target.pid, "tiny", "normal", chance) as (somebody, module):
-            for _ in range(PARTS):
-                end = time.monotonic() + seconds / PARTS
+            for _ in range(parts := _parts(seconds)):
+                end = time.monotonic() + seconds / parts
                 while True:
                     compare(somebody, target.go, target.rest, module, end)
                     if time.monotonic() > end:
@@ -320,8 +326,8 @@ def soak_redis(folder: Path, seconds: float, chance: random.Random) -> Curious:
     with redis(folder, 1) as service:
         pid = service.targets()[0]
         with curious(pid, "processCommand", "lookupKey", chance) as (somebody, _):
-            for _ in range(PARTS):
-                end = time.monotonic() + seconds / PARTS
+            for _ in range(parts := _parts(seconds)):
+                end = time.monotonic() + seconds / parts
                 with subprocess.Popen(
                     service.client, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
                 ) as client:

@@ -49,6 +49,10 @@ with weft.attach(4711) as session:
     assert_type(probe.values("calls"), dict[weft.Point, int])
     assert_type(probe.threads(), list[tuple[int, int]])
     assert_type(session.stacks().threads[0].frames[0].function, str | None)
+    waits_for = session.stacks().threads[0].waits_for
+    assert waits_for is not None
+    assert_type(waits_for.holders[0].tid, int | None)
+    assert_type(session.stacks().deadlocks[0].threads[0].name, str)
     assert_type(probe.values(process=1, thread=2), dict[weft.Point, int])
     assert_type(probe.records(), list[tuple[Any, ...]])
     assert_type(probe.lost("seen"), int)

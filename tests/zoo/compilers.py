@@ -59,7 +59,6 @@ COMPILERS = [
         ),
         scripts=("link.bash",),
         inputs=(functions("work.c", 60),),
-        short=True,
     ),
     Exhibit(
         name="binutils",
@@ -78,7 +77,6 @@ COMPILERS = [
             "strip work.o",
         ),
         inputs=(functions("work.c", 60),),
-        short=True,
     ),
     Exhibit(
         name="make",
@@ -92,7 +90,6 @@ COMPILERS = [
         ),
         scripts=("build.mk",),
         inputs=tuple(functions(f"part{n}.src", 10 + n) for n in range(5)),
-        short=True,
     ),
     Exhibit(
         name="cmake and ninja",

@@ -153,7 +153,7 @@ INTERPRETERS = [
     ),
     _java("java", "", "records, streams, threads, exceptions and expressions", short=True),
     _java("java -Xint", "-Xint", "the same, interpreted only"),
-    _java("java, serial", "-XX:+UseSerialGC", "the same with the serial collector", short=True),
+    _java("java, serial", "-XX:+UseSerialGC", "the same with the serial collector"),
     _java("java, parallel", "-XX:+UseParallelGC", "the same with the parallel collector"),
     _java("java, zgc", "-XX:+UseZGC", "the same with the collector that maps memory thrice"),
     _java("java -Xcomp", "-Xcomp -XX:TieredStopAtLevel=1", "the same with all compiled at once"),

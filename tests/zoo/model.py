@@ -60,7 +60,11 @@ class Exhibit:
     version: str = ""
     """A command that prints its version, where that is not the package's."""
     short: bool = False
-    """Whether it is part of the short form, for which .ci/run installs what it takes."""
+    """Whether it is part of the short form, for which .ci/run installs what it takes.
+
+    That has one of each kind: what another one does as well, or starts itself, is left to the long
+    form, which is part of ``make soak``.
+    """
     limit: float = 300.0
     """How many seconds it may take, native or cloned."""
     known: str = ""

@@ -80,7 +80,6 @@ COREUTILS = [
             "od -A x -t x1z -v few.txt > dump",
         ),
         inputs=(text("text.txt", 5000), text("few.txt", 100, 4), table("table.csv", 5000)),
-        short=True,
     ),
     Exhibit(
         name="number utilities",
@@ -188,7 +187,6 @@ FILTERS = [
         ),
         scripts=("sums.awk", "words.awk", "sorted.awk"),
         inputs=(table("table.csv", 40000), text("text.txt", 10000)),
-        short=True,
     ),
     Exhibit(
         name="sed",
@@ -357,8 +355,8 @@ ARCHIVERS = [
             short=short,
         )
         for name, options, lines, does, short in (
-            ("gzip", "-9n", 30000, "packed 2 MB of text and unpacked it", True),
-            ("bzip2", "-9", 20000, "packed 1 MB of text and unpacked it", True),
+            ("gzip", "-9n", 30000, "packed 2 MB of text and unpacked it", False),
+            ("bzip2", "-9", 20000, "packed 1 MB of text and unpacked it", False),
             ("xz", "-6 -T2 --block-size=300000", 20000, "packed 1 MB by two threads", True),
             ("zstd", "-9 -T2", 60000, "packed 4 MB by two threads", True),
             ("lz4", "-9", 60000, "packed 4 MB of text and unpacked it", False),

@@ -301,6 +301,8 @@ pub struct CloneControl {
     pub is_mapped: AtomicU64,
     /// The same once the visit area is not mapped any more.
     pub is_cleared: AtomicU64,
+    /// Where the engine has an [`Outline`](crate::outline::Outline) of what it keeps; 0 if it has not begun.
+    pub outline: AtomicU64,
     /// What the engine counts.
     pub stats: CloneStats,
     /// Where the program is, if it waits after each block.

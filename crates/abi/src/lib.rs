@@ -15,6 +15,8 @@
 pub mod addresses;
 mod clone;
 pub mod halt;
+pub mod outline;
+pub mod pieces;
 mod probes;
 pub mod recording;
 

@@ -8,6 +8,7 @@
 extern crate alloc;
 
 pub mod accesses;
+mod caller;
 mod effects;
 mod graph;
 mod liveness;
@@ -18,6 +19,7 @@ pub mod seccomp;
 mod state;
 mod sweep;
 
+pub use caller::{Base, Known, LONGEST, Place, Return, ends_with_call, returns};
 pub use effects::{before_faults, number};
 pub use graph::{
     Block, Call, Edge, EdgeKind, Exit, ExitKind, Gap, Graph, JumpTable, Loop, TableForm, Unknown,

@@ -30,6 +30,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(process::maps, m)?)?;
     m.add_function(wrap_pyfunction!(process::threads, m)?)?;
     m.add_function(wrap_pyfunction!(process::pidfd_open, m)?)?;
+    m.add_function(wrap_pyfunction!(process::socket_timeouts, m)?)?;
     m.add_function(wrap_pyfunction!(process::modules, m)?)?;
     m.add_function(wrap_pyfunction!(process::module_image, m)?)?;
     m.add_function(wrap_pyfunction!(process::read_words, m)?)?;

@@ -2,25 +2,106 @@
 
 use crate::errors::to_python;
 use pyo3::prelude::*;
-use weft_host::stacks;
+use std::collections::BTreeMap;
+use weft_host::stacks::{self, PythonLayout};
 
-/// address, and what it is.
-type FrameRow = (u64, &'static str);
+/// address, what it is, whether it is a guess.
+type FrameRow = (u64, &'static str, bool);
 
 /// thread, frames, why there may be more, system call with its arguments.
 type StackRow = (i32, Vec<FrameRow>, Option<&'static str>, Option<(u64, [u64; 6])>);
 
+/// thread, frames of the interpreter: code, offset, whether C code has called it.
+type PythonRow = (u64, Vec<(u64, i64, bool)>);
+
+/// Name, file, first line, table of lines.
+type CodeRow = (String, String, i32, Vec<u8>);
+
+/// What was read of an interpreter: its threads, and the code of their frames.
+type PythonRows = (Vec<PythonRow>, BTreeMap<u64, CodeRow>);
+
+/// Where things are in an interpreter of Python.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct Layout {
+    runtime: u64,
+    interpreters: u64,
+    next_interpreter: u64,
+    threads: u64,
+    next_thread: u64,
+    tid: u64,
+    frame: u64,
+    frame_behind: Option<u64>,
+    code: u64,
+    previous: u64,
+    instruction: u64,
+    owner: u64,
+    has_entry_frames: bool,
+    file: u64,
+    name: u64,
+    first_line: u64,
+    line_table: u64,
+    first_instruction: u64,
+    ascii: u64,
+    compact: u64,
+}
+
+impl From<Layout> for PythonLayout {
+    fn from(layout: Layout) -> Self {
+        Self {
+            runtime: layout.runtime,
+            interpreters: layout.interpreters,
+            next_interpreter: layout.next_interpreter,
+            threads: layout.threads,
+            next_thread: layout.next_thread,
+            tid: layout.tid,
+            frame: layout.frame,
+            frame_behind: layout.frame_behind,
+            code: layout.code,
+            previous: layout.previous,
+            instruction: layout.instruction,
+            owner: layout.owner,
+            has_entry_frames: layout.has_entry_frames,
+            file: layout.file,
+            name: layout.name,
+            first_line: layout.first_line,
+            line_table: layout.line_table,
+            first_instruction: layout.first_instruction,
+            ascii: layout.ascii,
+            compact: layout.compact,
+        }
+    }
+}
+
 /// The stacks of all threads of a process, and for how many seconds it stood still, each time.
 #[pyfunction]
-#[pyo3(name = "stacks")]
-fn read(py: Python<'_>, pid: i32) -> PyResult<(Vec<StackRow>, Vec<f64>)> {
-    let found = py.detach(|| stacks::stacks(pid)).map_err(to_python)?;
+#[pyo3(name = "stacks", signature = (pid, python=None))]
+fn read(
+    py: Python<'_>,
+    pid: i32,
+    python: Option<Layout>,
+) -> PyResult<(Vec<StackRow>, Vec<f64>, Option<PythonRows>)> {
+    let layout = python.map(PythonLayout::from);
+    let found = py.detach(|| stacks::stacks(pid, layout)).map_err(to_python)?;
     let rows = found.threads.into_iter().map(|one| {
-        let frames = one.frames.into_iter().map(|(at, kind)| (at, kind.name())).collect();
+        let frames = one.frames.into_iter();
+        let frames = frames.map(|frame| (frame.address, frame.kind.name(), frame.is_guess));
+        let frames = frames.collect();
         (one.tid, frames, one.cut, one.call)
     });
     let pauses = found.pauses.iter().map(|pause| pause.duration.as_secs_f64()).collect();
-    Ok((rows.collect(), pauses))
+    let python = found.python.map(|read| {
+        let threads = read.threads.into_iter().map(|(tid, frames)| {
+            let frames = frames.into_iter();
+            (tid, frames.map(|frame| (frame.code, frame.offset, frame.is_entry)).collect())
+        });
+        let codes = read
+            .codes
+            .into_iter()
+            .map(|(at, code)| (at, (code.name, code.file, code.first_line, code.line_table)));
+        (threads.collect(), codes.collect())
+    });
+    Ok((rows.collect(), pauses, python))
 }
 
 /// Unwinds states of a process that stands still.
@@ -36,7 +117,8 @@ impl StateUnwinder {
 
     fn stack(&self, pc: u64, sp: u64, bp: u64) -> (Vec<FrameRow>, Option<&'static str>) {
         let found = self.0.stack(pc, sp, bp);
-        (found.frames.into_iter().map(|(at, kind)| (at, kind.name())).collect(), found.cut)
+        let frames = found.frames.into_iter();
+        (frames.map(|one| (one.address, one.kind.name(), one.is_guess)).collect(), found.cut)
     }
 }
 

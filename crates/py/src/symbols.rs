@@ -135,6 +135,10 @@ impl ModuleSymbols {
         py.detach(|| self.0.variables(name)).map_err(to_python)
     }
 
+    fn variable_at(&self, py: Python<'_>, offset: u64) -> PyResult<Option<(String, u64)>> {
+        py.detach(|| self.0.variable_at(offset)).map_err(to_python)
+    }
+
     fn other_results(
         &self,
         py: Python<'_>,

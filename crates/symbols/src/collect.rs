@@ -116,6 +116,20 @@ pub(crate) fn variables(module: &Elf, debug_file: Option<&Elf>, name: &str) -> V
     sizes.into_iter().collect()
 }
 
+/// The smallest variable that contains an address: its name, as people read it, and where it starts.
+pub(crate) fn variable_at(
+    module: &Elf,
+    debug_file: Option<&Elf>,
+    address: u64,
+) -> Option<(String, u64)> {
+    let mut problems = Vec::new();
+    let mini = mini_debug_info(module, &mut problems);
+    let (tables, dynamic) = symbol_tables(module, debug_file, mini.as_ref(), &mut problems);
+    let found = tables.iter().chain(&dynamic).flat_map(|table| table.variables_at(address));
+    let (start, _, name) = found.min_by_key(|&(_, size, _)| size)?;
+    Some((demangle(name).unwrap_or_else(|| name.to_owned()), start))
+}
+
 /// The full symbol tables, and the dynamic one.
 fn symbol_tables<'data>(
     module: &'data Elf,

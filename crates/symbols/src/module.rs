@@ -390,6 +390,13 @@ impl ModuleSymbols {
         Ok(collect::variables(&opened.elf, debug_file.as_ref().map(|(elf, _)| elf), name))
     }
 
+    /// The variable that contains an offset: its name, and the offset at which it starts.
+    pub fn variable_at(&self, offset: u64) -> Result<Option<(String, u64)>> {
+        let opened = self.reopen()?;
+        let debug_file = opened.debug_files.choose().0;
+        Ok(collect::variable_at(&opened.elf, debug_file.as_ref().map(|(elf, _)| elf), offset))
+    }
+
     /// The slots of the module that resolvers fill, and those of symbols with one of these names.
     pub fn slots(&self, names: &HashSet<&str>) -> Result<Vec<Slot>> {
         Ok(slots::slots(&self.reopen()?.elf, names))

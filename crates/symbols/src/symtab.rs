@@ -133,6 +133,19 @@ impl<'data> SymbolTable<'data> {
         })
     }
 
+    /// The variables that contain an address: where each starts, its size and its name.
+    pub(crate) fn variables_at(&self, address: u64) -> impl Iterator<Item = (u64, u64, &str)> {
+        self.symbols().iter().filter_map(move |symbol| {
+            let (start, size) = (symbol.st_value.get(LE), symbol.st_size.get(LE));
+            let is_here = !matches!(symbol.st_shndx.get(LE), elf::SHN_UNDEF | elf::SHN_ABS)
+                && symbol.st_type() == elf::STT_OBJECT
+                && address.checked_sub(start).is_some_and(|offset| offset < size);
+            let name = is_here
+                .then(|| string_at(&self.strings, symbol.st_name.get(LE).into(), LONGEST_NAME))??;
+            Some((start, size, std::str::from_utf8(name).ok()?))
+        })
+    }
+
     fn function<'own>(
         &'own self,
         index: usize,

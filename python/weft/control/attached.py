@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from weft.model.stacks import Stacks
     from weft.program.live_modules import Paths
     from weft.program.resources import ResourceTree
+    from weft.program.stacks import StackReader
 
 # What describes a program is loaded by the methods that return it: a command that has not begun
 # with its work yet does without.
@@ -88,6 +89,7 @@ class Attached:
         self.resumed = 0.0
         """When a target that stood still was last let go, by the monotonic clock."""
         self._was_patient = False
+        self._stack_reader: StackReader | None = None
         self._process: int | None = None
         with suppress(ProcessLookupError):
             self._process = _native.pidfd_open(target.pid)
@@ -228,13 +230,17 @@ class Attached:
 
     @of_target
     def stacks(self) -> Stacks:
-        """Return the calls that all threads are in now; the target stands still for milliseconds.
+        """Return the calls that all threads are in now, what they wait for, and deadlocks.
+
+        The target stands still for milliseconds, and so may processes that it waits for.
 
         Functions that are inlined, files and lines are there if there is debug information.
         """
-        from weft.program.stacks import read_stacks
+        if self._stack_reader is None:
+            from weft.program.stacks import StackReader
 
-        return read_stacks(self.pid, self.modules())
+            self._stack_reader = StackReader(self.pid)
+        return self._stack_reader.read()
 
     @of_target
     def resources(self) -> ResourceTree:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from weft.model.flow import Block, Flow
+    from weft.model.stacks import Stacks
 
 __all__ = ["CloneStats", "ClonedProgram", "Records", "Tracing"]
 
@@ -160,6 +161,16 @@ class ClonedProgram:
         # What a cycle takes is known from how many have passed.
         passed = max(1, self._target.cycles() - self._cycles)
         return CloneStats(seconds=seconds, agent_seconds=cycles * seconds / passed, **counts)
+
+    def stacks(self) -> Stacks:
+        """Return the calls that all threads are in now: the program's, not the engine's.
+
+        It stands still for milliseconds. A thread whose place in the program cannot be told has no
+        frames, and says why.
+        """
+        from weft.program.stacks import read_stacks
+
+        return read_stacks(self.pid)
 
     def trace_to(self, path: Path) -> Tracing:
         """Write all that it executes to a file: see :func:`weft.trace.record`.

@@ -25,13 +25,13 @@ class TakenStacks:
     """The stacks of a target, by the numbers that are in its maps and records."""
 
     def __init__(self) -> None:
-        self._names = Names(())
+        self._names = Names()
         self._stacks: dict[int, Stack] = {}
 
     def see(self, target: _native.Target) -> None:
         """Take note of the modules that there are now: when it has ended, nobody can tell."""
         with suppress(WeftError, OSError):
-            self._names.see(live_modules(target.pid))
+            self._names.see(target.pid, live_modules(target.pid))
 
     def read(self, target: _native.Target) -> dict[int, tuple[list[int], bool]]:
         """Read what probes have kept. A number is in a map only after its stack was kept."""

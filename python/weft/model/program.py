@@ -197,6 +197,10 @@ class Module:
         """
         return self.symbols.variables(name)
 
+    def variable_at(self, offset: int) -> tuple[str, int] | None:
+        """The variable that contains an offset: its name, demangled, and where it starts."""
+        return self.symbols.variable_at(offset)
+
     def function_at(self, offset: int) -> Function | None:
         """The function whose code contains an offset."""
         (index,) = self.symbols.containing([offset])

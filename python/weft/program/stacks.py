@@ -2,49 +2,153 @@
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
 
 from weft import _native
 from weft.errors import WeftError
 from weft.model.program import Module
 from weft.model.stacks import StackFrame, Stacks, SystemCall, ThreadStack
+from weft.program.deadlocks import explain
 from weft.program.live_modules import live_modules
+from weft.program.perf_map import PerfMap
+from weft.program.python_frames import find_python, mixed
 from weft.program.system_calls import name_of
+from weft.program.tasks import sleep, tids
 
-__all__ = ["SIGNAL", "Names", "read_stacks"]
+__all__ = ["PROBE", "SIGNAL", "Names", "StackReader", "read_stacks"]
 
 SIGNAL = "<signal handler called>"
 """What stands for the frame that the kernel has made for a handler, as debuggers have it."""
+PROBE = "<weft probe>"
+"""What stands for a probe where it is not known which function it belongs to."""
+
+_OTHER_STACK = "what the goroutine is in is on a stack of its own"
+_GO_ENDS: dict[str, str | None] = {
+    "runtime.goexit": None,
+    "runtime.mstart": None,
+    "runtime.rt0_go": None,
+    "runtime.mcall": _OTHER_STACK,
+    "runtime.morestack": _OTHER_STACK,
+    "runtime.asmcgocall": _OTHER_STACK,
+}
+"""The functions that stacks of Go begin with, and what there is beyond."""
 
 
-def read_stacks(pid: int, modules: Sequence[Module] | None = None) -> Stacks:
-    """Read the stacks of all threads of a process.
+class StackReader:
+    """Reads the stacks of a process, again and again: what it knows of its modules, it keeps."""
 
-    It stands still while they are copied, for a few milliseconds at most; names and lines are found
-    when it runs again.
-    """
-    if modules is None:
-        modules = live_modules(pid)
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._mapped: list[tuple[str, str, int, int]] = []
+        self._modules: list[Module] = []
+
+    def read(self, *, waits: bool = True) -> Stacks:
+        """Read the stacks of all its threads.
+
+        It stands still while they are copied, for a few milliseconds at most; names and lines are
+        found when it runs again. So is what they wait for, unless that is not wanted, and which of
+        them can never go on: for that, other processes that they wait for may stand still as well.
+        """
+        mapped = [
+            (found["file"], found["path"], found["start"], found["bias"])
+            for found in _native.modules(self.pid)
+        ]
+        if mapped != self._mapped:
+            self._modules, self._mapped = live_modules(self.pid), mapped
+        if not waits:
+            return _read(self.pid, self._modules)
+        # A call that a time ends is another one for the kernel after it was interrupted.
+        earlier = {tid: sleep(self.pid, tid) for tid in tids(self.pid)}
+        return explain(_read(self.pid, self._modules), self._modules, earlier, _read_other)
+
+
+def read_stacks(pid: int, *, waits: bool = True) -> Stacks:
+    """Read the stacks of all threads of a process once; see :class:`StackReader`."""
+    return StackReader(pid).read(waits=waits)
+
+
+def _read_other(pid: int) -> tuple[Stacks, Sequence[Module]]:
+    modules = live_modules(pid)
+    return _read(pid, modules), modules
+
+
+def _read(pid: int, modules: Sequence[Module]) -> Stacks:
+    python = find_python(pid, modules)
     # Before they stand still: a thread that is let go runs for a moment, and sleeps again.
     seen = _seen(pid)
-    rows, pauses = _native.stacks(pid)
+    when = time.time()
+    rows, pauses, interpreted = _native.stacks(pid, None if python is None else python.layout)
     if any(tid not in seen for tid, *_ in rows):
         seen = defaultdict(seen.default_factory, {**_seen(pid), **seen})
-    names = Names(modules)
+    names = Names.now(pid, modules)
+    found = {
+        tid: [frame for row in calls for frame in names.frames(*row)] for tid, calls, *_ in rows
+    }
+    if interpreted is not None:
+        is_whole = {tid: cut is None for tid, _, cut, _ in rows}
+        _mix(pid, found, is_whole, interpreted)
+    cuts = {tid: _end(found[tid], cut) for tid, _, cut, _ in rows}
     threads = [
         ThreadStack(
             tid,
             *seen[tid],
-            tuple(frame for address, kind in frames for frame in names.frames(address, kind)),
-            cut,
+            tuple(found[tid]),
+            cuts[tid],
             None if call is None else SystemCall(call[0], name_of(call[0]), tuple(call[1])),
         )
-        for tid, frames, cut, call in rows
+        for tid, _, _, call in rows
     ]
-    return Stacks(pid, tuple(threads), tuple(pauses))
+    problem = None if python is None else python.problem
+    notes = (problem,) if problem else ()
+    return Stacks(pid, seen[pid][0], when, tuple(threads), tuple(pauses), notes)
+
+
+def _end(frames: list[StackFrame], cut: str | None) -> str | None:
+    """Take what is behind the end of a stack of Go away; return why there may be more frames.
+
+    Nothing returns to the functions that stacks of goroutines and of the scheduler begin with, so
+    what is found behind them is left from before.
+    """
+    for place, frame in enumerate(frames):
+        name = (frame.function or "").removesuffix(".abi0")
+        if name in _GO_ENDS:
+            del frames[place + 1 :]
+            return _GO_ENDS[name]
+    return cut
+
+
+def _mix(
+    pid: int,
+    frames: dict[int, list[StackFrame]],
+    is_whole: dict[int, bool],
+    interpreted: _native.PythonRows,
+) -> None:
+    """Put frames of the interpreter into those of the threads that run them."""
+    threads, codes = interpreted
+    outside = _outside(pid, frames)
+    rows = {outside[own]: found for own, found in threads if own in outside}
+    # A process that was forked may know its thread by the id that it had in its parent.
+    if len(frames) == len(threads) == 1 and not rows:
+        rows = dict(zip(frames, (found for _, found in threads), strict=True))
+    for tid, found in rows.items():
+        frames[tid] = list(mixed(frames[tid], found, codes, is_whole=is_whole[tid]))
+
+
+def _outside(pid: int, threads: Iterable[int]) -> dict[int, int]:
+    """The ids of threads by those that they know themselves by, in their namespace."""
+    found = {}
+    for tid in threads:
+        with suppress(OSError, ValueError, IndexError):
+            status = Path(f"/proc/{pid}/task/{tid}/status").read_text()
+            found[int(status.partition("\nNSpid:")[2].splitlines()[0].split()[-1])] = tid
+    return found
 
 
 def _seen(pid: int) -> defaultdict[int, tuple[str, str]]:
@@ -56,12 +160,21 @@ def _seen(pid: int) -> defaultdict[int, tuple[str, str]]:
 class Names:
     """The functions at addresses of a process."""
 
-    def __init__(self, modules: Sequence[Module]) -> None:
-        self._modules = sorted(modules, key=lambda module: module.bias)
-        self._starts = [module.bias for module in self._modules]
-        self._known: dict[tuple[int, str], list[StackFrame]] = {}
+    def __init__(self) -> None:
+        self._pid: int | None = None
+        self._modules: list[Module] = []
+        self._starts: list[int] = []
+        self._mapped: list[tuple[range, str]] = []
+        self._known: dict[tuple[int, str, bool], list[StackFrame]] = {}
 
-    def see(self, modules: Iterable[Module]) -> None:
+    @classmethod
+    def now(cls, pid: int, modules: Iterable[Module]) -> Names:
+        """Return those of a process that has these modules, which are read when they are needed."""
+        names = cls()
+        names._add(pid, modules)
+        return names
+
+    def see(self, pid: int, modules: Iterable[Module]) -> None:
         """Take note of more modules, and read them: their files may not be found later."""
         seen = {(module.path, module.bias) for module in self._modules}
         new = [module for module in modules if (module.path, module.bias) not in seen]
@@ -69,20 +182,33 @@ class Names:
             with suppress(WeftError, OSError):
                 module.frames_at(0)
         if new:
-            # What has come last is what is there now.
-            self._modules = sorted([*new, *self._modules], key=lambda module: module.bias)
-            self._starts = [module.bias for module in self._modules]
-            self._known.clear()
+            self._add(pid, new)
 
-    def frames(self, address: int, kind: str) -> list[StackFrame]:
+    def _add(self, pid: int, modules: Iterable[Module]) -> None:
+        self._pid = pid
+        # What has come last is what is there now.
+        self._modules = sorted([*modules, *self._modules], key=lambda module: module.bias)
+        self._starts = [module.bias for module in self._modules]
+        self._mapped = [
+            (range(found["start"], found["end"]), found["path"]) for found in _native.modules(pid)
+        ] + self._mapped
+        self._known.clear()
+
+    def frames(self, address: int, kind: str, is_guess: bool = False) -> list[StackFrame]:
         """Return a frame, after those of the functions that are inlined there."""
-        key = address, kind
+        key = address, kind, is_guess
         if key not in self._known:
-            # A call may be the last instruction of its function: so the one that it returns to
-            # belongs to another.
-            self._known[key] = list(self._frames(address, address - (kind == "return")))
             if kind == "signal":
-                self._known[key] = [StackFrame(address, SIGNAL, None, None, None)]
+                found = [StackFrame(address, SIGNAL, None, None, None)]
+            elif kind == "probe":
+                found = [StackFrame(address, PROBE, None, None, None)]
+            else:
+                # A call may be the last instruction of its function: so the one that it returns
+                # to belongs to another.
+                found = list(self._frames(address, address - (kind == "return")))
+            if is_guess:
+                found = [replace(frame, is_guess=True) for frame in found]
+            self._known[key] = found
         return self._known[key]
 
     def _frames(self, address: int, inside: int) -> Iterator[StackFrame]:
@@ -107,4 +233,14 @@ class Names:
                     found[-1].location if found else None,
                 )
                 return
-        yield StackFrame(address, None, None, None, None)
+        mapped = (path for addresses, path in self._mapped if inside in addresses)
+        path = next(mapped, None)
+        if path is None and self._made is not None and (made := self._made.find(inside)):
+            name, start = made
+            yield StackFrame(address, name, address - start, None, None, language="jit")
+            return
+        yield StackFrame(address, None, None, path and path.rpartition("/")[2], None)
+
+    @cached_property
+    def _made(self) -> PerfMap | None:
+        return None if self._pid is None else PerfMap(self._pid)

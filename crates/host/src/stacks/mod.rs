@@ -3,8 +3,14 @@
 //! What is needed of a thread's memory is known only while it is unwound. So a first copy has the top of each stack;
 //! where that is not enough, because a stack is deep, or a signal handler runs on another one, all threads are stopped and
 //! copied once more, with what was missing.
+//!
+//! A process may run from a clone: then the registers of its threads are those of the clone, or of weft's engine, and the
+//! program's are found from outside.
 
 mod capture;
+mod code;
+mod engine;
+mod python;
 pub mod rules;
 #[cfg(test)]
 mod rules_tests;
@@ -19,10 +25,12 @@ use crate::process::stopped::{Pause, Stopped};
 use crate::process::turn::Turn;
 use crate::{Result, TargetAddr};
 use capture::capture;
+use engine::Cloning;
 use std::collections::BTreeMap;
 use unwind::Unwinding;
 
-pub use stack::{FrameKind, Stack};
+pub use python::{PythonCode, PythonFrame, PythonLayout, PythonStacks};
+pub use stack::{Frame, FrameKind, Stack};
 
 /// How many bytes above a stack pointer are copied at first.
 const TOP: u64 = 32 << 10;
@@ -38,19 +46,24 @@ pub struct Stacks {
     pub threads: Vec<Stack>,
     /// How long it stood still for it, each time.
     pub pauses: Vec<Pause>,
+    /// The frames of an interpreter of Python, if there is one.
+    pub python: Option<PythonStacks>,
 }
 
-/// Reads the stacks of a process.
-pub fn stacks(pid: Tid) -> Result<Stacks> {
+/// Reads the stacks of a process, with those of the interpreter of Python that is in it.
+pub fn stacks(pid: Tid, python: Option<PythonLayout>) -> Result<Stacks> {
     let unwinding = Unwinding::new(pid, &modules::modules(pid)?);
     let _turn = Turn::take(pid)?;
+    // Nobody brings it into a clone, or out of one, from here on.
+    let cloning = Cloning::of(pid)?;
     let worker = Worker::<Stopped>::new();
     let mut wanted: BTreeMap<Tid, Vec<(TargetAddr, u64)>> = BTreeMap::new();
     let mut pauses = Vec::new();
     let mut length = TOP;
     loop {
-        let pieces = wanted.clone();
-        let captured = worker.run(move |stopped| capture(stopped, pid, TOP, &pieces))?;
+        let (pieces, cloning) = (wanted.clone(), cloning.clone());
+        let captured = worker
+            .run(move |stopped| capture(stopped, pid, TOP, &pieces, python.as_ref(), &cloning))?;
         pauses.push(captured.pause);
         length *= GROWTH;
         let is_last = pauses.len() == ROUNDS;
@@ -65,7 +78,7 @@ pub fn stacks(pid: Tid) -> Result<Stacks> {
             threads.push(stack);
         }
         if is_enough {
-            return Ok(Stacks { threads, pauses });
+            return Ok(Stacks { threads, pauses, python: captured.python });
         }
     }
 }

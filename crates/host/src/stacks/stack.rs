@@ -11,6 +11,8 @@ pub enum FrameKind {
     Return,
     /// What a signal handler returns to: it calls the kernel, which goes on with what the signal has interrupted.
     Signal,
+    /// In a probe that weft has put there, which does not go on with the function that it belongs to.
+    Probe,
 }
 
 impl FrameKind {
@@ -20,8 +22,21 @@ impl FrameKind {
             Self::Next => "next",
             Self::Return => "return",
             Self::Signal => "signal",
+            Self::Probe => "probe",
         }
     }
+}
+
+/// A call that a thread is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// Where it goes on.
+    pub address: u64,
+    /// What that is.
+    pub kind: FrameKind,
+    /// Whether it was found by frame pointers, or is above one that was: with no table that says so, there may be calls
+    /// in between.
+    pub is_guess: bool,
 }
 
 /// The stack of a thread.
@@ -30,7 +45,7 @@ pub struct Stack {
     /// The thread.
     pub tid: Tid,
     /// Where it is, and the calls that it is in, the innermost first.
-    pub frames: Vec<(u64, FrameKind)>,
+    pub frames: Vec<Frame>,
     /// Why there may be more calls; `None` if there are none.
     pub cut: Option<&'static str>,
     /// The system call that it is in, and its arguments, if the kernel shows it.

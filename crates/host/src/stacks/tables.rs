@@ -3,7 +3,7 @@
 use crate::process::modules::{Module, image};
 use crate::process::proc::Tid;
 use framehop::ExplicitModuleSectionInfo;
-use gimli::{BaseAddresses, DebugFrame, EhFrame, LittleEndian, UnwindSection};
+use gimli::{BaseAddresses, DebugFrame, EhFrame, EhFrameHdr, LittleEndian, UnwindSection};
 use memmap2::Mmap;
 use object::{Object, ObjectSection};
 use std::fs::File;
@@ -69,15 +69,14 @@ pub fn tables(pid: Tid, module: &Module) -> Option<ExplicitModuleSectionInfo<Pie
     })
 }
 
-/// Which code has unwind rules. Where there are none the unwinder goes by frame pointers, and may take any 0 for the
-/// end of a stack.
+/// Which code has unwind rules. Where there are none the unwinder would go by frame pointers, which may not be any.
 #[derive(Default)]
 pub struct Rules {
     modules: Vec<(Range<u64>, u64, ModuleRules)>,
 }
 
 struct ModuleRules {
-    eh_frame: Option<(Piece, BaseAddresses)>,
+    eh_frame: Option<(Piece, Option<Piece>, BaseAddresses)>,
     debug_frame: Option<Piece>,
 }
 
@@ -91,7 +90,10 @@ impl Rules {
             .set_text(start(&sections.text_svma))
             .set_got(start(&sections.got_svma));
         let rules = ModuleRules {
-            eh_frame: sections.eh_frame.clone().map(|bytes| (bytes, bases)),
+            eh_frame: sections
+                .eh_frame
+                .clone()
+                .map(|bytes| (bytes, sections.eh_frame_hdr.clone(), bases)),
             debug_frame: sections.debug_frame.clone(),
         };
         self.modules.push((module.start.0..module.end.0, module.bias, rules));
@@ -105,9 +107,16 @@ impl Rules {
             return false;
         };
         let at = address.wrapping_sub(*bias);
-        let in_eh_frame = rules.eh_frame.as_ref().is_some_and(|(bytes, bases)| {
+        let in_eh_frame = rules.eh_frame.as_ref().is_some_and(|(bytes, index, bases)| {
             let section = EhFrame::new(bytes, LittleEndian);
-            section.fde_for_address(bases, at, EhFrame::cie_from_offset).is_ok()
+            let index = index.as_ref().map(|bytes| EhFrameHdr::new(bytes, LittleEndian));
+            let index = index.and_then(|index| index.parse(bases, 8).ok());
+            match index.as_ref().and_then(gimli::ParsedEhFrameHdr::table) {
+                Some(table) => {
+                    table.fde_for_address(&section, bases, at, EhFrame::cie_from_offset).is_ok()
+                }
+                None => section.fde_for_address(bases, at, EhFrame::cie_from_offset).is_ok(),
+            }
         });
         in_eh_frame
             || rules.debug_frame.as_ref().is_some_and(|bytes| {

@@ -1,18 +1,21 @@
 //! From a thread's registers and memory to the calls that it is in.
 
 use super::capture::Captured;
-use super::stack::{FrameKind, Stack};
+use super::code::{Code, Registers, Step, behind_probe, without_rules};
+use super::stack::{Frame, FrameKind, Stack};
 use super::tables::{Piece, Rules, tables};
 use crate::TargetAddr;
 use crate::base::page::PAGE;
 use crate::process::memory;
 use crate::process::modules::Module;
-use crate::process::proc::Tid;
+use crate::process::proc::{self, Tid};
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{Error, FrameAddress, Unwinder};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
+use std::ops::Range;
+use weft_abi::PROBES_NAME;
 
 /// How many calls are listed at most: one that calls itself without end has no more to say.
 const DEEPEST: usize = 4096;
@@ -21,7 +24,7 @@ const DEEPEST: usize = 4096;
 pub const SIGNAL_RETURN: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
 
 const UNREADABLE: &str = "memory cannot be read";
-const NO_TABLES: &str = "there are no unwind tables for the last, and no frame pointers";
+const NO_TABLES: &str = "nothing says where the caller of the last one is";
 
 /// The unwind tables of a process.
 pub struct Unwinding {
@@ -30,8 +33,11 @@ pub struct Unwinding {
     signal_returns: RefCell<BTreeMap<u64, bool>>,
     unwinder: UnwinderX86_64<Piece>,
     rules: Rules,
-    /// Whether there are rules for addresses at which stacks end.
-    ends: RefCell<BTreeMap<u64, bool>>,
+    /// Whether there are rules for addresses.
+    covered: RefCell<BTreeMap<u64, bool>>,
+    code: Code,
+    /// Where weft's own probes are.
+    probes: Vec<Range<u64>>,
 }
 
 impl Unwinding {
@@ -50,11 +56,23 @@ impl Unwinding {
                 ));
             }
         }
-        Self { pid, unwinder, rules, signal_returns: RefCell::default(), ends: RefCell::default() }
+        Self {
+            pid,
+            unwinder,
+            rules,
+            signal_returns: RefCell::default(),
+            covered: RefCell::default(),
+            code: Code::new(pid),
+            probes: probes(pid),
+        }
     }
 
     /// The calls that a thread is in, and where memory was missing that was not copied.
     pub fn unwind(&self, thread: &Captured) -> (Stack, Option<TargetAddr>) {
+        if let Some(cut) = thread.hidden {
+            let call = thread.call;
+            return (Stack { tid: thread.tid, frames: Vec::new(), cut: Some(cut), call }, None);
+        }
         let mut missing = None;
         let mut read = |at: u64| {
             let word = thread.word(at);
@@ -64,31 +82,54 @@ impl Unwinding {
             word.ok_or(())
         };
         let mut cache = CacheX86_64::new();
-        let mut registers = UnwindRegsX86_64::new(thread.pc, thread.sp, thread.bp.unwrap_or(0));
-        let (mut at, mut kind) = (thread.pc, FrameKind::Next);
+        let mut registers = Registers { pc: thread.pc, sp: thread.sp, bp: thread.bp };
+        let (mut kind, mut is_guess) = (FrameKind::Next, false);
         let mut frames = Vec::new();
         let cut = loop {
             if frames.len() == DEEPEST {
                 break Some("there are too many");
             }
-            if kind == FrameKind::Return && self.is_signal_return(at) {
-                frames.push((at, FrameKind::Signal));
-                let Some([pc, sp, bp]) = interrupted(registers.sp(), &mut read) else {
+            let at = registers.pc;
+            let is_signal = match kind {
+                FrameKind::Return => self.is_signal_return(at),
+                _ => self.is_in_signal_return(at),
+            };
+            if is_signal {
+                frames.push(Frame { address: at, kind: FrameKind::Signal, is_guess });
+                let Some([pc, sp, bp]) = interrupted(registers.sp, &mut read) else {
                     break Some(UNREADABLE);
                 };
-                registers = UnwindRegsX86_64::new(pc, sp, bp);
-                (at, kind) = (pc, FrameKind::Next);
+                registers = Registers { pc, sp, bp: Some(bp) };
+                kind = FrameKind::Next;
                 continue;
             }
-            frames.push((at, kind));
+            frames.push(self.seen_by_program(Frame { address: at, kind, is_guess }));
             let frame = match (kind, NonZeroU64::new(at)) {
                 (FrameKind::Return, Some(at)) => FrameAddress::ReturnAddress(at),
                 _ => FrameAddress::InstructionPointer(at),
             };
-            match self.unwinder.unwind_frame(frame, &mut registers, &mut cache, &mut read) {
-                Ok(Some(next)) => (at, kind) = (next, FrameKind::Return),
-                Ok(None) if self.is_end(frame.address_for_lookup()) => break None,
-                Ok(None) => break Some(NO_TABLES),
+            kind = FrameKind::Return;
+            if !self.has_rule(frame.address_for_lookup()) {
+                match without_rules(&self.code, &registers, &mut read) {
+                    Step::Caller { registers: found, is_guess: guessed } => {
+                        registers = found;
+                        is_guess |= guessed;
+                        continue;
+                    }
+                    Step::End => break None,
+                    Step::Unreadable => break Some(UNREADABLE),
+                    Step::Unknown => break Some(NO_TABLES),
+                }
+            }
+            let mut found = UnwindRegsX86_64::new(at, registers.sp, registers.bp.unwrap_or(0));
+            match self.unwinder.unwind_frame(frame, &mut found, &mut cache, &mut read) {
+                Ok(Some(next)) => {
+                    // One that is not known stays so, until a caller's is found in memory.
+                    let is_known = registers.bp.is_some() || found.bp() != 0;
+                    let bp = is_known.then_some(found.bp());
+                    registers = Registers { pc: next, sp: found.sp(), bp };
+                }
+                Ok(None) => break None,
                 Err(Error::CouldNotReadStack(_)) => break Some(UNREADABLE),
                 Err(_) => break Some(NO_TABLES),
             }
@@ -98,9 +139,30 @@ impl Unwinding {
         (Stack { tid: thread.tid, frames, cut, call: thread.call }, missing)
     }
 
-    /// Whether a stack that was found to end here does: there is a rule that says it.
-    fn is_end(&self, at: u64) -> bool {
-        *self.ends.borrow_mut().entry(at).or_insert_with(|| self.rules.cover(at))
+    /// A frame as the program would have it: where a probe goes on, if it is in one.
+    fn seen_by_program(&self, frame: Frame) -> Frame {
+        let is_own = |at: u64| self.probes.iter().any(|range| range.contains(&at));
+        if !is_own(frame.address) {
+            return frame;
+        }
+        match behind_probe(&self.code, frame.address, is_own) {
+            Some(address) => Frame { address, kind: FrameKind::Next, ..frame },
+            None => Frame { kind: FrameKind::Probe, ..frame },
+        }
+    }
+
+    /// Whether there is a rule for an address.
+    fn has_rule(&self, at: u64) -> bool {
+        *self.covered.borrow_mut().entry(at).or_insert_with(|| self.rules.cover(at))
+    }
+
+    /// Whether a thread is where a signal handler has returned to: at one of two instructions, or in the call that the
+    /// second one makes.
+    fn is_in_signal_return(&self, at: u64) -> bool {
+        const SECOND: u64 = 7;
+        [0, SECOND, SIGNAL_RETURN.len() as u64]
+            .iter()
+            .any(|&length| at.checked_sub(length).is_some_and(|start| self.is_signal_return(start)))
     }
 
     /// Whether a signal handler returns here.
@@ -111,6 +173,14 @@ impl Unwinding {
                 .is_ok_and(|code| code == SIGNAL_RETURN)
         })
     }
+}
+
+/// Where code of probes is mapped.
+fn probes(pid: Tid) -> Vec<Range<u64>> {
+    let maps = proc::maps(pid).unwrap_or_default();
+    let name = format!("/memfd:{PROBES_NAME} (deleted)");
+    let own = maps.iter().filter(|one| one.execute && one.path == name);
+    own.map(|one| one.start.0..one.end.0).collect()
 }
 
 /// Where a thread was when a signal came: its instruction, stack and frame pointers, from the frame that the kernel has

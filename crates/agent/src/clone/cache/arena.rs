@@ -10,6 +10,8 @@ use crate::clone::cache::emit::Out;
 use crate::clone::cache::pieces::{Cold, MOST, MOST_COLD, MOST_HOT};
 use crate::clone::cache::regions::{Region, Regions};
 use alloc::vec::Vec;
+use core::mem::offset_of;
+use weft_abi::outline::{ArenaOutline, HalfOutline, PieceOutline};
 
 /// How much memory an arena may take; the kernel gives it as it is used.
 pub const SIZE: u64 = 128 << 20;
@@ -86,6 +88,31 @@ pub struct Arena {
     pub retired: Half,
     /// Where a child finds its own, while it is being forked.
     copy: usize,
+}
+
+/// Where the parts of an arena and of its halves are, for who looks from outside.
+pub fn outline() -> (ArenaOutline, HalfOutline, PieceOutline) {
+    let arena = ArenaOutline {
+        size: size_of::<Arena>() as u64,
+        start: offset_of!(Arena, rx) as u64,
+        half: offset_of!(Arena, half) as u64,
+        retired: offset_of!(Arena, retired) as u64,
+        length: SIZE,
+        head: HEAD,
+    };
+    let half = HalfOutline {
+        start: offset_of!(Half, start) as u64,
+        end: offset_of!(Half, end) as u64,
+        cold: offset_of!(Half, cold) as u64,
+        pieces: offset_of!(Half, pieces) as u64,
+        blocks: offset_of!(Half, blocks) as u64,
+    };
+    let piece = PieceOutline {
+        size: size_of::<(u32, Cold)>() as u64,
+        start: offset_of!((u32, Cold), 0) as u64,
+        kind: offset_of!((u32, Cold), 1) as u64,
+    };
+    (arena, half, piece)
 }
 
 impl Arena {

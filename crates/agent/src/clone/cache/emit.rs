@@ -7,6 +7,8 @@
 use crate::clone::thread::record;
 use crate::clone::thread::record::at;
 
+pub use weft_abi::pieces::{ENTRY, LEAVE, RETURN_ADDRESS, SAVE};
+
 /// Bytes that are being written to the clone: through `rw`, to be executed at `rx`.
 #[derive(Debug)]
 pub struct Out {
@@ -122,9 +124,6 @@ pub const LINE: u64 = 64;
 pub const RAX: u8 = 0;
 pub const RCX: u8 = 1;
 
-/// `mov gs:[rcx], rcx`: how long it and its like are.
-pub const SAVE: u8 = 9;
-
 /// Jumps to the entry of the table for the address in `rcx`.
 pub fn through_table(out: &mut Out, table: u32) {
     out.bytes(&[0x0f, 0xb7, 0xc1]); // movzx eax, cx
@@ -178,18 +177,12 @@ pub fn entry(out: &mut Out, address: u64, wrong: u64) {
     out.load(RCX, at!(rcx));
 }
 
-/// How long [`entry`] is.
-pub const ENTRY: usize = 39;
-
 /// Puts what a called function finds as its return address in its place, through `rax`. In one piece: a
 /// return soon after would wait for two.
 pub fn return_address(out: &mut Out, address: u64) {
     out.constant(RAX, address);
     out.bytes(&[0x48, 0x89, 0x04, 0x24]); // mov [rsp], rax
 }
-
-/// How long [`return_address`] is.
-pub const RETURN_ADDRESS: usize = 14;
 
 /// Puts an address below the stack, where a return has left one of the clone's.
 pub fn address_below(out: &mut Out, address: u64) {
@@ -234,9 +227,6 @@ pub const NOTHING: [u8; 5] = [0x0f, 0x1f, 0x44, 0x00, 0x00];
 
 /// The most bytes of [`count`].
 pub const COUNT: usize = 4 * SAVE as usize + 4;
-
-/// How long [`leave`] is.
-pub const LEAVE: usize = 21;
 
 /// Where the parts of [`arm`] lead to.
 pub struct Armed {

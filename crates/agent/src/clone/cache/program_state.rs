@@ -1,22 +1,16 @@
 //! From a place in the clone to the state that the program would have natively.
 
-use crate::clone::base::keys::{inner, real};
-use crate::clone::base::registers::{RAX, RCX, RSP};
+use crate::clone::base::keys::inner;
 use crate::clone::cache::blocks::BlockInfo;
 use crate::clone::cache::code_cache::CodeCache;
-use crate::clone::cache::emit::{ENTRY, LEAVE, SAVE};
+use crate::clone::cache::emit::ENTRY;
 use crate::clone::cache::marks::Choice;
-use crate::clone::cache::pieces::{Cold, INDIRECT_ADDRESS, Kind, stub, thunk};
+use crate::clone::cache::pieces::{Cold, Kind, stub};
 use crate::clone::thread::record::Thread;
+use core::cell::Cell;
+use weft_abi::pieces::{Aside, InBlock};
 
-/// The registers of the program.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct State {
-    pub general: [u64; 16],
-    pub pc: u64,
-    /// A return address that the clone has in place of the program's: where, and what it should be.
-    pub stacked: Option<(u64, u64)>,
-}
+pub use weft_abi::pieces::State;
 
 /// What a thread has at a place in the clone becomes what the program would have. Returns whether the
 /// place is in the clone at all.
@@ -40,11 +34,15 @@ pub fn put_return_address(cache: &mut CodeCache, state: &mut State) {
 /// The same, with a return address left as it is: it is in the state.
 pub fn find(cache: &CodeCache, thread: &Thread, state: &mut State) -> bool {
     if let Some((start, kind)) = piece_at(cache, state.pc) {
-        cold(thread, state, start, kind);
+        kind.restore(&aside(thread), state, start, read);
         return true;
     }
     let Some(block) = block_at(cache, state.pc) else { return false };
-    hot(thread, state, block);
+    InBlock::locate(&block.records, block.start, block.code, state.pc).restore(
+        &aside(thread),
+        state,
+        read,
+    );
     true
 }
 
@@ -116,16 +114,8 @@ pub fn original(cache: &CodeCache, pc: u64) -> Option<u64> {
 /// The original address of a place in a block, and what is done there: kind, how far into it, and how
 /// long the original and the copy are.
 pub fn locate(block: &BlockInfo, pc: u64) -> (u64, Kind, u8, u8, u8) {
-    let (mut original, mut copy) = (block.start, block.code);
-    for record in block.records.chunks_exact(2) {
-        let (kind, length) = kind_and_length(record);
-        if pc < copy + u64::from(record[1]) {
-            return (original, kind, (pc - copy) as u8, length, record[1]);
-        }
-        original += u64::from(length);
-        copy += u64::from(record[1]);
-    }
-    (original, Kind::Copied, 0, 0, 0)
+    let found = InBlock::locate(&block.records, block.start, block.code, pc);
+    (found.original, found.kind, found.offset, found.length, found.copied)
 }
 
 /// What is done at a place in a block, and what right before it.
@@ -217,157 +207,25 @@ fn is_choice(cache: &CodeCache, stub: u64) -> bool {
     cache.is_recorded && Choice::of_mark(mark).is_some()
 }
 
-fn hot(thread: &Thread, state: &mut State, block: &BlockInfo) {
-    let place = state.pc;
-    let (original, kind, offset, length, copied) = locate(block, place);
-    state.pc = original;
-    match kind {
-        Kind::Copied | Kind::Branch | Kind::Onward | Kind::Call => {}
-        // The beginning: from anywhere else threads are led out first.
-        Kind::Snippet | Kind::Way => {}
-        Kind::Loop => {
-            // Padding, then nine bytes and a prefix: `loop taken`, `jmp next`, `taken: jmp target`.
-            let from_end = copied - offset;
-            if from_end == 7 {
-                state.pc = original + u64::from(length);
-            } else if from_end == 5 {
-                // SAFETY: the program's own code, which has just been executed.
-                let distance = unsafe { *((original + u64::from(length) - 1) as *const i8) };
-                state.pc = (original + u64::from(length)).wrapping_add(distance as i64 as u64);
-            }
-        }
-        Kind::Far => {
-            if offset >= SAVE {
-                // SAFETY: the first instruction of the piece, which names the register.
-                let register = unsafe { *((place - u64::from(offset) + 3) as *const u8) } >> 3 & 7;
-                state.general[register as usize] = thread.far.get();
-                if offset == copied - SAVE {
-                    state.pc = original + u64::from(length);
-                }
-            }
-        }
-        Kind::Segment => {
-            // SAFETY: the first two instructions of the piece, which name the registers.
-            let named = |at: u8| unsafe {
-                *((place - u64::from(offset) + u64::from(at) + 3) as *const u8) >> 3 & 7
-            };
-            if offset >= SAVE && offset <= copied - 2 * SAVE {
-                state.general[named(0) as usize] = thread.far.get();
-            }
-            if offset >= 2 * SAVE {
-                state.general[named(SAVE) as usize] = thread.second_far.get();
-            }
-            if offset >= copied - 2 * SAVE {
-                state.pc = original + u64::from(length);
-            }
-        }
-        Kind::Arm => {
-            if offset >= SAVE {
-                state.general[RAX] = thread.kept[0].get();
-            }
-            if offset >= 2 * SAVE {
-                state.general[RCX] = thread.kept[1].get();
-            }
-        }
-        Kind::Return => {
-            if offset > SAVE {
-                if offset >= 33 {
-                    state.stacked = Some((state.general[RSP], state.general[RCX]));
-                }
-                state.general[RCX] = thread.rcx.get();
-            }
-            if offset > 13 + SAVE {
-                state.general[RAX] = thread.rax.get();
-            }
-        }
-        Kind::Jump => spilled(thread, state, offset, copied - 10),
-        Kind::CallIndirect => spilled(thread, state, offset, copied - 5),
-        Kind::JumpSegment => spilled_for_segment(thread, state, offset, copied - 10),
-        Kind::CallSegment => spilled_for_segment(thread, state, offset, copied - 5),
-        Kind::SystemCall | Kind::Refused => {
-            if offset > SAVE {
-                state.general[RCX] = thread.rcx.get();
-            }
-        }
-        Kind::Entry => entry(thread, state, offset, original),
+/// The program's values of registers that the clone may be using.
+fn aside(thread: &Thread) -> Aside {
+    Aside {
+        rax: thread.rax.get(),
+        rcx: thread.rcx.get(),
+        far: thread.far.get(),
+        second_far: thread.second_far.get(),
+        kept: thread.kept.each_ref().map(Cell::get),
+        kept_names: thread.kept_names.get(),
     }
 }
 
-/// In a piece that saves `rcx`, loads it with a target, and saves `rax` right before `end`.
-fn spilled(thread: &Thread, state: &mut State, offset: u8, end: u8) {
-    if offset > SAVE {
-        state.general[RCX] = thread.rcx.get();
-    }
-    if offset > end {
-        state.general[RAX] = thread.rax.get();
-    }
-}
-
-/// The same where `rax` is used, too, and given back before it is saved.
-fn spilled_for_segment(thread: &Thread, state: &mut State, offset: u8, end: u8) {
-    spilled(thread, state, offset, end);
-    let saved = end - SAVE;
-    // Behind the load of it, up to where it is given back.
-    if (saved - SAVE - 4..=saved - SAVE).contains(&offset) {
-        state.general[RAX] = thread.rax.get();
-    }
-}
-
-/// On the way into a block by an indirect branch.
-fn entry(thread: &Thread, state: &mut State, offset: u8, address: u64) {
-    state.pc = match offset {
-        0..=10 => state.general[RCX],
-        11..=20 => state.general[RCX].wrapping_sub(state.general[RAX]),
-        _ => address,
-    };
-    if offset <= 21 {
-        state.general[RAX] = thread.rax.get();
-    }
-    if (offset as usize) < ENTRY {
-        state.general[RCX] = thread.rcx.get();
-    }
-}
-
-fn cold(thread: &Thread, state: &mut State, start: u64, kind: Cold) {
-    let offset = (state.pc - start) as u8;
-    // SAFETY: the pieces are as `translate` writes them.
-    unsafe {
-        match kind {
-            Cold::Stub => {
-                if offset > SAVE {
-                    state.general[RCX] = thread.rcx.get();
-                }
-                state.pc = real(*((start + stub::TARGET) as *const u64));
-            }
-            Cold::CallThunk => {
-                let address = ((start + thunk::ADDRESS) as *const u64).read_unaligned();
-                state.stacked = Some((state.general[RSP], address));
-                if (thunk::TAKEN..=thunk::GIVEN).contains(&(state.pc - start)) {
-                    state.general[RAX] = thread.far.get();
-                }
-                state.pc = ((start + thunk::TARGET) as *const u64).read_unaligned();
-            }
-            Cold::CallIndirectThunk => {
-                let address = ((start + INDIRECT_ADDRESS) as *const u64).read_unaligned();
-                state.stacked = Some((state.general[RSP], address));
-                state.pc = state.general[RCX];
-                state.general[RCX] = thread.rcx.get();
-                state.general[RAX] = thread.rax.get();
-            }
-            Cold::Abort => {
-                if offset > SAVE {
-                    state.general[RCX] = thread.rcx.get();
-                }
-                thread.give_kept(&mut state.general);
-                state.pc = ((start + LEAVE as u64) as *const u64).read_unaligned();
-            }
-            // No thread is there.
-            Cold::Data => {}
-            Cold::Entry => {
-                let address = (*((start + 2) as *const u64)).wrapping_neg();
-                entry(thread, state, offset, address);
-            }
-            Cold::Snippet => {}
+/// Reads a word, or a byte: of a piece as it was written, or of an instruction that the thread has just executed.
+fn read(at: u64, length: usize) -> Option<u64> {
+    // SAFETY: the caller is at such a piece or instruction.
+    Some(unsafe {
+        match length {
+            8 => (at as *const u64).read_unaligned(),
+            _ => u64::from(*(at as *const u8)),
         }
-    }
+    })
 }

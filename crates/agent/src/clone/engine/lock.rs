@@ -2,6 +2,7 @@
 
 use crate::clone::base::fail::fail;
 use crate::clone::base::system;
+use crate::clone::cache::code_cache::CodeCache;
 use crate::clone::engine::Engine;
 use crate::clone::thread::record::Thread;
 use core::cell::UnsafeCell;
@@ -147,6 +148,13 @@ pub fn set_engine(engine: Engine) {
 pub fn forget_engine() {
     // SAFETY: the caller has seen to it.
     unsafe { core::ptr::write(SHARED.engine.get(), None) };
+}
+
+/// Where the lock and the code cache are, which stay there; `None` if there is no engine yet.
+pub fn addresses() -> Option<(u64, &'static CodeCache)> {
+    // SAFETY: of the cache only the address of it and of its parts is wanted.
+    let engine = unsafe { (*SHARED.engine.get()).as_ref() };
+    engine.map(|engine| (SHARED.lock.as_ptr() as u64, &engine.cache))
 }
 
 /// All threads that ever were, without the lock; `None` if there is no engine yet.

@@ -2,6 +2,7 @@
 
 pub mod in_calls;
 pub mod leave;
+mod outlining;
 pub mod start;
 pub mod weave;
 

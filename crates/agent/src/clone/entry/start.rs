@@ -9,6 +9,7 @@ use crate::clone::cache::code_cache::CodeCache;
 use crate::clone::cache::regions::Regions;
 use crate::clone::engine::Engine;
 use crate::clone::engine::lock::set_engine;
+use crate::clone::entry::outlining::outline;
 use crate::clone::failure::give_up;
 use crate::clone::switch;
 use crate::clone::thread::actions::Actions;
@@ -17,7 +18,7 @@ use crate::clone::thread::landmarks;
 use crate::clone::thread::landmarks::Landmark;
 use crate::clone::thread::record::at;
 use core::ops::Range;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Relaxed, Release};
 use weft_abi::{COUNTER_FORBIDDEN, CloneControl, CloneVisit, addresses};
 
 /// Builds the engine for threads that will [`join`](crate::clone::kernel::processes::join) it. Until then nothing
@@ -48,6 +49,7 @@ pub extern "C" fn start(visit: &mut CloneVisit) {
     set_engine(engine);
     host::set_control(control);
     introduce(control, table);
+    control.outline.store(outline(), Release);
     visit.is_done = 1;
 }
 
