@@ -106,6 +106,20 @@ def test_calls_by_caller(program: Path, weaver: str) -> None:
     assert names == {"often (grouped)": 140, "seldom (grouped)": 28}
 
 
+@pytest.mark.parametrize("weaver", ["patch", "clone"])
+def test_calls_and_times_by_stack(program: Path, weaver: str) -> None:
+    """Each stack ends with the function, and its caller is that of the division by callers."""
+    found = grouped(program, "calls", "/Code/grouped/work", "stack", 2, weaver=weaver)
+    callers: dict[str, float] = {}
+    for stack, count in found.items():
+        *_, caller, function = stack.split(";")
+        assert function == "work"
+        callers[caller] = callers.get(caller, 0) + count
+    assert callers == {"often": 140, "seldom": 28}
+    times = grouped(program, "inclusive_time", "/Code/grouped/rest", "stack", weaver=weaver)
+    assert {stack.split(";")[-2] for stack in times} == {"slow", "quick"}
+
+
 def test_calls_by_function_module_and_key(program: Path) -> None:
     by_function = grouped(program, "calls", "/Code/grouped/[ors]*", "function")
     expected = {"often": 1, "seldom": 2, "rest": 2, "slow": 1, "other": 1}

@@ -119,8 +119,8 @@ options = all_of(
     click.option(
         "--by",
         metavar="KEY",
-        help="Divide each value: by function, module, caller, thread, or an expression such as "
-        "'$arg[0]'.",
+        help="Divide each value: by function, module, caller, stack, thread, or an expression "
+        "such as '$arg[0]'.",
     ),
     click.option(
         "--top",

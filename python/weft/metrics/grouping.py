@@ -27,7 +27,7 @@ Naming: TypeAlias = "Callable[[Any], str]"
 _Found: TypeAlias = "tuple[Function, int, Module]"
 
 _ADDRESSES = {"caller": ast.Variable("caller"), "function": ast.Variable("address")}
-_WORDS = ("function", "module", "caller", "thread")
+_WORDS = ("function", "module", "caller", "stack", "thread")
 _KEYS = VARIABLES.keys() - {"constraint"}
 """What an expression may name; only constraints have a resource that was chosen."""
 
@@ -43,7 +43,7 @@ class By:
 
     @classmethod
     def parse(cls, text: str) -> By:
-        """Read ``function``, ``module``, ``caller``, ``thread``, or an expression."""
+        """Read ``function``, ``module``, ``caller``, ``stack``, ``thread``, or an expression."""
         if text == "thread":
             return cls(text, None)
         if text == "module":
@@ -52,7 +52,8 @@ class By:
             return cls(text, _ADDRESSES[text])
         from weft.mdl.parser import parse_code
 
-        code, problems = parse_code(f"(* key = {text}; *)")
+        spelled = "stack()" if text == "stack" else text
+        code, problems = parse_code(f"(* key = {spelled}; *)")
         first = code.body[0] if len(code.body) == 1 else None
         if has_errors(problems) or not isinstance(first, ast.Assign):
             raise InvalidArgument(
