@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -295,6 +296,25 @@ def test_a_thread_that_runs_waits_for_nothing() -> None:
     code = "print('ready', flush=True)\nwhile True: pass"
     with Background([sys.executable, "-c", code]) as program:
         eventually(lambda: read_stacks(program.pid).threads[0].waits_for is None)
+
+
+def test_a_stopped_process_waits_to_go_on() -> None:
+    with subprocess.Popen(["sleep", "600"]) as process:
+        try:
+            process.send_signal(signal.SIGSTOP)
+
+            def is_stopped() -> bool:
+                (thread,) = read_stacks(process.pid).threads
+                wait = thread.waits_for
+                return wait is not None and wait.kind == "signal" and "SIGCONT" in wait.text
+
+            eventually(is_stopped)
+            # It stays so.
+            assert (
+                Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+            )
+        finally:
+            process.kill()
 
 
 def test_waits_need_not_be_asked_for() -> None:

@@ -172,6 +172,6 @@ def _named(threads: Sequence[ThreadStack]) -> str:
 def what_it_does(thread: ThreadStack) -> str:
     """Say it in a few words."""
     text = STATES.get(thread.state, f"is in state {thread.state}")
-    if thread.call is not None and thread.state != "R":
+    if thread.call is not None and thread.state in ("S", "D"):
         text += f" in {thread.call.name}"
     return text

@@ -81,6 +81,9 @@ class Waits:
 
     def _of(self, thread: ThreadStack, now: Sleep | None) -> Wait | None:
         call = thread.call
+        if thread.state == "T":
+            # Whatever call it was on its way out of.
+            return Wait("signal", "a signal to go on (SIGCONT): it is stopped")
         if call is None:
             return self._in_no_call(thread)
         if thread.state == "R" and (now is None or not _is_same(call, now)):
