@@ -36,7 +36,7 @@ _SKIP = re.compile(r"\s*<!-- weft: skip \S.* -->")
 _NUMBERS_VARY = "<!-- weft: numbers vary -->"
 _NUMBER = re.compile(
     r" *(?:\b0x[0-9a-f]+|\b[0-9a-f]{16,}|\d+(?:,\d{3})*(?:\.\d+)?)"
-    r"(?: ?(?:[kMG]|[KMG]iB|ns|us|ms)\b)?"
+    r"(?: ?(?:[kMG]|(?:[KMG]i)?B|[num]?s)\b)?"
 )
 _SPACES = re.compile(r" +")
 _NOT_RUN = {"bash", "sh", "shell", "pycon", "py", "zsh", "shell-session"}
