@@ -18,8 +18,9 @@ import weft
 from tests.e2e.harness import answers, free_port, need, redis_clients, server
 from tests.e2e.test_stacks import OWN, WAYS, by_name, functions, rest, waiting
 from weft.cli.stacks import rendered
-from weft.model.stacks import Stacks, ThreadStack
-from weft.program.stacks import SIGNAL, StackReader, read_stacks
+from weft.model.thread_stacks import Stacks, ThreadStack
+from weft.program.frames import SIGNAL
+from weft.program.stacks import StackReader, read_stacks
 
 Build: TypeAlias = Callable[[str], Path]
 

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import pytest
 
 from tests.e2e.harness import Background, children, eventually, is_blocked, need
-from weft.model.stacks import Deadlock, Stacks
+from weft.model.thread_stacks import Deadlock, Stacks
 from weft.program.stacks import read_stacks
 
 Build: TypeAlias = Callable[[str], Path]

@@ -22,7 +22,7 @@ from tests.e2e.harness import eventually, need
 from weft import _native
 from weft.errors import BadSnippet
 from weft.model.stacks import TRUNCATED, Stack
-from weft.program.stacks import SIGNAL
+from weft.program.frames import SIGNAL
 
 Build: TypeAlias = Callable[[str], Path]
 

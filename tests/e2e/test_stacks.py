@@ -13,8 +13,9 @@ import pytest
 import weft
 from tests.e2e.harness import eventually
 from weft import _native
-from weft.model.stacks import Stacks, ThreadStack
-from weft.program.stacks import PROBE, SIGNAL, read_stacks
+from weft.model.thread_stacks import Stacks, ThreadStack
+from weft.program.frames import PROBE, SIGNAL
+from weft.program.stacks import read_stacks
 
 Build: TypeAlias = Callable[[str], Path]
 

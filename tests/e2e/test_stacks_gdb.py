@@ -13,7 +13,7 @@ import pytest
 
 from tests.clone import IS_LONG
 from tests.e2e.harness import eventually, need
-from weft.model.stacks import ThreadStack
+from weft.model.thread_stacks import ThreadStack
 from weft.program.stacks import StackReader
 
 Call: TypeAlias = tuple[int, list[str]]

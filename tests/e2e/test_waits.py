@@ -16,7 +16,8 @@ from typing import Any, TypeAlias
 import pytest
 
 from tests.e2e.harness import Background, eventually, is_blocked, need, threads
-from weft.model.stacks import StackFrame, ThreadStack
+from weft.model.stacks import StackFrame
+from weft.model.thread_stacks import ThreadStack
 from weft.model.waits import Wait
 from weft.program.descriptors import Ends
 from weft.program.futexes import is_c_library

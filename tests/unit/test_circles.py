@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 
-from weft.model.stacks import Deadlock, StuckThread
+from weft.model.thread_stacks import Deadlock, StuckThread
 from weft.model.waits import Descriptor, Holder, Wait
 from weft.program.circles import Node, behind, circles, stuck
 

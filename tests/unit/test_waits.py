@@ -7,7 +7,8 @@ import random
 
 import pytest
 
-from weft.model.stacks import StackFrame, SystemCall, ThreadStack
+from weft.model.stacks import StackFrame
+from weft.model.thread_stacks import SystemCall, ThreadStack
 from weft.model.waits import Wait
 from weft.program.descriptors import Ends
 from weft.program.live_modules import live_modules

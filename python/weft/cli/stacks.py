@@ -14,7 +14,7 @@ from weft.cli import output
 from weft.cli.inputs import Pid
 from weft.cli.printing import echo
 from weft.errors import NoSuchProcess, TargetGone
-from weft.model.stacks import Stacks, ThreadStack, folded
+from weft.model.thread_stacks import Stacks, ThreadStack, folded
 from weft.program.stacks import StackReader
 
 if TYPE_CHECKING:

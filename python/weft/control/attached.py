@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         Registers,
         Thread,
     )
-    from weft.model.stacks import Stacks
+    from weft.model.thread_stacks import Stacks
     from weft.program.live_modules import Paths
     from weft.program.resources import ResourceTree
     from weft.program.stacks import StackReader

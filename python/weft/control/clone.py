@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from weft.model.flow import Block, Flow
-    from weft.model.stacks import Stacks
+    from weft.model.thread_stacks import Stacks
 
 __all__ = ["CloneStats", "ClonedProgram", "Records", "Tracing"]
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from weft.errors import WeftError
 from weft.model.stacks import Stack, StackFrame
-from weft.program.live_modules import live_modules
-from weft.program.stacks import Names
 
 if TYPE_CHECKING:
     from weft import _native
+    from weft.program.frames import Names
 
 __all__ = ["TakenStacks"]
 
@@ -25,11 +25,19 @@ class TakenStacks:
     """The stacks of a target, by the numbers that are in its maps and records."""
 
     def __init__(self) -> None:
-        self._names = Names()
         self._stacks: dict[int, Stack] = {}
+
+    @cached_property
+    def _names(self) -> Names:
+        # What describes programs is loaded when there are stacks.
+        from weft.program.frames import Names
+
+        return Names()
 
     def see(self, target: _native.Target) -> None:
         """Take note of the modules that there are now: when it has ended, nobody can tell."""
+        from weft.program.live_modules import live_modules
+
         with suppress(WeftError, OSError):
             self._names.see(target.pid, live_modules(target.pid))
 

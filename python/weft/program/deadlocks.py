@@ -18,7 +18,8 @@ from typing import TypeAlias
 
 from weft.errors import WeftError
 from weft.model.program import Module
-from weft.model.stacks import Deadlock, StackFrame, Stacks, StuckThread, ThreadStack
+from weft.model.stacks import StackFrame
+from weft.model.thread_stacks import Deadlock, Stacks, StuckThread, ThreadStack
 from weft.model.waits import Wait
 from weft.program import tasks
 from weft.program.circles import Node, behind, circles, is_held, stuck

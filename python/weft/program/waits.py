@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from weft import _native
 from weft.model.program import Module
-from weft.model.stacks import SystemCall, ThreadStack
+from weft.model.thread_stacks import SystemCall, ThreadStack
 from weft.model.waits import Descriptor, Holder, Sureness, Wait
 from weft.program import file_locks, tasks
 from weft.program.descriptors import Descriptors, Direction, Ends
