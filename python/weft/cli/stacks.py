@@ -172,6 +172,8 @@ def _named(threads: Sequence[ThreadStack]) -> str:
 def what_it_does(thread: ThreadStack) -> str:
     """Say it in a few words."""
     text = STATES.get(thread.state, f"is in state {thread.state}")
-    if thread.call is not None and thread.state in ("S", "D"):
+    # The kernel goes on with a call that was interrupted: which one, what it waits for says.
+    is_known = thread.call is not None and thread.call.name != "restart_syscall"
+    if thread.call is not None and is_known and thread.state in ("S", "D"):
         text += f" in {thread.call.name}"
     return text
