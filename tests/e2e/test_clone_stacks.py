@@ -199,5 +199,7 @@ def test_redis_under_load(tmp_path: Path) -> None:
                 if thread.is_whole and thread.tid == pid:
                     assert functions(thread)[-1] == "_start", thread
                     whole += 1
-                assert thread.is_whole or not thread.frames, thread
+                # A thread that is being started has no caller yet, and no rule says so.
+                is_young = functions(thread)[:1] == ["clone3"]
+                assert thread.is_whole or not thread.frames or is_young, thread
         assert whole
