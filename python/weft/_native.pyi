@@ -470,8 +470,11 @@ class PythonLayout(TypedDict):
 PythonCode: TypeAlias = tuple[str, str, int, bytes]
 """name, file, first line, table of lines."""
 
-PythonRows: TypeAlias = tuple[list[tuple[int, list[tuple[int, int, bool]]]], dict[int, PythonCode]]
-"""Threads with their frames (code, offset, whether C code has called it), and the code of those."""
+PythonRows: TypeAlias = tuple[
+    list[tuple[int, list[tuple[int, int, bool]], bool]], dict[int, PythonCode]
+]
+"""Threads with their frames (code, offset, whether C code has called it) and whether there may be
+more, and the code of the frames."""
 
 def stacks(
     pid: int, python: PythonLayout | None = None

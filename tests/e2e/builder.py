@@ -62,6 +62,7 @@ RECIPES = {
     ),
     "stacks_go": _go("stacks.go"),
     "stacks_go_stripped": _go("stacks.go", "-ldflags=-s -w"),
+    "gaps": _compile("gcc", "gaps.c"),
     "stack_spins": _compile("gcc", "stack_spins.c"),
     **{
         f"stacks_{kind}": _compile(compiler, "stacks.c", *options)

@@ -95,6 +95,15 @@ def test_a_child_of_a_fork() -> None:
             subprocess.run(["kill", "-KILL", str(child)], check=True)
 
 
+def test_more_frames_than_are_read() -> None:
+    code = "import sys, time\nsys.setrecursionlimit(9000)\ndef deep(n):\n"
+    code += " if n: return deep(n - 1)\n print('ready', flush=True); time.sleep(600)\ndeep(6000)"
+    with sleeping(sys.executable, "-c", code) as (pid, _):
+        (thread,) = read_stacks(pid).threads
+    assert [row[0] for row in interpreted(thread)] == ["deep"] * 4096
+    assert thread.cut is not None and "Python" in thread.cut
+
+
 def test_lines_are_those_of_the_interpreter() -> None:
     """Every instruction of some modules of the standard library."""
     codes = [

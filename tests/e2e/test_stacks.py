@@ -15,7 +15,7 @@ from tests.e2e.harness import eventually
 from weft import _native
 from weft.model.thread_stacks import Stacks, ThreadStack
 from weft.program.frames import PROBE, SIGNAL
-from weft.program.stacks import read_stacks
+from weft.program.stacks import StackReader, read_stacks
 
 Build: TypeAlias = Callable[[str], Path]
 
@@ -126,6 +126,23 @@ def test_goroutines(build: Build, kind: str) -> None:
             process.stdin.close()
             assert process.stdout.read() == "done\n"
             assert process.wait(60) == 0
+        finally:
+            process.kill()
+
+
+def test_threads_that_wake_all_the_time_are_there(build: Build) -> None:
+    """Each is in a call that must not be disturbed, and hardly stays in one while it is read."""
+    with subprocess.Popen(
+        [build("gaps"), "12", "50"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            reader = StackReader(process.pid)
+            for _ in range(LOOKS):
+                threads = reader.read(waits=False).threads
+                assert len(threads) == 12
+                assert all(one.frames or one.cut is not None for one in threads)
         finally:
             process.kill()
 

@@ -11,8 +11,8 @@ type FrameRow = (u64, &'static str, bool);
 /// thread, frames, why there may be more, system call with its arguments.
 type StackRow = (i32, Vec<FrameRow>, Option<&'static str>, Option<(u64, [u64; 6])>);
 
-/// thread, frames of the interpreter: code, offset, whether C code has called it.
-type PythonRow = (u64, Vec<(u64, i64, bool)>);
+/// thread, frames of the interpreter (code, offset, whether C code has called it), whether there may be more.
+type PythonRow = (u64, Vec<(u64, i64, bool)>, bool);
 
 /// Name, file, first line, table of lines.
 type CodeRow = (String, String, i32, Vec<u8>);
@@ -91,9 +91,10 @@ fn read(
     });
     let pauses = found.pauses.iter().map(|pause| pause.duration.as_secs_f64()).collect();
     let python = found.python.map(|read| {
-        let threads = read.threads.into_iter().map(|(tid, frames)| {
+        let threads = read.threads.into_iter().map(|(tid, frames, is_cut)| {
             let frames = frames.into_iter();
-            (tid, frames.map(|frame| (frame.code, frame.offset, frame.is_entry)).collect())
+            let frames = frames.map(|frame| (frame.code, frame.offset, frame.is_entry));
+            (tid, frames.collect(), is_cut)
         });
         let codes = read
             .codes

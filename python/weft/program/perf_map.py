@@ -13,6 +13,8 @@ from bisect import bisect_right
 from contextlib import suppress
 from pathlib import Path
 
+from weft.program.tasks import own_id
+
 __all__ = ["PerfMap"]
 
 _LARGEST = 256 << 20
@@ -52,12 +54,10 @@ class PerfMap:
 
 def _lines(pid: int) -> list[str]:
     """The lines of the map, wherever the process has its files."""
-    own = pid
-    with suppress(OSError, ValueError, IndexError):
-        status = Path(f"/proc/{pid}/status").read_text()
-        own = int(status.partition("\nNSpid:")[2].splitlines()[0].split()[-1])
-    path = Path(f"/proc/{pid}/root/tmp/perf-{own}.map")
+    # Where programs write it by convention, under the id that they know themselves by.
+    path = f"/proc/{pid}/root/tmp/perf-{own_id(pid, pid)}.map"
     try:
+        owner = Path(f"/proc/{pid}").stat().st_uid
         # A pipe of that name must not hold weft up, and whoever else can write there is not
         # believed.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -65,7 +65,6 @@ def _lines(pid: int) -> list[str]:
         return []
     with os.fdopen(descriptor, "rb") as file:
         state = os.fstat(descriptor)
-        owner = Path(f"/proc/{pid}").stat().st_uid
         if not stat.S_ISREG(state.st_mode) or state.st_uid not in (0, owner):
             return []
         file.seek(max(state.st_size - _LARGEST, 0))

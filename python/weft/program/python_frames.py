@@ -205,8 +205,10 @@ def mixed(
     codes: dict[int, _native.PythonCode],
     *,
     is_whole: bool,
-) -> tuple[StackFrame, ...]:
+) -> tuple[list[StackFrame], int]:
     """Put the interpreter's frames in the place of the native ones that run them.
+
+    Return all frames, and how many of the interpreter's have no place among them.
 
     One call of the interpreter runs all frames up to one that C code has called. The outermost
     calls belong together: the innermost may not have linked its frame yet. When the outermost
@@ -232,10 +234,10 @@ def mixed(
         while result and result[-1].inlined and result[-1].address == frame.address:
             result.pop()
         result += [_frame(frame, row, codes) for row in pairs[place]]
-    if not is_whole:
-        last = frames[-1] if frames else StackFrame(0, None, None, None, None)
-        result += [_frame(last, row, codes) for run in runs[count:] for row in run]
-    return tuple(result)
+    if is_whole:
+        return result, sum(map(len, runs[: len(runs) - count]))
+    last = frames[-1] if frames else StackFrame(0, None, None, None, None)
+    return result + [_frame(last, row, codes) for run in runs[count:] for row in run], 0
 
 
 def _runs(rows: Sequence[tuple[int, int, bool]]) -> Iterator[list[tuple[int, int, bool]]]:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from pathlib import Path
+from collections.abc import Sequence
 
 from weft import _native
 from weft.model.program import Module
@@ -17,10 +15,11 @@ from weft.program.frames import Names
 from weft.program.live_modules import live_modules
 from weft.program.python_frames import find_python, mixed
 from weft.program.system_calls import name_of
-from weft.program.tasks import sleep, tids
+from weft.program.tasks import own_id, sleep, tids
 
 __all__ = ["StackReader", "read_stacks"]
 
+_MORE_PYTHON = "there are more frames of Python than were read"
 _OTHER_STACK = "what the goroutine is in is on a stack of its own"
 _GO_ENDS: dict[str, str | None] = {
     "runtime.goexit": None,
@@ -83,10 +82,9 @@ def _read(pid: int, modules: Sequence[Module]) -> Stacks:
     found = {
         tid: [frame for row in calls for frame in names.frames(*row)] for tid, calls, *_ in rows
     }
-    if interpreted is not None:
-        is_whole = {tid: cut is None for tid, _, cut, _ in rows}
-        _mix(pid, found, is_whole, interpreted)
-    cuts = {tid: _end(found[tid], cut) for tid, _, cut, _ in rows}
+    cuts = {tid: cut for tid, _, cut, _ in rows}
+    notes = [] if interpreted is None else _mix(pid, found, cuts, interpreted)
+    cuts = {tid: _end(found[tid], cut) for tid, cut in cuts.items()}
     threads = [
         ThreadStack(
             tid,
@@ -97,9 +95,9 @@ def _read(pid: int, modules: Sequence[Module]) -> Stacks:
         )
         for tid, _, _, call in rows
     ]
-    problem = None if python is None else python.problem
-    notes = (problem,) if problem else ()
-    return Stacks(pid, seen[pid][0], when, tuple(threads), tuple(pauses), notes)
+    if python is not None and python.problem is not None:
+        notes.append(python.problem)
+    return Stacks(pid, seen[pid][0], when, tuple(threads), tuple(pauses), tuple(notes))
 
 
 def _end(frames: list[StackFrame], cut: str | None) -> str | None:
@@ -119,28 +117,29 @@ def _end(frames: list[StackFrame], cut: str | None) -> str | None:
 def _mix(
     pid: int,
     frames: dict[int, list[StackFrame]],
-    is_whole: dict[int, bool],
+    cuts: dict[int, str | None],
     interpreted: _native.PythonRows,
-) -> None:
-    """Put frames of the interpreter into those of the threads that run them."""
+) -> list[str]:
+    """Put frames of the interpreter into those of the threads that run them.
+
+    Return what could not be shown, and note in ``cuts`` where there may be more frames.
+    """
     threads, codes = interpreted
-    outside = _outside(pid, frames)
-    rows = {outside[own]: found for own, found in threads if own in outside}
+    outside = {own_id(pid, tid): tid for tid in frames}
+    rows = {outside[own]: (found, is_cut) for own, found, is_cut in threads if own in outside}
     # A process that was forked may know its thread by the id that it had in its parent.
     if len(frames) == len(threads) == 1 and not rows:
-        rows = dict(zip(frames, (found for _, found in threads), strict=True))
-    for tid, found in rows.items():
-        frames[tid] = list(mixed(frames[tid], found, codes, is_whole=is_whole[tid]))
-
-
-def _outside(pid: int, threads: Iterable[int]) -> dict[int, int]:
-    """The ids of threads by those that they know themselves by, in their namespace."""
-    found = {}
-    for tid in threads:
-        with suppress(OSError, ValueError, IndexError):
-            status = Path(f"/proc/{pid}/task/{tid}/status").read_text()
-            found[int(status.partition("\nNSpid:")[2].splitlines()[0].split()[-1])] = tid
-    return found
+        ((_, found, is_cut),) = threads
+        rows = {next(iter(frames)): (found, is_cut)}
+    notes = []
+    for tid, (found, is_cut) in rows.items():
+        if is_cut and cuts[tid] is None:
+            cuts[tid] = _MORE_PYTHON
+        frames[tid], unplaced = mixed(frames[tid], found, codes, is_whole=cuts[tid] is None)
+        if unplaced:
+            text = f"{unplaced} frames of Python of thread {tid} are not shown: it is not known"
+            notes.append(f"{text} which native frames run them")
+    return notes
 
 
 def _seen(pid: int) -> defaultdict[int, tuple[str, str]]:

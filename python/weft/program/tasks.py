@@ -25,6 +25,7 @@ __all__ = [
     "is_kernel",
     "link",
     "name",
+    "own_id",
     "pids",
     "read",
     "sleep",
@@ -82,6 +83,12 @@ def status(pid: int, tid: int) -> dict[str, str]:
     """The lines of a thread's status, by their first words."""
     lines = (line.partition(":") for line in read(f"/proc/{pid}/task/{tid}/status").splitlines())
     return {word: value.strip() for word, _, value in lines}
+
+
+def own_id(pid: int, tid: int) -> int | None:
+    """What a thread is called in its own PID namespace; none if it has ended."""
+    words = status(pid, tid).get("NSpid", "").split()
+    return int(words[-1]) if words and words[-1].isdecimal() else None
 
 
 def stat(pid: int) -> list[str]:
@@ -208,15 +215,9 @@ class Numbers:
         self._pid = pid
         self._space = link(f"/proc/{pid}/ns/pid")
 
-    @staticmethod
-    def _own(pid: int, tid: int) -> int | None:
-        """What a thread is called in its own namespace."""
-        words = status(pid, tid).get("NSpid", str(tid)).split()
-        return int(words[-1]) if words and words[-1].isdecimal() else None
-
     @cached_property
     def _threads(self) -> dict[int, int]:
-        found = ((self._own(self._pid, tid), tid) for tid in tids(self._pid))
+        found = ((own_id(self._pid, tid), tid) for tid in tids(self._pid))
         return {own: tid for own, tid in found if own is not None}
 
     def thread(self, number: int) -> int | None:
@@ -235,6 +236,6 @@ class Numbers:
         for pid in pids():
             if link(f"/proc/{pid}/ns/pid") == self._space:
                 for tid in tids(pid):
-                    if self._own(pid, tid) == number:
+                    if own_id(pid, tid) == number:
                         return pid, tid
         return None

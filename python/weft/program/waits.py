@@ -248,7 +248,7 @@ class Waits:
         number = _signed(arguments[0])
         known = tasks.children(self._pid)
         if number > 0:
-            known = [one for one in known if _own_number(one) == number]
+            known = [one for one in known if tasks.own_id(one, one) == number]
             return self._for_children(known, "to end", str(number))
         if number < -1:
             known = [one for one in known if tasks.stat(one)[2:3] == [str(-number)]]
@@ -447,12 +447,6 @@ def _timer(seconds: float | None) -> Wait:
     if seconds is None:
         return Wait("timer", "time to pass", doubt="it could not be read how long")
     return Wait("timer", f"{seconds:.6g} s to pass", timeout=seconds)
-
-
-def _own_number(pid: int) -> int | None:
-    """What a process is called where it lives: by its parent, unless that lives elsewhere."""
-    words = tasks.status(pid, pid).get("NSpid", str(pid)).split()
-    return int(words[-1]) if words else None
 
 
 def _listed(items: Sequence[object]) -> str:

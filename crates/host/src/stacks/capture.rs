@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 
 /// How often to look at a thread that sleeps and wakes.
 const LOOKS: usize = 8;
+const AWAKE: &str = "it woke each time that it was looked at";
 
 /// What unwinding needs of a thread.
 #[derive(Clone, Debug, Default)]
@@ -120,7 +121,8 @@ impl Captured {
     }
 }
 
-/// A thread that sleeps on: its memory is right if it has slept all the while.
+/// A thread that sleeps on: its memory is right if it has slept all the while. One that wakes each time says so;
+/// nothing of one that has ended.
 fn sleeper(
     pid: Tid,
     tid: Tid,
@@ -129,7 +131,7 @@ fn sleeper(
     place: &dyn Fn(&Seen) -> Place,
 ) -> Option<Captured> {
     for _ in 0..LOOKS {
-        let (pc, sp) = proc::sleeping_at(tid)?;
+        let Some((pc, sp)) = proc::sleeping_at(tid) else { continue };
         let call = proc::sleeping_call(tid).map(|call| (call.number as u64, call.args));
         let mut one = Captured { tid, pc: pc.0, sp: sp.0, call, ..Captured::default() };
         one.copy_at(place(&Seen::asleep(pc.0, sp.0)), pid, top, more);
@@ -137,5 +139,5 @@ fn sleeper(
             return Some(one);
         }
     }
-    None
+    proc::is_alive(tid).then(|| Captured { tid, hidden: Some(AWAKE), ..Captured::default() })
 }

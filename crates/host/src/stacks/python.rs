@@ -92,8 +92,8 @@ pub struct PythonCode {
 /// The frames of all threads of the interpreter, by the ids that it knows them by, the innermost first; and their code.
 #[derive(Clone, Debug, Default)]
 pub struct PythonStacks {
-    /// The threads.
-    pub threads: Vec<(u64, Vec<PythonFrame>)>,
+    /// The threads, and whether there may be more frames.
+    pub threads: Vec<(u64, Vec<PythonFrame>, bool)>,
     /// The code objects.
     pub codes: BTreeMap<u64, PythonCode>,
 }
@@ -111,10 +111,11 @@ pub fn python_stacks(pid: Tid, layout: &PythonLayout) -> PythonStacks {
         let threads = interpreter.wrapping_add(layout.threads);
         for thread in reader.list(threads, layout.next_thread, MOST_THREADS) {
             let Some(tid) = reader.word(thread.wrapping_add(layout.tid)) else { continue };
-            found.threads.push((tid, reader.frames(thread)));
+            let (frames, is_cut) = reader.frames(thread);
+            found.threads.push((tid, frames, is_cut));
         }
     }
-    let frames = found.threads.iter().flat_map(|(_, frames)| frames);
+    let frames = found.threads.iter().flat_map(|(_, frames, _)| frames);
     for frame in frames {
         if !found.codes.contains_key(&frame.code)
             && let Some(code) = reader.code(frame.code)
@@ -150,7 +151,8 @@ impl Reader<'_> {
         found
     }
 
-    fn frames(&self, thread: u64) -> Vec<PythonFrame> {
+    /// The frames of a thread, and whether the last that was read is not the outermost.
+    fn frames(&self, thread: u64) -> (Vec<PythonFrame>, bool) {
         let layout = self.layout;
         let mut at = self.word(thread.wrapping_add(layout.frame));
         if let (Some(behind), Some(pointer)) = (layout.frame_behind, at) {
@@ -159,9 +161,10 @@ impl Reader<'_> {
         let mut found: Vec<PythonFrame> = Vec::new();
         // What marks a call by C is no frame of the program, but takes its turn.
         for _ in 0..2 * MOST_FRAMES {
-            let Some(frame) = at.filter(|&frame| frame != 0 && found.len() < MOST_FRAMES) else {
+            let Some(frame) = at.filter(|&frame| frame != 0) else { break };
+            if found.len() == MOST_FRAMES {
                 break;
-            };
+            }
             let Some(bytes) = self.bytes(frame, STRUCTURE as u64) else { break };
             let word = |offset: u64| {
                 let start = usize::try_from(offset).ok()?;
@@ -189,7 +192,7 @@ impl Reader<'_> {
                 is_entry: !layout.has_entry_frames && owner != 0,
             });
         }
-        found
+        (found, at != Some(0))
     }
 
     fn code(&self, at: u64) -> Option<PythonCode> {
