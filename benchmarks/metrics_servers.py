@@ -95,14 +95,16 @@ def throughput_ratio(
 
 
 @contextmanager
-def busy_redis(folder: Path) -> Iterator[tuple[int, Redis]]:
+def busy_redis(
+    folder: Path, load: Sequence[str] = ("-t", "get,set")
+) -> Iterator[tuple[int, Redis]]:
     """Run a server with a client that never rests: its process, and a way to ask it."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     quiet = ["--save", "", "--appendonly", "no", "--loglevel", "warning"]
     address = ["--bind", "127.0.0.1", "--port", str(port), "--dir", str(folder)]
-    load = ["redis-benchmark", "-p", str(port), "-c", "20", "-t", "get,set", "-l", "-q"]
+    benchmark = ["redis-benchmark", "-p", str(port), "-c", "20", *load, "-l", "-q"]
     with subprocess.Popen(["redis-server", *address, *quiet], stdout=subprocess.DEVNULL) as server:
         try:
             for _ in range(200):
@@ -110,7 +112,7 @@ def busy_redis(folder: Path) -> Iterator[tuple[int, Redis]]:
                 with socket.socket() as probe:
                     if probe.connect_ex(("127.0.0.1", port)) == 0:
                         break
-            with subprocess.Popen(load, stdout=subprocess.DEVNULL) as client:
+            with subprocess.Popen(benchmark, stdout=subprocess.DEVNULL) as client:
                 try:
                     with closing(Redis(port)) as redis:
                         yield server.pid, redis

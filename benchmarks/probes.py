@@ -226,13 +226,26 @@ FRIDA_SCRIPTS = {
 def by_frida(text: str) -> Insert:
     @contextmanager
     def insert(program: Hot) -> Iterator[Counted]:
-        session = importlib.import_module("frida").attach(program.pid)
-        script = session.create_script(FRIDA + text)
-        script.load()
-        yield lambda: cast(int, script.exports_sync.count())
-        session.detach()
+        with frida_script(program.pid, FRIDA + text) as script:
+            yield lambda: cast(int, script.exports_sync.count())
 
     return insert
+
+
+@contextmanager
+def frida_script(pid: int, text: str) -> Iterator[Any]:
+    """Have Frida run a script in a process."""
+    session = importlib.import_module("frida").attach(pid)
+    try:
+        script = session.create_script(text)
+        problems: list[str] = []
+        script.on("message", lambda message, _: problems.append(message.get("description", "")))
+        script.load()
+        if problems:
+            raise RuntimeError(problems[0])
+        yield script
+    finally:
+        session.detach()
 
 
 # By a kernel uprobe, and by a debugger.
@@ -241,9 +254,23 @@ def by_frida(text: str) -> Insert:
 @contextmanager
 def by_bpftrace(program: Hot) -> Iterator[Counted]:
     text = f"uprobe:{program.path}:tiny {{ @calls = count(); }}"
-    command = ["bpftrace", "-p", str(program.pid), "-e", text]
+    with bpftrace_script(program.pid, text) as printed:
+
+        def counted() -> int | None:
+            found = re.search(r"@calls: (\d+)", printed())
+            return int(found[1]) if found else 0
+
+        yield counted
+
+
+@contextmanager
+def bpftrace_script(pid: int, text: str) -> Iterator[Callable[[], str]]:
+    """Have bpftrace run a script for a process; what this yields ends it and says its output."""
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ["bpftrace", "-p", str(pid), "-e", text],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     ) as bpftrace:
         output: list[str] = []
         try:
@@ -257,13 +284,12 @@ def by_bpftrace(program: Hot) -> Iterator[Counted]:
             if bpftrace.poll() is not None:
                 raise RuntimeError("".join(output).strip())
 
-            def counted() -> int | None:
+            def printed() -> str:
                 assert bpftrace.stdout
                 bpftrace.send_signal(signal.SIGINT)
-                found = re.search(r"@calls: (\d+)", bpftrace.stdout.read())
-                return int(found[1]) if found else 0
+                return bpftrace.stdout.read()
 
-            yield counted
+            yield printed
         finally:
             bpftrace.kill()
 

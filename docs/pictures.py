@@ -22,8 +22,9 @@ from tests.covered import covered
 from tests.measurements import TARGET, Measurement, growing, measurements
 from tests.watched import under_load
 from weft.export.coverage.text import show
-from weft.export.profile import flame
 from weft.export.profile import json as profile_json
+from weft.export.profile.weighed import by_function
+from weft.export.stacks import flame
 from weft.model.measured import Measured, Sample
 from weft.model.values import Histogram
 from weft.ui.live import view
@@ -114,7 +115,7 @@ def coverage() -> str:
 
 def flame_graph() -> str:
     """Return the flame graph of the program in the tutorial of profiles."""
-    return flame.svg(profile_json.read(str(PROFILE)))
+    return flame.svg(by_function(profile_json.read(str(PROFILE))))
 
 
 def terminal(file: Path) -> str:

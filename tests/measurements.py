@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from weft.export.metrics.values import Source, Subject
 from weft.model.measured import (
     Completeness,
     Interval,
@@ -144,3 +145,9 @@ def measurements() -> list[Measurement]:
             ],
         ),
     ]
+
+
+def source(*metrics: Measurement) -> Source:
+    """What gives exporters the metrics of the target; without any, one of each kind."""
+    subject = Subject.of_process(TARGET)
+    return lambda: [(subject, metrics or measurements())]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -127,6 +128,16 @@ class _Obedient:
             self.detach()
             os._exit(0)
         return f"forked: {os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}"
+
+    def bear(self) -> str:
+        """Have a child that only waits, also when its parent is gone."""
+        child = os.fork()
+        if child == 0:
+            # Who waits for the parent reads to the end of its output.
+            os.close(sys.stdout.fileno())
+            while True:
+                signal.pause()
+        return str(child)
 
     def detach(self) -> str:
         self._probes.clear()

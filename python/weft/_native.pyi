@@ -174,6 +174,12 @@ class Target:
         Of each its addresses, the innermost first, and whether there are more that were not found.
         An address with bit 63 is what a signal handler returns to.
         """
+    def probe_stack_code(self) -> list[tuple[int, int, int, str, str]]:
+        """All code of modules that was there since stacks are taken.
+
+        Of each piece its first address and that after the last, the bias, the file (its device and
+        its inode) and the path of the module.
+        """
     def probe_processes(self) -> list[int]:
         """The processes that have measured something, by the id that each has for itself."""
     def probe_threads(self) -> list[tuple[int, int]]:
@@ -478,13 +484,76 @@ more, and the code of the frames."""
 
 def stacks(
     pid: int, python: PythonLayout | None = None
-) -> tuple[list[_StackRow], list[float], PythonRows | None]:
+) -> tuple[list[_StackRow], list[float], PythonRows | None, int]:
     """The stacks of all threads of a process, and for how many seconds it stood still, each time.
 
     With those of the interpreter of Python in it, if it is said where they are. Of each thread:
     its id, the addresses of its frames, what each is and whether it is a guess, why there may be
-    more of them, and the system call that it is in with its arguments.
+    more of them, and the system call that it is in with its arguments. Last, how many system calls
+    may have been cut short because their threads were stopped.
     """
+
+_SampleRow: TypeAlias = tuple[int, bool, bool, int, tuple[int, list[int]] | None, int, int]
+
+class Started:
+    """A program that was started, with nothing put into it."""
+
+    def __new__(cls, command: list[str]) -> Started:
+        """Start a program, which stands where it begins, with its libraries loaded."""
+    @property
+    def pid(self) -> int:
+        """The process."""
+    def release(self) -> None:
+        """Let it begin."""
+    def wait(self, timeout: float | None = None) -> int | None:
+        """Its exit code, when it has ended; nothing before."""
+
+class StackSampler:
+    """Looks at the threads of a process, again and again, at little cost."""
+
+    def __new__(cls, pid: int, python: PythonLayout | None = None) -> StackSampler: ...
+    def look(
+        self, rest: float = 0.0
+    ) -> tuple[float, list[_SampleRow], list[tuple[int, int, int]], float, int, bool]:
+        """When it was, samples, the threads that have ended, and for how long threads stood still.
+
+        Then how many system calls may have been cut short because their threads were stopped, and
+        whether the process has become another program since: there are no samples in that case.
+
+        It is made after ``rest`` seconds, on the moment if weft is privileged to ask for that.
+
+        A sample is of a thread that runs, or that sleeps elsewhere than before: its id, whether it
+        sleeps, whether it waits for its turn, the number of its stack, the system call that it is
+        in with its arguments, and for how many nanoseconds it has run, and has waited for a
+        processor. Threads that are not among them sleep where they did. Of one that has ended there
+        are its id and its times.
+        """
+
+    def expect(self, python: PythonLayout | None) -> None:
+        """Say where the interpreter of Python is in the program that the process has become."""
+
+    def times(self) -> list[tuple[int, int, int]]:
+        """For how many nanoseconds threads had run, and had waited, at the last look."""
+
+    def spins(self, address: int) -> bool:
+        """Whether the code there is a loop that only waits for another thread to change memory."""
+
+    def stack(
+        self, number: int
+    ) -> (
+        tuple[
+            list[_CallRow],
+            str | None,
+            list[tuple[int, int, bool]],
+            bool,
+            dict[int, PythonCode],
+        ]
+        | None
+    ):
+        """A stack of samples: its frames, why there may be more, and the same of Python's frames.
+
+        With the code of the latter.
+        """
 
 class StateUnwinder:
     """Unwinds states of a process that stands still, for comparison with stacks taken inside."""

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from weft.control.visits import Visits
     from weft.metrics.engine import Engine
     from weft.metrics.metric import Metric
+    from weft.model.answers import Answers
+    from weft.sampling import Kind, SampledProfile
 
 #: What ``subprocess.DEVNULL`` is; importing that module takes longer than starting a program.
 _DEVNULL = -3
@@ -285,8 +287,9 @@ class Session(Probing):
         it is refused. ``weft metrics`` lists the library; :meth:`load_metrics` adds to it.
 
         With ``by`` its value is a map, by ``function`` or ``module`` in which it was measured, by
-        ``caller``, by ``thread``, or by any expression of the language, as ``$arg[0]``. Of times,
-        recursion counts every call then.
+        ``caller``, ``stack`` or ``thread``, by ``lock`` (``lock_wait`` and ``lock_contention``), or
+        by any expression of the language, as ``$arg[0]``. Of times, recursion counts every call
+        then.
 
         :attr:`weft.Metric.completeness` says whether all of it is measured. A time, a distribution
         of times or a constraint that would begin in a function and never end, since an exit of that
@@ -309,6 +312,47 @@ class Session(Probing):
     def load_metrics(self, *sources: str | Path) -> None:
         """Add metrics of MDL files, or of texts, to those that can be asked for."""
         self.metrics.load(*sources)
+
+    @of_target
+    def why(
+        self,
+        seconds: float = 10.0,
+        *,
+        budget: float = 0.02,
+        hypotheses: Sequence[str | os.PathLike[str]] = (),
+    ) -> Answers:
+        """Find out why the process is slow.
+
+        It is watched for ``seconds``, from outside; ``budget`` is the share of its time that this
+        may take. ``hypotheses`` are folders with further hypotheses.
+
+        ```python
+        first = session.why(5).answers[0]
+        print(first.hypothesis, first.focus, first.text)
+        ```
+        """
+        from weft.why.search import why
+
+        return why(self.pid, seconds=seconds, budget=budget, folders=[*map(Path, hypotheses)])
+
+    def sample(
+        self,
+        seconds: float | None = None,
+        kind: Kind = "cpu",
+        *,
+        rate: float = 99.0,
+        budget: float = 0.01,
+        keep: bool = False,
+    ) -> SampledProfile:
+        """Look where the threads of the target are for some seconds; see :func:`weft.sample`.
+
+        ```python
+        session.sample(10, "off-cpu").write_stacks("waits.svg")
+        ```
+        """
+        from weft.sampling import sample
+
+        return sample(self.pid, seconds, kind, rate=rate, budget=budget, keep=keep)
 
     @of_target
     def move_to_clone(self, *, cache_size: int | None = None) -> Cloned:

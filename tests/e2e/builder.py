@@ -86,6 +86,28 @@ RECIPES = {
     "locks_cpp": _compile("g++", "locks.cpp"),
     "locks_rs": Recipe("locks.rs", (("rustc", "-O", "-g", "{source}", "-o", "{out}"),)),
     "hot_stacks": _compile("gcc", "hot_stacks.c"),
+    "full_pipe": _compile("gcc", "full_pipe.c", "-O0", "-fno-omit-frame-pointer"),
+    "works_and_naps": _compile("gcc", "works_and_naps.c"),
+    "refused_mutex": _compile("gcc", "refused_mutex.c"),
+    "timed": _compile("gcc", "timed.c", "-O2", "-g", "-pthread"),
+    "timed_calls": _compile("gcc", "timed_calls.c"),
+    "timed_calls_O0": _compile("gcc", "timed_calls.c", "-O0"),
+    "vforks": _compile("gcc", "vforks.c"),
+    "vforks_musl": _compile("musl-gcc", "vforks.c"),
+    "without_tables": _compile("gcc", "without_tables.c", "-O0", "-fno-omit-frame-pointer"),
+    "execs": _compile("gcc", "execs.c"),
+    "execs_late": _compile("gcc", "execs_late.c"),
+    "holds": _compile("gcc", "holds.c"),
+    "contended": _compile("gcc", "contended.c"),
+    "contended_wrapped": _compile("gcc", "contended.c", "-DWRAPPED"),
+    "off_cpu": _compile("gcc", "off_cpu.c"),
+    "first_ends": _compile("gcc", "first_ends.c"),
+    "short_threads": _compile("gcc", "short_threads.c"),
+    "deep_naps": _compile("gcc", "deep_naps.c", "-fno-omit-frame-pointer"),
+    "calls_nothing": _compile("gcc", "calls_nothing.c"),
+    "shares": _compile("gcc", "shares.c"),
+    "shares_frame_pointers": _compile("gcc", "shares.c", "-fno-omit-frame-pointer"),
+    "known_waits": _compile("gcc", "known_waits.c"),
     "rseq": _compile("gcc", "rseq.c"),
     "exec_fork": _compile("gcc", "exec_fork.c"),
     "seccomp": _compile("gcc", "seccomp.c"),
@@ -101,6 +123,7 @@ RECIPES = {
     "counts_cpp": _compile("g++", "counts.cpp"),
     "counts_rs": Recipe("counts.rs", (("rustc", "-O", "{source}", "-o", "{out}"),)),
     "counts_go": _go("counts.go"),
+    "counted_server": _go("counted_server.go"),
     **{
         f"cramped_{compiler[0]}{level}": _compile(compiler, "cramped.cpp", f"-O{level}")
         for compiler in ("g++", "clang++-14")
@@ -130,6 +153,19 @@ RECIPES = {
         (
             ("gcc", *C, "-fPIC", "-shared", "{folder}/plugin.c", "-o", "{out}.so"),
             ("gcc", *C, "{source}", "-o", "{out}"),
+        ),
+    ),
+    "takes_place": Recipe(
+        "takes_place.c",
+        (
+            *(
+                ("gcc", *C, "-fPIC", "-shared", f"-DINNER={name}_inner", library, "-o", out)
+                for name, library, out in [
+                    ("first", "{folder}/takes_place_library.c", "{out}.first.so"),
+                    ("second", "{folder}/takes_place_library.c", "{out}.second.so"),
+                ]
+            ),
+            ("gcc", *C, "-rdynamic", "{source}", "-o", "{out}"),
         ),
     ),
     **{

@@ -58,6 +58,11 @@ def test_metrics_are_offered_with_their_help() -> None:
     assert offered(["weft", "metrics", "alloc_"]) == offered(["weft", "explain", "alloc_"]) != []
 
 
+def test_what_metrics_are_divided_by_is_offered() -> None:
+    assert offered(["weft", "run", "--by", "l"]) == ["lock"]
+    assert {"thread", "caller", "stack"} < set(offered(["weft", "attach", "--by", ""]))
+
+
 def test_processes_are_offered_by_name_and_by_id(napper: int) -> None:
     assert NAME in offered(["weft", "attach", ""])
     assert str(napper) in offered(["weft", "attach", ""])

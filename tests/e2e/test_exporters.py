@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 import pytest
 
 from tests.e2e.harness import answers, free_port, need, server
-from tests.measurements import LATENCY, TARGET, measurements
+from tests.measurements import LATENCY, TARGET, source
 from weft.export.metrics import prometheus
 
 
@@ -44,7 +44,7 @@ def test_prometheus_answers_with_our_numbers(tmp_path: Path) -> None:
         f"--web.listen-address=127.0.0.1:{port}",
         "--log.level=error",
     ]
-    with prometheus.serve(":0", lambda: (TARGET, measurements())) as page:
+    with prometheus.serve(":0", source()) as page:
         address = page.url.removeprefix("http://").removesuffix("/metrics")
         config.write_text(
             "global: {scrape_interval: 250ms, scrape_timeout: 250ms}\n"

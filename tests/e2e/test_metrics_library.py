@@ -103,7 +103,10 @@ CASES = [
     count("stores", "code", "sums", "stores"),
 ]
 
-TESTED_ELSEWHERE = {"latency", "lock_contention", "page_faults", "process_io_bytes"}
+TESTED_ELSEWHERE = {
+    *("latency", "lock_contention", "page_faults", "process_io_bytes"),
+    *("off_cpu", "runnable"),
+}
 
 
 WEAVER = "patch"

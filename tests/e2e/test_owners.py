@@ -25,7 +25,7 @@ from tests.lockstep import Lockstep, lockstep
 from tests.others import Other
 from tests.probing import COUNTER
 from weft import _native, debug
-from weft.errors import AlreadyTraced, InvalidArgument
+from weft.errors import AlreadyTraced, InvalidArgument, UnsupportedTarget
 
 Build = Callable[[str], Path]
 
@@ -232,6 +232,56 @@ def test_a_clone_after_a_killed_weft(build: Build) -> None:
         with weft.attach(program.pid, weaver="clone") as cloned:
             program.batch(10)
             assert cloned.stats().blocks > 0
+
+
+# --- A process that is a weft itself --------------------------------------------------------------
+
+
+OWN_WEAVERS = pytest.mark.parametrize("own_weaver", ["attach", "take_over"])
+
+
+@OWN_WEAVERS
+def test_a_weft_is_a_target_like_any_other(build: Build, own_weaver: str) -> None:
+    """It maps what it shares with its target, too, and needs it."""
+    with left_as_it_was(build) as program, Other() as other:
+        assert other.say(own_weaver, str(program.pid)) == "attached"
+        assert other.say("insert", NORMAL) == "inserted"
+        with weft.attach(other.process.pid) as session:
+            calls = session.insert("/Code/libc.so.6/malloc", COUNTER)
+            program.batch(10)
+            assert other.say("value", NORMAL).isdigit()
+            assert calls.value() != 0
+        counts = program.batch(10)
+        assert int(other.say("value", NORMAL)) >= counts["normal"] > 0
+        # For this it has its target do something.
+        assert other.say("insert", TINY) == "inserted"
+        counts = program.batch(10)
+        assert int(other.say("value", TINY)) == counts["tiny"]
+        # What it shares with its targets has the names of what a clone would leave.
+        with pytest.raises(UnsupportedTarget, match="is a weft"):
+            weft.attach(other.process.pid, weaver="clone")
+        assert other.say("detach") == "detached"
+
+
+@OWN_WEAVERS
+def test_a_child_of_a_killed_weft_loses_nothing(build: Build, own_weaver: str) -> None:
+    """It was forked with what its parent shared with a target, which is nothing in its own code."""
+    with left_as_it_was(build) as program, Other() as other:
+        assert other.say(own_weaver, str(program.pid)) == "attached"
+        assert other.say("insert", NORMAL) == "inserted"
+        child = int(other.say("bear"))
+        try:
+            other.kill()
+            maps = Path(f"/proc/{child}/maps")
+            before = [line for line in maps.read_text().splitlines() if "/memfd:weft" in line]
+            assert before
+            weft.attach(child).detach()
+            after = [line for line in maps.read_text().splitlines() if "/memfd:weft" in line]
+            assert after == before
+        finally:
+            os.kill(child, signal.SIGKILL)
+        # What the killed one has left in its own target goes all the same.
+        weft.attach(program.pid).detach()
 
 
 # --- A thread that sleeps in the code of a weft that was killed ----------------------------------
@@ -624,12 +674,13 @@ def test_a_held_program_is_not_let_go_by_a_child(build: Build) -> None:
 
 def test_exporters_end_with_their_process(build: Build) -> None:
     from weft.export.metrics import prometheus
+    from weft.export.metrics.values import Subject
     from weft.model.measured import TargetFacts
 
     with left_as_it_was(build) as program, weft.attach(program.pid) as session:
         metric = session.metric("calls", NORMAL)
-        facts = TargetFacts(program.pid, session.program(), ())
-        with prometheus.serve("127.0.0.1:0", lambda: (facts, [metric])) as server:
+        subject = Subject.of_process(TargetFacts(program.pid, session.program(), ()))
+        with prometheus.serve("127.0.0.1:0", lambda: [(subject, [metric])]) as server:
             assert in_child(server.close) == 0
             import urllib.request
 

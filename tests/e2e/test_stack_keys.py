@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import IO, Any, TypeAlias
 
 import pytest
 
@@ -21,7 +21,7 @@ import weft
 from tests.e2e.harness import eventually, need
 from weft import _native
 from weft.errors import BadSnippet
-from weft.model.stacks import TRUNCATED, Stack
+from weft.model.stacks import BY_FRAME_POINTER, TRUNCATED, Stack
 from weft.program.frames import SIGNAL
 
 Build: TypeAlias = Callable[[str], Path]
@@ -370,15 +370,84 @@ BUSY = {
     "gzip": ["gzip", "-c", "/dev/zero"],
     "xz": ["xz", "-c", "/dev/zero"],
     "openssl": ["openssl", "speed", "-seconds", "100", "sha256"],
+    "sqlite3": [
+        "sqlite3",
+        ":memory:",
+        "with recursive n(i) as (select 1 union all select i + 1 from n) "
+        "select count(*) from n where printf('%d', i) like '%7%' limit 1;",
+    ],
 }
+COMPILED = ["shares", "shares_frame_pointers"]
+"""Programs that run for as many milliseconds as they are told to."""
+ROUND = 3000
+"""How many stacks are taken at the same instructions."""
 
 
-@pytest.mark.parametrize("name", BUSY)
-@pytest.mark.watchdog(150)
-def test_random_instructions_against_the_unwinder_outside(name: str) -> None:
-    need(BUSY[name][0])
-    outcomes = compare_at_random(BUSY[name], 1, TAKEN_AT_RANDOM)
+@pytest.mark.parametrize("name", [*BUSY, *COMPILED])
+@pytest.mark.watchdog(150 + TAKEN_AT_RANDOM // 50)
+def test_random_instructions_against_the_unwinder_outside(build: Build, name: str) -> None:
+    command = [str(build(name)), "1000000"] if name in COMPILED else BUSY[name]
+    need(command[0])
+    outcomes = Counter[str]()
+    for seed in range(1, TAKEN_AT_RANDOM // ROUND + 2):
+        left = min(ROUND, TAKEN_AT_RANDOM - outcomes.total())
+        if left > 0:
+            outcomes += compare_at_random(command, seed, left)
     print(name, outcomes)
     assert outcomes["different"] == 0
     assert outcomes["same"] > 0.9 * sum(outcomes.values())
     assert outcomes["same"]
+
+
+def test_a_library_that_takes_the_place_of_another_is_marked(build: Build) -> None:
+    pipe = subprocess.PIPE
+    with subprocess.Popen([build("takes_place")], stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdin is not None and process.stdout is not None
+        stdin, stdout = process.stdin, process.stdout
+        try:
+            assert stdout.readline() == "loaded\n"
+            with weft.attach(process.pid) as session:
+                probe = session.insert("/Code/takes_place/look", "n[stack(3)]++")
+                assert _runs_in(stdin, stdout)
+                assert _folded(probe) == {"run;first_inner;look": 10}
+                stdin.write("\n")
+                stdin.flush()
+                assert stdout.readline() == "loaded\n"
+                # Until weft has seen to which libraries there are.
+                eventually(lambda: _has_rules(probe, ".second.so"))
+                assert _runs_in(stdin, stdout)
+                found = _folded(probe)
+            stdin.close()
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+    both = "run [replaced];first_inner or second_inner [replaced];look"
+    assert found == {both: 20}
+
+
+def _folded(probe: weft.Probe) -> dict[str, int]:
+    found = probe.value()
+    assert isinstance(found, dict)
+    return {str(key): count for key, count in found.items()}
+
+
+def _runs_in(stdin: IO[str], stdout: IO[str]) -> bool:
+    stdin.write("\n")
+    stdin.flush()
+    return stdout.readline().startswith("0x")
+
+
+def _has_rules(probe: weft.Probe, library: str) -> bool:
+    code = probe._newest.target.probe_stack_code()
+    return any(path.endswith(library) for *_, path in code)
+
+
+@WEAVERS
+def test_what_frame_pointers_alone_have_led_to_is_marked(build: Build, weaver: str) -> None:
+    """Its caller is not found, and nothing else would tell."""
+    found: Any = run(build("without_tables"), "", weaver, "n[stack()]++").value()
+    ((key, count),) = found.items()
+    assert isinstance(key, Stack)
+    assert str(key) == ";".join([*OUTER, BY_FRAME_POINTER, "has_no_tables", "calls_look", "look"])
+    (caller,) = (frame for frame in key.frames if frame.is_guess)
+    assert caller.function == "main" and count == 3

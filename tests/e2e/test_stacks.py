@@ -181,3 +181,18 @@ def test_probes_are_not_seen(build: Build) -> None:
 
 
 SPINNING = ["innermost", "spins", "begin"]
+
+
+def test_a_thread_that_must_not_be_stopped_says_what_is_not_known(build: Build) -> None:
+    """A write that is stopped would come back short; and without a stop, nobody knows `rbp`."""
+    with subprocess.Popen([build("full_pipe")], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == "ready\n"
+            eventually(lambda: read_stacks(process.pid).threads[0].state == "S")
+            (thread,) = read_stacks(process.pid).threads
+            assert thread.call is not None and thread.call.name == "write"
+            is_whole = "main" in functions(thread)
+            assert is_whole or thread.cut is not None, thread
+        finally:
+            process.kill()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -191,6 +192,14 @@ def test_cpp(build: Build) -> None:
     assert found["condition"].kind == "condition"
 
 
+def test_locks_of_a_program_that_was_replaced_have_names(build: Build, tmp_path: Path) -> None:
+    copy = tmp_path / "locks"
+    shutil.copy(build("locks_cpp"), copy)
+    with waiting(copy) as program:
+        copy.unlink()
+        assert waits(program.pid)["mutex"].symbol == "held"
+
+
 def test_rust_does_not_say_who_holds_a_mutex(build: Build) -> None:
     with waiting(build("locks_rs")) as program:
         found = waits(program.pid)
@@ -331,3 +340,19 @@ def reads_input(pid: int) -> bool:
     """Whether a program has been started and reads its standard input."""
     is_cat = Path(f"/proc/{pid}/comm").read_text() == "cat\n"
     return is_cat and Path(f"/proc/{pid}/syscall").read_text().split()[:2] == ["0", "0x0"]
+
+
+def test_a_mutex_that_the_kernel_refuses_has_no_invented_owner(build: Build) -> None:
+    """The C library waits for a word of its own then, with anything around it."""
+    with Background([build("refused_mutex")]) as program:
+        eventually(lambda: is_blocked(program.pid))
+
+        def is_refused() -> bool:
+            second = waits(program.pid)["second"]
+            return "never gets" in second.text and second.doubt is not None
+
+        eventually(is_refused)
+        found = waits(program.pid)
+        assert (found["second"].address, found["second"].holders) == (None, ())
+        assert [one.name for one in found["first"].holders] == ["second"]
+        assert program.finish()[0] == 0

@@ -62,6 +62,10 @@ with weft.attach(4711) as session:
     elif isinstance(value, weft.Histogram):
         assert_type(value.buckets, tuple[weft.Bucket, ...])
         assert_type(value.mean, float)
+    metric = session.metric("alloc_bytes", by="stack")
+    assert_type(metric.weighed_stacks().total, int)
+    assert_type(metric.write_stacks("flame.svg"), list[str])
+    metric.write_stacks("flame.svg", "flamegraph")  # type: ignore[arg-type]
     session.points("/Code/*/main", "loop")  # type: ignore[arg-type]
     session.insert("/Code/*/main", "counter n", order="first")  # type: ignore[arg-type]
     probe.count = 1  # type: ignore[attr-defined]

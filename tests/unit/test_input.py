@@ -6,13 +6,15 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from weft.cli import main
-from weft.cli.inputs import Seconds
+from weft.cli.inputs import Moment, Seconds
 from weft.errors import BadMetric
 from weft.mdl.diagnostics import MOST_ERRORS
 from weft.mdl.loader import load
@@ -192,3 +194,37 @@ def test_ctrl_c_while_importing_is_quiet() -> None:
         [sys.executable, "-c", IMPORTS, "metrics"], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (128 + signal.SIGINT, "", "")
+
+
+@pytest.mark.parametrize("text", ["23:59", "00:00", "12:30:15", "04:05Z", " 14:30 "])
+def test_a_time_of_the_day_is_the_next_one(text: str) -> None:
+    now = datetime.now(timezone.utc)
+    found = Moment().convert(text, None, None)
+    # Where clocks are changed at night, a day has an hour more.
+    assert now < found <= now + timedelta(hours=25, seconds=1)
+    there = found.astimezone(timezone.utc) if text.endswith("Z") else found
+    assert there.strftime("%H:%M:%S").startswith(text.strip().rstrip("Z"))
+
+
+def test_a_moment_may_have_a_day() -> None:
+    found = Moment().convert("2126-11-19T14:30Z", None, None)
+    assert found == datetime(2126, 11, 19, 14, 30, tzinfo=timezone.utc)
+    assert Moment().convert("2126-11-19T14:30", None, None).strftime("%H:%M") == "14:30"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("soon", "is no moment"),
+        ("14", "is no moment"),
+        ("24:01", "is no moment"),
+        ("14:61", "is no moment"),
+        ("١٤:٣٠", "is no moment"),
+        ("2026-02-30T10:00", "is no moment"),
+        ("2026-11-19", "is no moment"),
+        ("2001-01-01T00:00Z", "is over"),
+    ],
+)
+def test_what_is_no_moment_to_come_is_refused(text: str, said: str) -> None:
+    with pytest.raises(click.BadParameter, match=said):
+        Moment().convert(text, None, None)

@@ -2,87 +2,34 @@
 
 from __future__ import annotations
 
-import gzip
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
 pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
 
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
-    ExportMetricsServiceRequest,
-)
-
-from tests.measurements import LATENCY, START, TARGET, Measurement, growing, measurements
+from tests.collector import Collector, attributes, collecting
+from tests.measurements import LATENCY, START, Measurement, growing, source
 from weft.errors import InvalidArgument
 from weft.export.metrics.otlp import push
-from weft.export.metrics.values import Source
 
 CUMULATIVE = 2
 
 
-class Collector(ThreadingHTTPServer):
-    """Keeps what it is sent."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Receiver)
-        self.requests: list[tuple[str, ExportMetricsServiceRequest]] = []
-        self.arrived = threading.Event()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-
-class Receiver(BaseHTTPRequestHandler):
-    """Reads one request."""
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        if self.headers.get("Content-Encoding") == "gzip":
-            body = gzip.decompress(body)
-        assert isinstance(self.server, Collector)
-        self.server.requests.append((self.path, ExportMetricsServiceRequest.FromString(body)))
-        self.server.arrived.set()
-        self.send_response(200)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, format: str, *arguments: Any) -> None:
-        pass
-
-
 @pytest.fixture
 def collector() -> Iterator[Collector]:
-    with Collector() as collector:
-        thread = threading.Thread(target=collector.serve_forever, args=(0.05,))
-        thread.start()
+    with collecting() as collector:
         yield collector
-        collector.shutdown()
-        thread.join()
 
 
-def source() -> Any:
-    return TARGET, measurements()
-
-
-def last(collector: Collector, source: Source = source) -> dict[str, Any]:
+def last(collector: Collector, *metrics: Measurement) -> dict[str, Any]:
     """The metrics by name, as they come when the exporter is closed at once."""
-    push(collector.url, source, 60).close()
+    push(collector.url, source(*metrics), 60).close()
     (resource,) = collector.requests[-1][1].resource_metrics
     (scope,) = resource.scope_metrics
     assert scope.scope.name == "weft"
     return {metric.name: metric for metric in scope.metrics}
-
-
-def attributes(holder: Any) -> dict[str, Any]:
-    return {
-        entry.key: getattr(entry.value, entry.value.WhichOneof("value"))
-        for entry in holder.attributes
-    }
 
 
 def test_the_resource_is_the_target(collector: Collector) -> None:
@@ -149,14 +96,14 @@ def test_estimates_are_marked(collector: Collector) -> None:
 
 def test_what_can_go_down_is_not_monotonic(collector: Collector) -> None:
     metric = Measurement("live_bytes", 500, unit="bytes", is_monotonic=False)
-    live = last(collector, lambda: (TARGET, [metric]))["weft.live_bytes"]
+    live = last(collector, metric)["weft.live_bytes"]
     assert not live.sum.is_monotonic
     assert live.sum.data_points[0].as_int == 500
 
 
 def test_it_is_sent_at_each_interval_with_the_same_start(collector: Collector) -> None:
     metric = Measurement("calls", 1, samples=growing([1]))
-    pusher = push(f"{collector.url}/v1/metrics", lambda: (TARGET, [metric]), 0.05)
+    pusher = push(f"{collector.url}/v1/metrics", source(metric), 0.05)
     assert collector.arrived.wait(30)
     metric.value, metric.samples = 2, growing([2, 2], seconds=3)[1:]
     pusher.close()
@@ -172,4 +119,4 @@ def test_it_is_sent_at_each_interval_with_the_same_start(collector: Collector) -
 @pytest.mark.parametrize("url", ["", "127.0.0.1:4318", "grpc://host", "http://"])
 def test_the_address_must_be_a_url(url: str) -> None:
     with pytest.raises(InvalidArgument, match="collector"):
-        push(url, source, 1)
+        push(url, source(), 1)

@@ -154,7 +154,17 @@ def test_of_a_long_block_both_ends_are_shown() -> None:
 def test_a_profile_of_nothing_has_all_formats(tmp_path: Path) -> None:
     nothing = Profile(("true",), (), (), (), (), ())
     file = saved(nothing, tmp_path / "nothing.json")
-    for name in ("text", "json", "callgrind", "pprof", "speedscope", "folded", "svg", "fdata"):
+    for name in (
+        "text",
+        "json",
+        "callgrind",
+        "pprof",
+        "speedscope",
+        "folded",
+        "svg",
+        "html",
+        "fdata",
+    ):
         result = weft("profile", "report", file, "--format", name, "-o", tmp_path / name)
         assert result.exit_code == 0, result.output
     assert "nothing was executed" in (tmp_path / "text").read_text()
@@ -347,7 +357,7 @@ def test_names_that_mean_something_to_a_format_do_no_harm(tmp_path: Path) -> Non
     xml.fromstring(written(flame, profile))
     for line in written(folded, profile).decode().splitlines():
         assert re.fullmatch(r".* \d+", line)
-    for name in ("text", "callgrind", "pprof", "speedscope", "svg"):
+    for name in ("text", "callgrind", "pprof", "speedscope", "svg", "html"):
         file = saved(profile, tmp_path / "nasty.json")
         out = tmp_path / name
         result = weft("profile", "report", file, "--format", name, "-o", out)

@@ -14,7 +14,7 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.measurements import LATENCY, TARGET, Measurement, distribution, measurements
+from tests.measurements import LATENCY, Measurement, distribution, source
 from weft.errors import InvalidArgument, SystemCall
 from weft.export.metrics.prometheus import Server, serve
 
@@ -23,7 +23,7 @@ WHO = 'pid="4242",program="/usr/bin/redis-server"'
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    with serve(":0", lambda: (TARGET, measurements())) as server:
+    with serve(":0", source()) as server:
         yield server
 
 
@@ -35,7 +35,7 @@ def get(url: str, accept: str = "text/plain") -> str:
 
 
 def page(*metrics: Measurement) -> list[str]:
-    with serve(":0", lambda: (TARGET, metrics)) as server:
+    with serve(":0", source(*metrics)) as server:
         return get(server.url).splitlines()
 
 
@@ -114,7 +114,7 @@ def test_an_address_is_a_port_with_a_host_or_without(server: Server) -> None:
     assert server.url.startswith("http://127.0.0.1:")
     for wrong in ("", "9100:", "host", ":70000", ":-1"):
         with pytest.raises(InvalidArgument):
-            serve(wrong, lambda: (TARGET, []))
+            serve(wrong, source())
     taken = server.url.split(":")[2].partition("/")[0]
     with pytest.raises(SystemCall, match="cannot serve"):
-        serve(f"127.0.0.1:{taken}", lambda: (TARGET, []))
+        serve(f"127.0.0.1:{taken}", source())

@@ -7,6 +7,7 @@ import os
 import pytest
 
 from weft.metrics.sampling import Moment, RunTime, Sampling, estimate
+from weft.program import sampler, tasks
 
 
 @pytest.mark.parametrize("cost", [1e-9, 10e-9, 100e-9, 400e-9, 2e-6])
@@ -43,3 +44,28 @@ def test_what_was_not_seen_in_many_moments_may_have_happened() -> None:
     low, high = sampling.rates()
     assert low == 0
     assert 1 < high < 10
+
+
+def test_own_work_counts_where_no_processor_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where all are taken, each program that runs gives the same part of its time for it."""
+    idle = 0.0
+    monkeypatch.setattr(tasks, "idle_time", lambda: idle)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
+    crowding = sampler._Crowding()
+    began = crowding._seen[0]
+    assert crowding.share == 0.25
+    idle = 1.5
+    crowding.see(began + 1.0)
+    assert crowding.share == 0.0
+    # What the kernel counts in ticks is not asked about moments.
+    crowding.see(began + 1.1)
+    assert crowding.share == 0.0
+    idle = 2.0
+    crowding.see(began + 2.0)
+    assert crowding.share == pytest.approx(0.125)
+    crowding.see(began + 3.0)
+    assert crowding.share == 0.25
+
+
+def test_processors_that_weft_may_use_were_idle_for_some_time() -> None:
+    assert tasks.idle_time() > 0

@@ -35,6 +35,27 @@ def frame(function: str) -> StackFrame:
     return StackFrame(FUNCTIONS.index(function) << 12, function, 0, "libc.so.6", None)
 
 
+@pytest.mark.parametrize(
+    ("name", "flags", "waits"),
+    [("vfork", 0, True), ("fork", 0, False), ("clone", 0x4000, True), ("clone", 0x11, False)],
+)
+def test_who_starts_a_process_waits_for_it_only_if_they_share_memory(
+    name: str, flags: int, waits: bool
+) -> None:
+    own = os.getpid()
+    call = SystemCall(NUMBERS[name], name, (flags, 0, 0, 0, 0, 0))
+    (found,) = Waits(own, [], Ends()).of([ThreadStack(own, "own", "D", (), None, call)])
+    assert found is not None and (found.kind == "child") == waits, found
+
+
+@pytest.mark.parametrize("state", ["X", "Z"])
+def test_who_has_ended_waits_for_nothing(state: str) -> None:
+    own = os.getpid()
+    call = SystemCall(NUMBERS["pause"], "pause", (0,) * 6)
+    (found,) = Waits(own, [], Ends()).of([ThreadStack(own, "own", state, (), None, call)])
+    assert found is None
+
+
 def test_nothing_in_memory_or_arguments_can_break_it(monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random(19)
     own = os.getpid()

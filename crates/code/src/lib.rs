@@ -8,6 +8,7 @@
 extern crate alloc;
 
 pub mod accesses;
+mod call_number;
 mod caller;
 mod effects;
 mod graph;
@@ -16,9 +17,11 @@ mod memory;
 mod program;
 mod relocate;
 pub mod seccomp;
+mod spin;
 mod state;
 mod sweep;
 
+pub use call_number::call_number;
 pub use caller::{Base, Known, LONGEST, Place, Return, ends_with_call, returns};
 pub use effects::{before_faults, number};
 pub use graph::{
@@ -31,5 +34,6 @@ pub use liveness::{Live, Liveness, live_at_entry};
 pub use memory::{Access, Direction, MemoryUse, Segment, is_system_call};
 pub use program::{Callee, Function, Program};
 pub use relocate::{Aim, Immovable, Label, Moved, Reason, Relocated, Relocator, relocate};
+pub use spin::spins;
 pub use state::{Convention, FlagSet, Register, RegisterSet};
 pub use sweep::{Branch, BranchKind, Sweep, Width, sweep};

@@ -14,6 +14,7 @@ mod probes;
 mod process;
 mod sampler;
 mod stacks;
+mod started;
 mod symbols;
 mod target;
 mod trace;
@@ -26,6 +27,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<cloned::Cloned>()?;
     m.add_class::<debug::Debugger>()?;
     m.add_class::<sampler::Sampler>()?;
+    m.add_class::<started::Started>()?;
     m.add_function(wrap_pyfunction!(holding::is_holding, m)?)?;
     m.add_function(wrap_pyfunction!(process::maps, m)?)?;
     m.add_function(wrap_pyfunction!(process::threads, m)?)?;

@@ -20,6 +20,9 @@ type EntryRow<'py> = (Bound<'py, PyAny>, i64);
 /// number, snippet, kinds, addresses, targets, whether before others.
 type ItemRow = (ProbeId, String, Vec<String>, Vec<u64>, Vec<u64>, bool);
 
+/// first address, that after the last, bias, file, path.
+type CodeRow = (u64, u64, u64, String, String);
+
 /// kind, address, target.
 type PlaceRow = (&'static str, u64, u64);
 
@@ -275,6 +278,16 @@ impl Target {
     fn probe_stacks(&self) -> PyResult<BTreeMap<u64, (Vec<u64>, bool)>> {
         let stacks = self.weaver(|weaver| Ok(weaver.stacks()))?;
         Ok(stacks.into_iter().map(|(id, one)| (id, (one.addresses, one.is_cut))).collect())
+    }
+
+    fn probe_stack_code(&self) -> PyResult<Vec<CodeRow>> {
+        let code = self.weaver(|weaver| Ok(weaver.stack_code()))?;
+        let rows = code.into_iter().map(|one| {
+            let (major, minor) = one.file.device;
+            let file = format!("{major:x}:{minor:x}:{}", one.file.inode);
+            (one.start, one.end, one.bias, file, one.path)
+        });
+        Ok(rows.collect())
     }
 
     fn probe_records<'py>(

@@ -4,8 +4,7 @@ use crate::errors::to_python;
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use weft_host::{TargetAddr, memory, modules as host, proc};
+use weft_host::{TargetAddr, memory, modules as host, proc, sockets};
 use weft_symbols::hex;
 
 #[pyfunction]
@@ -55,29 +54,10 @@ pub fn pidfd_open(pid: i32) -> PyResult<i32> {
     Ok(descriptor as i32)
 }
 
-/// The time-outs of a socket of a process are nowhere under `/proc`: they are asked of a copy of the descriptor, which
-/// lives no longer than that.
 #[pyfunction]
 pub fn socket_timeouts(py: Python<'_>, pid: i32, descriptor: i32) -> Option<(f64, f64)> {
-    py.detach(|| {
-        let process = proc::open_pidfd(pid).ok()?;
-        // SAFETY: plain numbers in, a new descriptor out.
-        let copy =
-            unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), descriptor, 0) };
-        // SAFETY: the call just made it, and nobody else knows of it.
-        let copy = (copy >= 0).then(|| unsafe { OwnedFd::from_raw_fd(copy as i32) })?;
-        let timeout = |option| {
-            let mut time = libc::timeval { tv_sec: 0, tv_usec: 0 };
-            let mut size = size_of_val(&time) as libc::socklen_t;
-            // SAFETY: the kernel writes no more than `size` bytes, which `time` has.
-            let result = unsafe {
-                let time = (&raw mut time).cast();
-                libc::getsockopt(copy.as_raw_fd(), libc::SOL_SOCKET, option, time, &raw mut size)
-            };
-            (result == 0).then(|| time.tv_sec as f64 + time.tv_usec as f64 / 1e6)
-        };
-        Some((timeout(libc::SO_RCVTIMEO)?, timeout(libc::SO_SNDTIMEO)?))
-    })
+    let [read, write] = py.detach(|| sockets::timeouts(pid, descriptor))?;
+    Some((read.as_secs_f64(), write.as_secs_f64()))
 }
 
 #[pyfunction]

@@ -229,6 +229,8 @@ pub const STACK_CUT: u64 = 1;
 /// In an address of a stack: a signal handler returns there. What follows is the next instruction of what was
 /// interrupted, where others are what a call returns to.
 pub const SIGNAL_FRAME: u64 = 1 << 63;
+/// The same in one that a frame pointer alone has led to, where there was no rule: there may be calls in between.
+pub const GUESSED_FRAME: u64 = 1 << 62;
 /// Of the state for stacks: from where on memory is known to be there, in pages, and how many pages (28 bits).
 pub const STACKS_RANGE: u32 = 0;
 /// Of the state for stacks: the number of the list of regions that the cache is for.
@@ -240,10 +242,11 @@ pub const STACKS_CACHE_LOG2: u8 = 10;
 
 /// The number that stands for a stack. Odd, so not 0.
 pub fn stack_id(addresses: impl Iterator<Item = u64>, flags: u64) -> u64 {
-    let hash = addresses.chain([flags]).fold(0_u64, |hash, word| {
-        let mixed = (hash ^ word).wrapping_mul(MAP_MIX);
-        mixed ^ mixed >> 32
-    });
+    let hash =
+        addresses.map(|one| one & !GUESSED_FRAME).chain([flags]).fold(0_u64, |hash, word| {
+            let mixed = (hash ^ word).wrapping_mul(MAP_MIX);
+            mixed ^ mixed >> 32
+        });
     hash | 1
 }
 

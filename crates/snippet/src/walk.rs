@@ -12,9 +12,9 @@
 
 use crate::asm::{Alu, Asm, Cond, Label, Mem, Shift};
 use crate::layout::{
-    MAP_MIX, MAP_PROBES, MAP_WRITING, SIGNAL_FRAME, STACK_CUT, STACKS_ARENA, STACKS_CACHE,
-    STACKS_CACHE_LOG2, STACKS_CAPACITY, STACKS_DEPTH, STACKS_ENTRIES, STACKS_GENERATION,
-    STACKS_RANGE, STACKS_TOP, STACKS_WORDS,
+    GUESSED_FRAME, MAP_MIX, MAP_PROBES, MAP_WRITING, SIGNAL_FRAME, STACK_CUT, STACKS_ARENA,
+    STACKS_CACHE, STACKS_CACHE_LOG2, STACKS_CAPACITY, STACKS_DEPTH, STACKS_ENTRIES,
+    STACKS_GENERATION, STACKS_RANGE, STACKS_TOP, STACKS_WORDS,
 };
 use crate::routine::{MAY_FAULT, read_own_memory, restore, save};
 use crate::site::Env;
@@ -290,6 +290,9 @@ impl Walk<'_> {
         // What a frame pointer alone has led to must be code.
         asm.alu(Alu::Cmp, COUNT, Mem::Base(RSP, GUESSED));
         asm.jcc(Cond::Equal, self.cut);
+        // It may be anything, and two bits have a meaning.
+        asm.shift_imm(Shift::Shl, PC, 2);
+        asm.shift_imm(Shift::Shr, PC, 2);
         self.push(PC);
         self.asm.jmp(self.cut);
 
@@ -312,6 +315,7 @@ impl Walk<'_> {
         asm.bind(whole);
         asm.mov_imm(RDX, 0);
         asm.bind(finish);
+        self.mark_guess();
         if !self.in_clone {
             self.remember();
         }
@@ -567,8 +571,23 @@ impl Walk<'_> {
         let asm = &mut *self.asm;
         asm.test(PC, PC);
         asm.jcc(Cond::Equal, self.cut);
+        self.mark_guess();
+        let asm = &mut *self.asm;
         asm.store(Mem::Base(RSP, GUESSED), COUNT);
         asm.jmp(frame);
+    }
+
+    /// Marks the frame that a frame pointer alone has led to last, if it was kept. rdx is kept.
+    fn mark_guess(&mut self) {
+        let asm = &mut *self.asm;
+        let none = asm.label();
+        asm.mov(RCX, Mem::Base(RSP, GUESSED));
+        asm.alu(Alu::Cmp, RCX, COUNT);
+        asm.jcc(Cond::AboveEqual, none);
+        asm.mov_imm(RAX, GUESSED_FRAME as i64);
+        asm.alu(Alu::Or, RAX, Mem::Index(OUT, RCX, 8, 0));
+        asm.store(Mem::Index(OUT, RCX, 8, 0), RAX);
+        asm.bind(none);
     }
 
     fn step_over_signal(&mut self, frame: Label, limit: Label) {

@@ -63,6 +63,11 @@ def harmless(text: str) -> str:
     return "\n".join(printable(line.replace("\t", "    ")) for line in text.split("\n"))
 
 
+def readable(text: str) -> str:
+    """A text with what is not Unicode replaced: names of programs may be any bytes."""
+    return text.encode(errors="replace").decode()
+
+
 def _scaled(value: float, base: int, units: tuple[str, ...], gap: str) -> str:
     """The value in the largest unit of which there is at least one, after rounding."""
     sign = "-" if value < 0 else ""

@@ -29,7 +29,8 @@ def command(pid: int, **options: Any) -> None:
     Examples:
       weft attach 4711 -m calls@/Code/libc.so.6/malloc
       weft attach redis-server -m latency@processCommand --budget 1%
-      weft attach 4711 -m io_bytes -m lock_wait --for 10 -o out.json --format json
+      weft attach 4711 -m io_bytes -m lock_wait --for 10 -o out.json
+      weft attach 4711 -m alloc_bytes --by stack --for 10 -o flame.html
       weft attach 4711 -e 'return read { if ($return > 0) got += $return }'
       weft attach redis-server
       weft attach 4711 --weaver clone --stats --for 10

@@ -129,6 +129,13 @@ def metric_names(ctx: click.Context, option: click.Parameter, text: str) -> list
     return [] if "@" in text else metrics(ctx, option, text)
 
 
+def keys(_ctx: click.Context, _option: click.Parameter, text: str) -> list[CompletionItem]:
+    """Complete what metrics are divided by."""
+    from weft.metrics.grouping import WORDS
+
+    return [CompletionItem(key, help=WORDS[key]) for key in WORDS if key.startswith(text)]
+
+
 def processes(_ctx: click.Context, _option: click.Parameter, text: str) -> list[CompletionItem]:
     """Complete the name or the id of a process."""
     return _quietly(lambda: _processes(text))

@@ -6,12 +6,25 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+import click
+
+from weft.cli.output import all_of
 from weft.cli.printing import echo
 
 if TYPE_CHECKING:
     from weft.export.metrics.prometheus import Server
-    from weft.export.metrics.values import Source
-    from weft.model.measured import Measured, TargetFacts
+    from weft.export.metrics.values import Source, Subject
+    from weft.model.measured import Measured
+
+options = all_of(
+    click.option(
+        "--prometheus",
+        metavar="[HOST]:PORT",
+        help="Serve the metrics for Prometheus meanwhile; on the loopback address by default.",
+    ),
+    click.option("--otlp", metavar="URL", help="Push the metrics by OTLP over HTTP meanwhile."),
+)
+"""Gives a command the options of :class:`Exports`."""
 
 
 class Exports:
@@ -45,13 +58,9 @@ class Exports:
                 stack.enter_context(push(self._otlp, source, self._interval, _tell))
             yield
 
-    def _ask(self) -> tuple[TargetFacts, Sequence[Measured]]:
+    def _ask(self) -> Sequence[tuple[Subject, Sequence[Measured]]]:
         """What there is: nothing before something is measured."""
-        if self._source is not None:
-            return self._source()
-        from weft.model.measured import TargetFacts
-
-        return TargetFacts(0, ""), ()
+        return () if self._source is None else self._source()
 
 
 def _tell(text: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import click
 
 from weft.base.names import did_you_mean, may_be_name
 from weft.cli.printing import echo
-from weft.errors import BadFile, NoSuchProcess
+from weft.errors import BadFile, InvalidArgument, NoSuchProcess
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
     from weft.program.processes import RunningProcess
 
     _Time = click.ParamType[float]
+    _Moment = click.ParamType[datetime]
 else:
-    _Time = click.ParamType  # which takes no parameters in older versions
+    _Time = _Moment = click.ParamType  # which takes no parameters in older versions
 
 _HIGHEST_PID = (1 << 31) - 1
 _LONGEST = 100 * 365 * 86400.0
@@ -32,6 +34,8 @@ _HAS_DASHES = "weft.has_dashes"
 _NUMBER = r"(?:[0-9]{1,12}(?:\.[0-9]{0,12})?|\.[0-9]{1,12})"
 _UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 """The units of time, from the longest on."""
+_MOMENT = r"(?:[0-9]{4}-[0-9][0-9]-[0-9][0-9]T)?[0-9][0-9]:[0-9][0-9](?::[0-9][0-9])?Z?"
+_MOMENTS = "write 14:30, 14:30Z or 2026-11-19T14:30Z"
 _EXAMPLES = "write 90 or 90s, 500ms, 10m, 1h30m"
 
 
@@ -57,6 +61,40 @@ class Seconds(_Time):
             limit = f"at least {self.min:g}s" if seconds < self.min else f"at most {_LONGEST:g}s"
             self.fail(f"{value} is out of range: it is {limit}.", param, ctx)
         return seconds
+
+
+class Moment(_Moment):
+    """A moment that is to come: ``14:30``, ``2026-11-19T14:30Z``.
+
+    A time of the day is the next one; without a zone it is that of this machine.
+    """
+
+    name = "moment"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> datetime:
+        """Return it with its zone."""
+        text, now = str(value).strip(), datetime.now().astimezone()
+        if not re.fullmatch(_MOMENT, text):
+            self.fail(f"{value!r} is no moment: {_MOMENTS}.", param, ctx)
+        is_day = "T" in text
+        whole = text if is_day else f"{_today(text, now)}T{text}"
+        try:
+            found = datetime.fromisoformat(whole.replace("Z", "+00:00"))
+            moment = found.astimezone()
+            if not is_day and moment <= now:
+                moment = (found + timedelta(days=1)).astimezone()
+        except (ValueError, OverflowError) as error:
+            self.fail(f"{value!r} is no moment: {error}.", param, ctx)
+        if moment <= now:
+            self.fail(f"{value} is over.", param, ctx)
+        return moment
+
+
+def _today(text: str, now: datetime) -> date:
+    """The day that it is where a time of the day is meant."""
+    return (now.astimezone(timezone.utc) if text.endswith("Z") else now).date()
 
 
 def _in_seconds(text: str) -> float | None:
@@ -164,6 +202,20 @@ def process_id(words: Sequence[str]) -> int | None:
     return _process_or_program(word)
 
 
+program_argument = click.argument(
+    "program", nargs=-1, required=True, type=click.UNPROCESSED, metavar="PID|NAME|-- CMD..."
+)
+"""Gives a command the words that :func:`process_id` makes sense of, as ``program``."""
+
+
+def refuse_time_of_programs(seconds: float | None, pid: int | None) -> None:
+    """Refuse ``--for`` where a program is started, which is watched to its end."""
+    if seconds is not None and pid is None:
+        raise InvalidArgument(
+            "--for is for processes that run already", advice="give a process id instead of CMD"
+        )
+
+
 def file_or_process(word: str) -> int | None:
     """Return the process that a word names, or ``None`` if it is a file.
 
@@ -197,6 +249,14 @@ def _number(word: str) -> int | None:
         raise NoSuchProcess(
             f"there is no process {digits[:40]}",
             "no process has an id that high",
+            "list the processes: weft ps",
+        )
+    from weft.program.tasks import is_kernel_thread
+
+    if digits == "0" or is_kernel_thread(int(digits)):
+        raise NoSuchProcess(
+            f"{digits} is no process of user space",
+            "the kernel itself has that id" if digits == "0" else "it is a thread of the kernel",
             "list the processes: weft ps",
         )
     return int(digits)

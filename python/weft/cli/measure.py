@@ -19,9 +19,18 @@ import click
 
 from weft.base.files import check
 from weft.base.interrupts import Interrupted, heed, interruptible, raise_again
+from weft.cli import by_stack, exports
 from weft.cli.exports import Exports
 from weft.cli.inputs import Seconds, completed
-from weft.cli.output import all_of, console, deliver, file_option, format_option_of, progress
+from weft.cli.output import (
+    all_of,
+    console,
+    deliver,
+    file_option,
+    output_options,
+    progress,
+    say_lost,
+)
 from weft.cli.printing import echo
 from weft.errors import (
     BadMetric,
@@ -32,6 +41,7 @@ from weft.errors import (
     TargetGone,
     WeftError,
 )
+from weft.export import stacks
 
 if TYPE_CHECKING:
     from weft.mdl import ast
@@ -39,7 +49,7 @@ if TYPE_CHECKING:
     from weft.model.measured import TargetFacts
     from weft.session import Session
 
-FORMATS = ("text", "json", "csv", "parquet")
+FORMATS = ("text", "json", "csv", "parquet", *by_stack.FORMATS)
 _FIRST = 0.1
 """When the first sample is made, in seconds, if the interval is longer."""
 _ROUND = 0.2
@@ -119,8 +129,9 @@ options = all_of(
     click.option(
         "--by",
         metavar="KEY",
-        help="Divide each value: by function, module, caller, stack, thread, or an expression "
-        "such as '$arg[0]'.",
+        shell_complete=completed("keys"),
+        help="Divide each value: by function, module, caller, stack, thread, lock, or an "
+        "expression such as '$arg[0]'.",
     ),
     click.option(
         "--top",
@@ -141,14 +152,8 @@ options = all_of(
         "target ends.",
     ),
     budget_option,
-    click.option("-o", "--output", metavar="FILE", help="Write the result to a file."),
-    format_option_of(FORMATS),
-    click.option(
-        "--prometheus",
-        metavar="[HOST]:PORT",
-        help="Serve the metrics for Prometheus meanwhile; on the loopback address by default.",
-    ),
-    click.option("--otlp", metavar="URL", help="Push the metrics by OTLP over HTTP meanwhile."),
+    output_options(FORMATS),
+    exports.options,
     click.option(
         "--allow-incomplete",
         is_flag=True,
@@ -174,6 +179,7 @@ def wish(options: dict[str, Any], *, to_stderr: bool = False) -> Wish:
         "--otlp": options["otlp"],
         "--for": options["seconds"],
         "--budget": options["budget"],
+        f"--format {options['output_format']}": options["output_format"] in by_stack.FORMATS,
     }
     is_empty = not (options["metrics"] or options["one_liners"])
     if is_empty and (given := [name for name, value in useless.items() if value]):
@@ -185,13 +191,15 @@ def wish(options: dict[str, Any], *, to_stderr: bool = False) -> Wish:
     # Whatever can be refused is refused now: one who has measured for hours wants a result.
     if options["output"] is not None:
         check(options["output"])
-    if options["output_format"] == "parquet":
+    format_ = options["output_format"]
+    is_terminal = options["output"] is None and (sys.stderr if to_stderr else sys.stdout).isatty()
+    if is_terminal and format_ in ("parquet", *stacks.BINARY):
+        raise InvalidArgument(
+            f"{format_} is not for terminals", advice=f"write it to a file: -o out.{format_}"
+        )
+    if format_ == "parquet":
         from weft.export.metrics import parquet
 
-        if options["output"] is None and (sys.stderr if to_stderr else sys.stdout).isatty():
-            raise InvalidArgument(
-                "parquet is not for terminals", advice="write it to a file: -o out.parquet"
-            )
         parquet.check()
     prometheus, otlp = options.pop("prometheus"), options.pop("otlp")
     return Wish(Exports(prometheus, otlp, options["interval"]), budget=budget, **options)
@@ -243,6 +251,8 @@ def begin(session: Session, wanted: Wish) -> list[Metric]:
             session.metrics.keep_within(wanted.budget, counts_process=True)
         session.metrics.shows_lines = wanted.lines
         wishes = requests(session, wanted)
+        if wanted.output_format in by_stack.FORMATS:
+            by_stack.check(wishes, wanted.by, wanted.output_format)
         with progress("looking for what to measure, and weaving"):
             metrics = session.metrics.request_all(
                 wishes,
@@ -301,6 +311,7 @@ def measure(
     ``wait`` lets time pass, and returns the exit code when the target has ended meanwhile, or -1 if
     that cannot be known. The program that ``weft run`` starts has standard output for itself.
     """
+    from weft.export.metrics.values import Subject
     from weft.ui.live import LiveTable
 
     screen = console(stderr=to_stderr)
@@ -311,8 +322,9 @@ def measure(
     _say_what_is_called(session)
     watch = _Watch(session, wait)
     began = due = time.monotonic()
+    subject = Subject.of_process(facts)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(wanted.exports.of(lambda: (facts, metrics)))
+        stack.enter_context(wanted.exports.of(lambda: [(subject, metrics)]))
         if table is not None:
             stack.callback(table.close)
         # Ctrl-C is how one says that it is enough, whatever is being done just then.
@@ -476,6 +488,17 @@ def _say_what_is_called(session: Session) -> None:
 def _write(
     wanted: Wish, facts: TargetFacts, metrics: Sequence[Metric], seconds: float, to_stderr: bool
 ) -> None:
+    if wanted.output_format in by_stack.FORMATS:
+        notes: list[str] = []
+        deliver(
+            lambda file: notes.extend(by_stack.write(file, facts, metrics, wanted.output_format)),
+            wanted.output,
+            to_stderr=to_stderr,
+        )
+        # They are in the result as well, so that they need not be where the result is.
+        if wanted.output is not None or not to_stderr:
+            say_lost(notes, wanted.output, wanted.output_format)
+        return
     format_ = importlib.import_module(f"weft.export.metrics.{wanted.output_format}")
 
     def write(file: BinaryIO) -> None:
@@ -534,6 +557,8 @@ def waiting_for(pid: int) -> Iterator[Callable[[float | None], int | None]]:
     try:
         descriptor = _native.pidfd_open(pid)
     except ProcessLookupError:
+        if Path(f"/proc/{pid}").exists():
+            _native.threads(pid)  # says why it cannot be reached
         raise NoSuchProcess(
             f"there is no process {pid}", "it has ended", "list the processes: weft ps"
         ) from None

@@ -78,12 +78,15 @@ def _tell(metric: ast.Metric, constraints: Mapping[str, ast.Constraint]) -> None
 
 def _facts(metric: ast.Metric, constraints: Mapping[str, ast.Constraint]) -> dict[str, Any]:
     from weft.mdl.lower import takes_code
+    from weft.metrics.kernel import is_by_thread
 
     hierarchies = {constraints[name].hierarchy for name in metric.constraints}
     if takes_code(metric):
         hierarchies.add("/Code")
     if not metric.base.process:
         hierarchies |= {"/Process", "/Thread"}
+    elif is_by_thread(metric.base.process):
+        hierarchies.add("/Thread")
     return {
         "name": metric.name,
         "title": metric.title,

@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, TextIO, TypeVar
 import click
 
 from weft.base import interrupts as _interrupts
-from weft.base.files import FULL, Draft, cannot_write
+from weft.base.files import FULL, Draft, cannot_write, check
 from weft.base.names import closest, may_be_name
 from weft.base.numbers import harmless
 from weft.cli.inputs import Launching
 from weft.cli.printing import echo
 from weft.errors import Internal, InvalidArgument, WeftError
+from weft.export import stacks
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,6 +36,14 @@ FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _FORMAT = "weft.format"
 _UNLIMITED = 1_000_000
+_ENDINGS = {
+    **stacks.ENDINGS,
+    ".json": "json",
+    ".csv": "csv",
+    ".parquet": "parquet",
+    ".fdata": "fdata",
+}
+"""The format of a file whose name ends so; the first that fits counts."""
 PATIENCE = 0.8
 """After how many seconds people are told that something goes on."""
 _TICK = 0.5
@@ -61,6 +70,51 @@ def format_option_of(formats: Sequence[str]) -> Callable[[_Function], _Function]
 
 format_option = format_option_of(["text", "json"])
 """The decorator that gives a command ``--format``, passed to it as ``output_format``."""
+
+
+def output_options(formats: Sequence[str]) -> Callable[[_Function], _Function]:
+    """Return the decorator that gives a command ``-o FILE`` and ``--format``.
+
+    They are passed to it as ``output`` and ``output_format``. Without ``--format``, the ending of
+    the file's name says the format, if it is that of one.
+    """
+
+    def choose(ctx: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+        given = ctx.get_parameter_source("output_format")
+        if value is not None and given is click.core.ParameterSource.DEFAULT:
+            # Errors stay text: only who says --format json reads them by a program.
+            named = [name for end, name in _ENDINGS.items() if value.lower().endswith(end)]
+            found = next((name for name in named if name in formats), None)
+            if named and found is None:
+                raise click.BadParameter(
+                    f"{ctx.command_path} does not write {named[0]}; it writes {', '.join(formats)}."
+                    " For another name of the file, say --format.",
+                    ctx,
+                )
+            ctx.params["output_format"] = found or ctx.params["output_format"]
+        return value
+
+    # The format is eager, so that it is known when the file is looked at.
+    return all_of(
+        click.option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            callback=choose,
+            help="Write the result to a file. Without --format, an ending such as .json says how.",
+        ),
+        format_option_of(formats),
+    )
+
+
+def check_delivery(output: str | None, output_format: str, is_terminal: bool) -> None:
+    """Find out now whether a result can be delivered."""
+    if output is not None:
+        check(output)
+    elif is_terminal and output_format in ("parquet", *stacks.BINARY):
+        raise InvalidArgument(
+            f"{output_format} is not for terminals", advice="write it to a file: -o FILE"
+        )
 
 
 def all_of(*options: Callable[[Any], Any]) -> Callable[[_Function], _Function]:

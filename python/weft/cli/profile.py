@@ -1,4 +1,4 @@
-"""Count every instruction that a program executes, by function, line and block."""
+"""Count every instruction that a program executes, or sample where its threads spend time."""
 
 from __future__ import annotations
 
@@ -7,23 +7,22 @@ import importlib
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import click
 
 from weft import clone
-from weft.base.files import check
 from weft.base.interrupts import Interrupted, interruptible
-from weft.cli import measure
+from weft.cli import measure, sampled
 from weft.cli.clone import Reports
-from weft.cli.inputs import Seconds, process_id
+from weft.cli.inputs import Seconds, process_id, program_argument, refuse_time_of_programs
 from weft.cli.output import (
     WithParts,
-    all_of,
+    check_delivery,
     console,
     deliver,
-    format_option_of,
     forward_signals,
+    output_options,
     progress,
     say_lost,
 )
@@ -39,24 +38,20 @@ _FORMATS = {
     "speedscope": "speedscope",
     "folded": "folded",
     "svg": "flame",
+    "html": "html",
     "fdata": "fdata",
 }
 """The module that writes each format."""
-_BINARY = {"pprof"}
 _ADDING_UP = "adding up what was executed"
 
 
-_output_options = all_of(
-    click.option("-o", "--output", metavar="FILE", help="Write the result to a file."),
-    format_option_of(list(_FORMATS)),
-    click.option(
-        "--top",
-        type=click.IntRange(min=1),
-        default=10,
-        show_default=True,
-        metavar="N",
-        help="How many functions and lines the text shows; of blocks it shows half as many.",
-    ),
+_top_option = click.option(
+    "--top",
+    type=click.IntRange(min=1),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="How many functions and lines the text shows; of blocks it shows half as many.",
 )
 
 _module_option = click.option(
@@ -65,33 +60,39 @@ _module_option = click.option(
 
 
 @click.command(cls=WithParts, context_settings={"ignore_unknown_options": True})
-@click.argument(
-    "program", nargs=-1, required=True, type=click.UNPROCESSED, metavar="PID|NAME|-- CMD..."
-)
-@_output_options
+@program_argument
+@sampled.options
+@output_options([*_FORMATS, "perfetto"])
+@_top_option
 @_module_option
 @click.option(
     "--for",
     "seconds",
     type=Seconds(min=0),
     metavar="TIME",
-    help="How long to count in a process: 90, 500ms, 10m; without it until Ctrl-C, or until it "
-    "ends.",
+    help="How long to watch a process: 90, 500ms, 10m; without it until Ctrl-C, or until it ends.",
 )
 @click.pass_context
 def command(
     ctx: click.Context,
+    /,
     program: tuple[str, ...],
     output: str | None,
     output_format: str,
     top: int,
     pattern: str | None,
     seconds: float | None,
+    **sampling: Any,
 ) -> None:
-    """Count every instruction that a program executes, by function, line and block.
+    """Count every instruction that a program executes, or sample where its threads spend time.
 
-    Nothing is sampled: what a function, a line or a block executed, and how often functions were
-    called, is exact. What a function cost with all that it called is attributed by these calls.
+    Without --cpu, --wall or --off-cpu nothing is sampled: what a function, a line or a block
+    executed, and how often functions were called, is exact. What a function cost with all that it
+    called is attributed by these calls.
+
+    With one of them the program runs natively, with nothing put into it, and its threads are looked
+    at many times a second. The time of each thread is exact, as the kernel counts it; how it is
+    divided among stacks is an estimate (~). Children of the program are not followed.
 
     CMD is run to its end; its input, output and exit code are its own, and the profile goes to
     standard error, or with -o to a file. PID is a running process, which is left as it was (write
@@ -100,19 +101,23 @@ def command(
     \b
     Examples:
       weft profile -- bzip2 -k file
-      weft profile -o flame.svg --format svg -- ./prog
+      weft profile -o flame.svg -- ./prog
       weft profile 4711 --for 10
-      weft profile -o out.json --format json -- ./prog
+      weft profile 4711 --cpu --for 10
+      weft profile 4711 --off-cpu --for 10 -o waits.svg
+      weft profile -o out.json -- ./prog
       weft profile report out.json --format callgrind -o callgrind.out.prog
       weft profile diff before.json after.json
     """
+    wanted = sampled.wish(sampling, output_format, pattern)
     pid = process_id(program)
     is_process = pid is not None
-    if seconds is not None and not is_process:
-        raise InvalidArgument(
-            "--for is for processes that run already", advice="give a process id instead of CMD"
-        )
-    _check(output, output_format, (sys.stdout if is_process else sys.stderr).isatty())
+    refuse_time_of_programs(seconds, pid)
+    check_delivery(output, output_format, (sys.stdout if is_process else sys.stderr).isatty())
+    if wanted is not None:
+        profile, code = sampled.record(wanted, pid, program, seconds)
+        sampled.show(profile, output, output_format, top, to_stderr=not is_process)
+        ctx.exit(code)
     if pid is not None:
         found = _attach(pid, seconds)
         code = 0
@@ -125,7 +130,8 @@ def command(
 @command.part("report")
 @click.command()
 @click.argument("file")
-@_output_options
+@output_options(list(_FORMATS))
+@_top_option
 @_module_option
 def report(
     file: str, output: str | None, output_format: str, top: int, pattern: str | None
@@ -135,11 +141,11 @@ def report(
     \b
     Examples:
       weft profile report before.json
-      weft profile report before.json --format svg -o flame.svg
+      weft profile report before.json -o flame.svg
     """
     from weft.export.profile import json as profile_json
 
-    _check(output, output_format, sys.stdout.isatty())
+    check_delivery(output, output_format, sys.stdout.isatty())
     _show(profile_json.read(file), output, output_format, top, pattern)
 
 
@@ -147,8 +153,7 @@ def report(
 @click.command()
 @click.argument("before")
 @click.argument("after")
-@click.option("-o", "--output", metavar="FILE", help="Write the result to a file.")
-@format_option_of(["text", "json"])
+@output_options(["text", "json"])
 @click.option(
     *("--top", "top"),
     type=click.IntRange(min=1),
@@ -167,7 +172,7 @@ def diff(before: str, after: str, output: str | None, output_format: str, top: i
     from weft.export.profile import json as profile_json
     from weft.export.profile import text as profile_text
 
-    _check(output, output_format, False)
+    check_delivery(output, output_format, False)
     changes = tool.diff(profile_json.read(before), profile_json.read(after))
     screen = console()
     if output is None and output_format == "text" and screen.is_terminal:
@@ -203,16 +208,6 @@ def _attach(pid: int, seconds: float | None) -> tool.Profile:
         # Files that are gone, or are no files here, are read through the process while it runs.
         with progress(_ADDING_UP):
             return tool.profile(flow, modules.now())
-
-
-def _check(output: str | None, output_format: str, is_terminal: bool) -> None:
-    """Find out now whether the result can be delivered."""
-    if output is not None:
-        check(output)
-    elif output_format in _BINARY and is_terminal:
-        raise InvalidArgument(
-            f"{output_format} is not for terminals", advice="write it to a file: -o FILE"
-        )
 
 
 def _show(

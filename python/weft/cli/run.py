@@ -38,7 +38,8 @@ def command(ctx: click.Context, /, program: tuple[str, ...], **options: Any) -> 
     Examples:
       weft run -m calls@/Code/libc.so.6/malloc -- ls -l
       weft run -e 'entry malloc { bytes += $arg[0]; count++ }' -- ls -l
-      weft run -m alloc_bytes -o out.json --format json -- sqlite3 :memory: 'select 1;'
+      weft run -m alloc_bytes -o out.json -- sqlite3 :memory: 'select 1;'
+      weft run -m alloc_bytes --by stack -o flame.svg -- ls -l
       weft run --weaver clone --stats -- ls -l
       weft run --weaver clone -m calls@/Code/libc.so.6/malloc -- ls -l
     """

@@ -232,7 +232,8 @@ class Attached:
     def stacks(self) -> Stacks:
         """Return the calls that all threads are in now, what they wait for, and deadlocks.
 
-        The target stands still for milliseconds, and so may processes that it waits for.
+        Threads that sleep are read where they sleep; those that run stand still, for some 70
+        microseconds each. So may threads of processes that the target waits for.
 
         Functions that are inlined, files and lines are there if there is debug information.
         """

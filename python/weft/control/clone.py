@@ -165,8 +165,8 @@ class ClonedProgram:
     def stacks(self) -> Stacks:
         """Return the calls that all threads are in now: the program's, not the engine's.
 
-        It stands still for milliseconds. A thread whose place in the program cannot be told has no
-        frames, and says why.
+        Threads that sleep are read where they sleep; those that run stand still meanwhile. A thread
+        whose place in the program cannot be told has no frames, and says why.
         """
         from weft.program.stacks import read_stacks
 

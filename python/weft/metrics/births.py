@@ -38,6 +38,9 @@ _UNKNOWN = (
 
 def needs_births(metric: ast.Metric, focus: Focus, by: By | None) -> bool:
     """Whether it matters to a value which thread has measured what."""
+    if metric.base.process:
+        # The kernel tells threads apart.
+        return False
     is_by_thread = by is not None and (by.key is None or asks_for_thread(by.key))
     return is_by_thread or bool(focus.of("Thread")) or tells_threads_apart(metric)
 

@@ -63,6 +63,8 @@ _PROMPT = 1
 _PATIENCE = 2.0
 """How long something stays shed at least, in seconds; each time it is shed, twice as long."""
 _MOST_PATIENCE = 120.0
+_LATE = 1.0
+"""How long something may wait until it is known what it costs without that being said."""
 
 
 @dataclass(eq=False)
@@ -95,7 +97,9 @@ class _Unit:
     """How often it was tried what it costs."""
     sampling: Sampling | None = None
     missed: float = 0.0
-    """How long it was removed before, in seconds."""
+    """How long it was removed before, or waited, in seconds."""
+    asked: float = field(default_factory=time.time)
+    """When it was asked for."""
     shed_at: float = 0.0
     patience: float = _PATIENCE
 
@@ -162,6 +166,10 @@ class Budget:
     def overhead(self) -> float:
         """What the target loses at the moment, from 0 to 1."""
         return self.ledger.overhead
+
+    def set_share(self, share: float) -> None:
+        """Keep what the target loses below another part of its time from now on."""
+        self.share = self.ledger.share = share
 
     def close(self) -> None:
         """Stop watching; what is shed stays as it is."""
@@ -456,6 +464,8 @@ class Budget:
             unit.node.gaps.append(unit.sampling)
             if unit.state == "removed":
                 unit.missed += time.time() - unit.sampling.since
+        elif unit.state == "waiting" and (waited := time.time() - unit.asked) > _LATE:
+            unit.missed += waited
         unit.state, unit.sampling = "on", None
 
     def _shed(self, unit: _Unit, moment: Moment | None) -> None:

@@ -28,6 +28,7 @@ from weft.metrics.births import Births, needs_births
 from weft.metrics.budget import Budget
 from weft.metrics.catalogue import library_files, metrics_in, shipped, unknown_metric
 from weft.metrics.grouping import By, Symbols
+from weft.metrics.locking import by_lock
 from weft.metrics.lookup import full_focus
 from weft.metrics.metric import Metric, Reading
 from weft.metrics.missing import CLONE_HELPS, incomplete_metric
@@ -413,23 +414,15 @@ class Engine:
         """Say what a metric needs; nothing is woven. The kernel's counters need nothing."""
         focus = Focus.parse(focus_text)
         if metric.base.process:
-            if metric.base.process not in kernel.COUNTED:
-                raise InvalidArgument(
-                    f"the kernel does not count {metric.base.process}",
-                    f"it counts {', '.join(kernel.COUNTED)}",
-                )
-            if focus.parts or by is not None:
-                raise InvalidArgument(
-                    f"{metric.name} is known for the whole process only",
-                    "the kernel counts it, and not by function or thread",
-                    f"leave {'the focus' if focus.parts else '--by'} out: -m {metric.name}",
-                )
+            kernel.refuse(self.session, metric, focus, by)
             return None
         if by is not None and metric.base.type == "record":
             raise InvalidArgument(
                 f"{metric.name} cannot be divided by {by.name}", "it is made of records"
             )
         used = self._known.used_by(metric)
+        if by is not None and by.name == "lock":
+            metric = by_lock(metric)
         try:
             return lower(
                 metric,

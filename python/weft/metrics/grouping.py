@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -13,13 +13,14 @@ from weft.mdl.diagnostics import did_you_mean, has_errors
 from weft.mdl.passes.names import VARIABLES
 from weft.mdl.passes.scope import expressions
 from weft.mdl.passes.texts import columns, is_stack, is_text
+from weft.metrics.locking import LOCK, LockNames
 from weft.model.stacks import FoldedStacks, Stack
 from weft.model.values import MapValue
 
 if TYPE_CHECKING:
     from weft.model.program import Function, Module
 
-__all__ = ["By", "Naming", "Symbols", "named", "namings"]
+__all__ = ["WORDS", "By", "Naming", "Symbols", "is_by_stack", "named", "namings"]
 
 Naming: TypeAlias = "Callable[[Any], str]"
 """What one key is called."""
@@ -27,7 +28,15 @@ Naming: TypeAlias = "Callable[[Any], str]"
 _Found: TypeAlias = "tuple[Function, int, Module]"
 
 _ADDRESSES = {"caller": ast.Variable("caller"), "function": ast.Variable("address")}
-_WORDS = ("function", "module", "caller", "stack", "thread")
+WORDS: Mapping[str, str] = {
+    "function": "the function that it happens in",
+    "module": "the program, or the library",
+    "caller": "where the function was called from",
+    "stack": "all calls that the thread is in",
+    "thread": "the thread",
+    "lock": "the lock that is taken, for lock_wait and lock_contention",
+}
+"""What a metric can be divided by beside expressions, each with what it means."""
 _KEYS = VARIABLES.keys() - {"constraint"}
 """What an expression may name; only constraints have a resource that was chosen."""
 
@@ -43,9 +52,11 @@ class By:
 
     @classmethod
     def parse(cls, text: str) -> By:
-        """Read ``function``, ``module``, ``caller``, ``stack``, ``thread``, or an expression."""
+        """Read ``function``, ``module``, ``caller``, ``stack``, ``thread``, ``lock``, or a key."""
         if text == "thread":
             return cls(text, None)
+        if text == "lock":
+            return cls(text, LOCK)
         if text == "module":
             return cls(text, _ADDRESSES["function"])
         if text in _ADDRESSES:
@@ -59,7 +70,7 @@ class By:
             raise InvalidArgument(
                 f"nothing can be divided by {text!r}",
                 "it is no expression",
-                f"--by {', '.join(_WORDS)}, or an expression such as '$arg[0]'",
+                f"--by {', '.join(WORDS)}, or an expression such as '$arg[0]'",
             )
         inner = list(expressions(first.value))
         unknown = [one for one in inner if isinstance(one, ast.Variable) and not _is_known(one)]
@@ -73,8 +84,8 @@ class By:
         if any(isinstance(one, ast.Name) for one in inner):
             raise InvalidArgument(
                 f"nothing can be divided by {text!r}",
-                f"there are {', '.join(_WORDS)}, and expressions such as '$arg[0]'",
-                did_you_mean(text.lower(), _WORDS),
+                f"there are {', '.join(WORDS)}, and expressions such as '$arg[0]'",
+                did_you_mean(text.lower(), [*WORDS]),
             )
         return cls(text, first.value)
 
@@ -93,9 +104,12 @@ class Symbols:
         self._modules: dict[tuple[str, int], Module] = {}
         self._found: dict[int, _Found | None] = {}
         self._names: dict[tuple[int, int], str] = {}
+        self._locks: LockNames | None = None
 
     def see(self, modules: Iterable[Module]) -> None:
         """Take note of what is loaded: once the target has ended, its files cannot be found."""
+        if self._locks is not None:
+            self._locks.see()
         for module in modules:
             place = module.path, module.bias
             if place not in self._modules:
@@ -127,6 +141,12 @@ class Symbols:
         """The module."""
         found = self._find(address)
         return hex(address) if found is None else found[2].name
+
+    def locks(self, pid: int) -> LockNames:
+        """The variables that are locks; from now on they are taken note of, too."""
+        if self._locks is None:
+            self._locks = LockNames(pid)
+        return self._locks
 
     def _named(self, address: int, inside: int) -> str:
         """What an address is called, by the instruction at, or right before it."""
@@ -163,7 +183,9 @@ class Symbols:
         return None
 
 
-def namings(metric: ast.Metric, by: By | None, symbols: Callable[[], Symbols]) -> list[Naming]:
+def namings(
+    metric: ast.Metric, by: By | None, symbols: Callable[[], Symbols], pid: int
+) -> list[Naming]:
     """What the keys of a metric's map are called, one for each of its keys.
 
     ``symbols`` reads those of every module: it is called only where a key is an address.
@@ -172,9 +194,19 @@ def namings(metric: ast.Metric, by: By | None, symbols: Callable[[], Symbols]) -
     found = [_naming(keys, symbols) for keys in own]
     if by is not None and by.name in ("function", "module"):
         found.append(symbols().function if by.name == "function" else symbols().module)
+    elif by is not None and by.name == "lock":
+        found.append(symbols().locks(pid).shown)
     elif by is not None:
         found.append(_naming([by.key], symbols))
     return found
+
+
+def is_by_stack(metric: ast.Metric, by: By | None) -> bool:
+    """Whether the keys of a metric are stacks, and nothing else."""
+    keys = [*(columns(metric) if metric.base.type == "map" else ())]
+    if by is not None:
+        keys.append([] if by.key is None else [by.key])
+    return len(keys) == 1 and any(map(is_stack, keys[0]))
 
 
 def named(raw: MapValue, names: Sequence[Naming], scale: float) -> dict[str, int | float]:

@@ -6,18 +6,22 @@ program's own functions do not come first. Where several have it, none is chosen
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 from weft.base.names import closest
 from weft.errors import BadFile, InvalidArgument
+from weft.mdl.plan import Focus
 from weft.model.program import Function, Module
 from weft.program.resources import ResourceTree
 
-__all__ = ["full_focus", "function_names"]
+__all__ = ["full_focus", "function_names", "is_elsewhere"]
 
 _MOST_LISTED = 10
 _PATTERN = frozenset("*?[")
 _BATCH = 16384
+_SOURCE = re.compile(r"\.(?!so$)[A-Za-z]{1,4}$")
+"""How the name of a file of sources ends."""
 
 
 def full_focus(tree: ResourceTree, focus: str, *, waits: bool = False) -> str:
@@ -32,6 +36,18 @@ def full_focus(tree: ResourceTree, focus: str, *, waits: bool = False) -> str:
         return focus
     name, comma, rest = focus.partition(",/")
     return _path(tree, name.strip(), waits) + (f",/{rest}" if comma else "")
+
+
+def is_elsewhere(tree: ResourceTree, focus: str) -> bool:
+    """Whether a focus is about code of a module that the target does not have.
+
+    A name alone may be that of a function of which nothing tells the name; and so may be one in a
+    file of sources, where there is no debug information.
+    """
+    code = Focus.parse(focus).of("Code") if focus.startswith("/") else None
+    if not code or _SOURCE.search(code[0]):
+        return False
+    return not tree.has_module(code[0])
 
 
 def _path(tree: ResourceTree, name: str, waits: bool) -> str:

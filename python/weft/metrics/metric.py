@@ -22,14 +22,15 @@ from weft.metrics import kernel
 from weft.metrics.births import needs_births
 from weft.metrics.course import Course
 from weft.metrics.glibc import freed_twice
-from weft.metrics.grouping import By, Naming, named, namings
+from weft.metrics.grouping import By, Naming, is_by_stack, named, namings
 from weft.metrics.history import History
 from weft.metrics.invariants import Growth, too_long
 from weft.metrics.missing import FEWER_KEYS, missing_processes
 from weft.metrics.owners import ThreadNames
-from weft.metrics.raw import Raw, combine, first_number, less, number
+from weft.metrics.raw import Raw, combine, less, number
 from weft.metrics.sampling import HITS, Sampling, estimate
 from weft.metrics.units import TIMERS, scale_of, unit_of
+from weft.metrics.written import Written
 from weft.model.measured import (
     EXACT,
     Completeness,
@@ -38,15 +39,14 @@ from weft.model.measured import (
     Missing,
     Sample,
     Shed,
+    TargetFacts,
     Value,
 )
 from weft.model.points import Process
 from weft.model.values import Bucket, Histogram, MapValue, Timer
 
 if TYPE_CHECKING:
-    import pandas
-    import pyarrow
-
+    from weft.control.probing import Probing
     from weft.metrics.engine import Engine
     from weft.metrics.nodes import Node
 
@@ -74,7 +74,7 @@ class Reading(NamedTuple):
     """What had been measured when it was asked for."""
 
 
-class Metric:
+class Metric(Written):
     """A metric that is measured; made by :meth:`weft.Session.metric`.
 
     Its value is what was measured since it was asked for. It can be read at any time, also when it
@@ -97,7 +97,11 @@ class Metric:
         self._is_divided = by is not None or bool(plan and plan.by_function == "key")
         self._namings: list[Naming] = []
         if by is not None or definition.base.type == "map":
-            self._namings = namings(definition, by, lambda: engine.symbols)
+            self._namings = namings(definition, by, lambda: engine.symbols, engine.session.pid)
+        self.stacks_of: TargetFacts | None = None
+        """Whose stacks its keys are; nothing if they are none."""
+        if is_by_stack(definition, by):
+            self.stacks_of = _facts(engine.session)
         self._waits = waits
         self._definition = definition
         self._focus = focus
@@ -113,7 +117,12 @@ class Metric:
         self._last_hits = 0
         self._last_lost: tuple[Missing, ...] = ()
         self._completeness = EXACT
-        self._is_cut = False
+        self._kernel: kernel.Counter | None = None
+        """Who reads it, if the kernel counts it."""
+        if plan is None:
+            self._kernel = kernel.counter(
+                engine.session, definition, self.unit, focus, by, self._names
+            )
         self._growth = Growth(definition)
         self._broken: tuple[Missing, ...] = ()
         self._began = time.monotonic()
@@ -342,9 +351,8 @@ class Metric:
 
     def _lost(self) -> tuple[Missing, ...]:
         """What there was no room for in the target."""
-        if self._is_cut:
-            why = "the process had ended before the kernel could be asked again"
-            return (Missing(self.unit or "events", "", why, None, "a shorter --interval"),)
+        if self._kernel is not None:
+            return self._kernel.lost()
         if self.node is None or self._plan is None or self._last is not None:
             return self._last_lost
         probe, found = self.node.probes[0], []
@@ -500,12 +508,9 @@ class Metric:
     def _read(self) -> Raw:
         if self._last is not None:
             return self._last
-        if self._plan is None:
-            count = kernel.count(self._definition.base.process, self._engine.session.proc_file)
-            if count is None:
-                self._is_cut = True
-                return first_number(self._first) + round(self._newest())
-            return count
+        if self._kernel is not None:
+            return self._kernel.read()
+        assert self._plan is not None
         assert self.node is not None
         probe, name = self.node.probes[0], self._plan.datum
         if self._is_by_thread:
@@ -754,25 +759,6 @@ class Metric:
             value = change / seconds if seconds > 0 else 0.0
         return Sample(now, value, change, seconds, self.completeness)
 
-    # For data tools.
-
-    def to_arrow(self) -> pyarrow.Table:
-        """Return the history as an Arrow table; see :func:`weft.export.metrics.frames.to_arrow`."""
-        from weft.export.metrics import frames
-
-        return frames.to_arrow(self)
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """Return the history as a data frame by time, with the columns of :meth:`to_arrow`."""
-        from weft.export.metrics import frames
-
-        return frames.to_pandas(self)
-
-    def _repr_html_(self) -> str:
-        from weft.export.metrics import notebook
-
-        return notebook.html([self])
-
     # Its end.
 
     def remove(self) -> None:
@@ -787,3 +773,10 @@ class Metric:
         shown = f"{value.count} values" if isinstance(value, Histogram) else str(value)
         doubt = "" if status == "exact" else f", {status}"
         return f"<weft.Metric {self.path}: {f'{shown} {self.unit}'.rstrip()}{doubt}>"
+
+
+def _facts(session: Probing) -> TargetFacts:
+    """Whom it is about, while that can be asked: values are read when the target has ended, too."""
+    with suppress(WeftError):
+        return TargetFacts(session.pid, session.program(), session.command())
+    return TargetFacts(session.pid, "")

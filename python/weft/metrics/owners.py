@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -91,6 +91,10 @@ class ThreadNames:
         self._session = session
         self._has_own_ids = own_id(session.pid) != session.pid
         self._names: dict[int, str] = {}
+
+    def note(self, names: Mapping[int, str]) -> None:
+        """Take note of the names that threads have now, by the ids they have for themselves."""
+        self._names.update(names)
 
     def are_called(self, tid: int, pattern: str) -> bool:
         """Whether a pattern means a thread, by its id or its name."""

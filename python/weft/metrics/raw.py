@@ -8,7 +8,7 @@ from typing import TypeAlias
 from weft.mdl.plan import Plan
 from weft.model.values import Histogram, Key, MapValue, Timer
 
-__all__ = ["Raw", "combine", "first_number", "less", "number"]
+__all__ = ["Raw", "combine", "less", "number"]
 
 Raw: TypeAlias = "int | Timer | Histogram | MapValue"
 """A value as probes have it."""
@@ -26,11 +26,6 @@ def less(raw: Raw, first: Raw | None) -> Raw:
         rest = {key: value - first.get(key, 0) for key, value in raw.items()}
         return {key: value for key, value in rest.items() if value}
     return raw
-
-
-def first_number(raw: Raw | None) -> int:
-    """A value that is a number; 0 if it is something else."""
-    return raw if isinstance(raw, int) else 0
 
 
 def number(raw: Raw) -> float:

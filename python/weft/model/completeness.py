@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -12,6 +12,8 @@ Status: TypeAlias = Literal["exact", "estimate", "incomplete"]
 """All was measured; a part was, and stands for the rest; or something is missing."""
 
 STATUSES: tuple[Status, ...] = ("exact", "estimate", "incomplete")
+SIGNS: Mapping[Status, str] = {"exact": "", "estimate": "~", "incomplete": "!"}
+"""What stands before a value."""
 
 
 @dataclass(frozen=True, slots=True)

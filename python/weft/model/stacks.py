@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from weft.model.program import SourceLocation
 
-__all__ = ["TRUNCATED", "FoldedStacks", "Stack", "StackFrame"]
+__all__ = ["BY_FRAME_POINTER", "REPLACED", "TRUNCATED", "FoldedStacks", "Stack", "StackFrame"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class StackFrame:
             name += f" at {replace(self.location, file=normpath(self.location.file))}"
         elif self.module:
             name += f" ({self.module})"
-        return f"{name} [by frame pointer]" if self.is_guess else name
+        return f"{name} {BY_FRAME_POINTER}" if self.is_guess else name
 
     def to_json(self) -> dict[str, object]:
         """Return it as plain data."""
@@ -65,6 +65,10 @@ class StackFrame:
 
 TRUNCATED = "[truncated]"
 """What stands for the calls of a stack that were not found."""
+BY_FRAME_POINTER = "[by frame pointer]"
+"""What is behind a call that a frame pointer alone has led to: there may be calls in between."""
+REPLACED = "[replaced]"
+"""What is behind the names of a frame where more than one library was, one after the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +82,12 @@ class Stack:
     @property
     def names(self) -> tuple[str, ...]:
         """The functions, the outermost first, as flame graphs have them."""
-        found = [frame.function or f"{frame.address:#x}" for frame in reversed(self.frames)]
-        return tuple(found if self.is_whole else [TRUNCATED, *found])
+        found = [frame.function or f"{frame.address:#x}" for frame in self.frames]
+        guesses = (place for place, frame in enumerate(self.frames) if frame.is_guess)
+        if (first := next(guesses, None)) is not None:
+            # Of several, one says enough: code of a JIT is all found so.
+            found.insert(first, BY_FRAME_POINTER)
+        return tuple(reversed(found if self.is_whole else [*found, TRUNCATED]))
 
     def __str__(self) -> str:
         """The stack folded to one line, the outermost function first."""

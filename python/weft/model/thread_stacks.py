@@ -28,7 +28,8 @@ class ThreadStack:
     tid: int
     name: str
     state: str
-    """The kernel's letter: ``R`` runs, ``S`` sleeps, ``D`` waits for a device, ``T`` is stopped."""
+    """The kernel's letter: ``R`` runs, ``S`` sleeps, ``D`` waits in the kernel for what no signal
+    ends, ``T`` is stopped."""
     frames: tuple[StackFrame, ...]
     cut: str | None
     """Why there may be more calls; none if these are all."""
@@ -131,7 +132,7 @@ class Stacks:
     """When it was, in seconds since 1970."""
     threads: tuple[ThreadStack, ...]
     pauses: tuple[float, ...]
-    """For how many seconds the process stood still: more than once where a stack was deep."""
+    """For how many seconds threads stood still that run: more than once where a stack was deep."""
     notes: tuple[str, ...] = ()
     """What could not be found out."""
     deadlocks: tuple[Deadlock, ...] = ()

@@ -72,12 +72,14 @@ def explain(
 
     ``earlier`` is how they slept before they were made to stand still.
     """
-    waits = Waits(stacks.pid, modules, Ends(), earlier).of(stacks.threads)
+    found = Waits(stacks.pid, modules, Ends(), earlier)
+    waits = found.of(stacks.threads)
     search = _Search(read)
     search.add(_Seen(stacks, modules, waits))
     deadlocks = search.deadlocks()
     threads = tuple(
-        replace(thread, waits_for=wait) for thread, wait in zip(stacks.threads, waits, strict=True)
+        replace(thread, call=found.call(thread), waits_for=wait)
+        for thread, wait in zip(stacks.threads, waits, strict=True)
     )
     return replace(
         stacks,

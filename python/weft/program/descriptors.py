@@ -16,7 +16,7 @@ from weft.model.waits import Descriptor, DescriptorKind, Holder
 from weft.program import tasks
 from weft.program.sockets import Sockets
 
-__all__ = ["Descriptors", "Direction", "Ends", "Places"]
+__all__ = ["Descriptors", "Direction", "Ends", "Places", "flags", "info"]
 
 Direction: TypeAlias = Literal["read", "write", "both"]
 Places: TypeAlias = "list[tuple[int, int]]"
@@ -57,8 +57,12 @@ class Ends:
                 continue
             except OSError:
                 continue
+            at = pid
+            if not numbers and (at := tasks.reachable(pid)) != pid:
+                with suppress(OSError):
+                    numbers = [int(path.name) for path in Path(f"/proc/{at}/fd").iterdir()]
             for number in numbers:
-                found[tasks.link(f"/proc/{pid}/fd/{number}")].append((pid, number))
+                found[tasks.link(f"/proc/{at}/fd/{number}")].append((pid, number))
         return dict(found)
 
     def places(self, link: str) -> Places:
@@ -73,7 +77,7 @@ class Ends:
         found = {
             pid
             for pid, number in self.places(link)
-            if (flags := _flags(info(pid, pid, number))) is not None and flags & _ACCESS in wanted
+            if (found := flags(info(pid, pid, number))) is not None and found & _ACCESS in wanted
         }
         sure: Literal["sure", "possible"] = "sure" if len(found) == 1 else "possible"
         return [Holder(pid, None, tasks.name(pid), sure) for pid in sorted(found)]
@@ -176,7 +180,8 @@ def info(pid: int, tid: int, number: int) -> list[list[str]]:
     return [words for line in lines if len(words := line.split()) > 1]
 
 
-def _flags(lines: list[list[str]]) -> int | None:
+def flags(lines: list[list[str]]) -> int | None:
+    """The flags of a descriptor, from what the kernel has on it."""
     for words in lines:
         if words[0] == "flags:":
             with suppress(ValueError):

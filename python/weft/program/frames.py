@@ -49,6 +49,24 @@ class Names:
         if new:
             self._add(pid, new)
 
+    def add(self, modules: Iterable[Module]) -> None:
+        """Take note of modules that are no longer there, unless they are known."""
+        seen = {(module.path, module.bias) for module in self._modules}
+        new = [module for module in modules if (module.path, module.bias) not in seen]
+        # Behind what is there now.
+        self._modules = sorted([*self._modules, *new], key=lambda module: module.bias)
+        self._starts = [module.bias for module in self._modules]
+        self._known.clear()
+
+    def function(self, path: str, bias: int, inside: int) -> str | None:
+        """Return the function of a module at an address; none if the module is not known."""
+        for module in self._modules:
+            if (module.path, module.bias) == (path, bias):
+                with suppress(WeftError):
+                    found = module.function_at(inside - bias)
+                    return None if found is None else found.display_name
+        return None
+
     def _add(self, pid: int, modules: Iterable[Module]) -> None:
         self._pid = pid
         # What has come last is what is there now.

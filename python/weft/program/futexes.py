@@ -14,14 +14,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
-from weft import _native
-from weft.base.numbers import printable
 from weft.errors import WeftError
 from weft.model.program import Module
 from weft.model.stacks import StackFrame
 from weft.model.waits import Holder, Wait, WaitKind
 from weft.program import tasks
 from weft.program.tasks import Memory, Numbers
+from weft.program.variables import Variables
 
 __all__ = ["Futexes", "is_c_library"]
 
@@ -39,10 +38,19 @@ _NEAR = 16
 _C_LIBRARY = re.compile(r"(libc|libpthread|ld)([-.]|$)|ld-linux|ld-musl|libc\.musl")
 
 _RUST = r"<?(std::sys\w*|std::sync|std::thread|parking_lot\w*)::.*"
+_PYTHON_LOCK = "a lock of Python"
+_PYTHON_NEWS = {
+    "threading.py": re.compile(
+        r"(\w+\.)?(wait|wait_for|join|_wait_for_tstate_lock|_wait|_shutdown)"
+    ),
+    "thread.py": re.compile("_worker"),
+}
+"""Functions of Python's library that wait for another thread to do something, by their files: all
+of that is made of locks there."""
 _RUNTIMES: Final[list[tuple[str, WaitKind, str]]] = [
     (r"take_gil|PyEval_(Restore|Acquire)Thread", "lock", "the interpreter lock of Python"),
-    (r"_?PyMutex_Lock\w*|_PyRawMutex_LockSlow", "lock", "a lock of Python"),
-    (r"PyThread_acquire_lock(_timed)?", "lock", "a lock of Python"),
+    (r"_?PyMutex_Lock\w*|_PyRawMutex_LockSlow", "lock", _PYTHON_LOCK),
+    (r"PyThread_acquire_lock(_timed)?", "lock", _PYTHON_LOCK),
     (_RUST + r"Mutex>?::lock_(contended|slow)", "lock", "a mutex of Rust"),
     (
         _RUST + r"RwLock>?::((read|write)_contended|lock_\w*slow)",
@@ -50,7 +58,7 @@ _RUNTIMES: Final[list[tuple[str, WaitKind, str]]] = [
         "a read-write lock of Rust",
     ),
     (_RUST + r"Condvar>?::wait\w*", "condition", "a condition of Rust"),
-    (_RUST + r"Parker>?::park\w*", "condition", "to be unparked, in Rust"),
+    (_RUST + r"Parker>?::park\w*", "condition", "an unpark of Rust"),
     (_RUST + r"Once>?::(call|wait)", "lock", "a one-time initialisation of Rust"),
     (r"runtime\.lock(2|WithRank)", "lock", "a lock of Go's runtime"),
     (r"runtime\.(notet?sleep\w*|stopm|mPark)", "condition", "work, in Go's scheduler"),
@@ -112,7 +120,7 @@ class Futexes:
         self._memory = Memory(pid)
         self._numbers = Numbers(pid)
         self._names: dict[tuple[int, ...], list[str]] = {}
-        self._symbols: dict[int, tuple[str, int] | None] = {}
+        self._variables = Variables(pid, modules)
 
     def wait(
         self, name: str, arguments: Sequence[int], frames: Sequence[StackFrame]
@@ -124,6 +132,9 @@ class Futexes:
         if call is None:
             return None
         wait = replace(self._kind(call, frames), timeout=call.timeout)
+        if wait.kind == "lock" and wait.text.startswith(_PYTHON_LOCK) and _is_for_news(frames):
+            text = wait.text.replace(_PYTHON_LOCK, "a condition of Python", 1)
+            return replace(wait, kind="condition", text=text, doubt=None)
         # A lock that says who holds it, and waits for ever: only that one can let it go.
         return replace(
             wait, only_holders=bool(wait.holders) and call.timeout is None and wait.doubt is None
@@ -244,7 +255,7 @@ class Futexes:
             target = self._memory.word(target or 0)
         elif code[3] != 0xE8:
             return None
-        if target is None or (module := self._module(target)) is None:
+        if target is None or (module := self._variables.module(target)) is None:
             return None
         try:
             function = module.function_at(target - module.bias)
@@ -311,8 +322,8 @@ class Futexes:
     def _held(
         self, call: _Call, address: int, what: str, owner: int | None, kind: WaitKind = "lock"
     ) -> Wait:
-        symbol = self._place(address)
-        text = f"{what} {symbol} ({address:#x})" if symbol else f"{what} {address:#x}"
+        symbol = self._variables.place(address)
+        text = f"{what} {self._variables.shown(address)}"
         if not owner:
             doubt = "nobody was said to hold it when it was looked at"
             return Wait(kind, f"{text}; {doubt}", address, symbol, doubt=doubt)
@@ -330,6 +341,12 @@ class Futexes:
 
     def _mutex(self, call: _Call) -> Wait:
         at = call.address
+        if call.command not in (_LOCK_PI, _LOCK_PI2) and call.value == 0:
+            # Nobody waits for a mutex that is free. This is how glibc waits for ever, for a word of
+            # its own, where the kernel has refused one with priority inheritance.
+            text = "a mutex with priority inheritance that it never gets"
+            doubt = "it would wait for itself, or the owner has ended; which it is, nothing tells"
+            return Wait("lock", f"{text}: {doubt}", doubt=doubt)
         first, second, third = self._memory.words([at, at + 8, at + 16])
         if first is None or second is None or third is None:
             return self._plain(call, "lock", "mutex", "its memory cannot be read")
@@ -375,8 +392,8 @@ class Futexes:
             return self._plain(call, "read-write lock", "read-write lock", "it cannot be read")
         if writer:
             return self._held(call, base, "read-write lock", writer, "read-write lock")
-        symbol = self._place(base)
-        where = f"{symbol} ({base:#x})" if symbol else f"{base:#x}"
+        symbol = self._variables.place(base)
+        where = self._variables.shown(base)
         count = readers >> 3
         who = "a reader" if count == 1 else f"{count} readers"
         doubt = f"it is held by {who}, and does not say by which thread"
@@ -435,56 +452,19 @@ class Futexes:
 
     def symbol(self, address: int) -> str | None:
         """The variable of a module that an address lies in."""
-        found = self._variable(address)
-        return None if found is None else found[0]
+        return self._variables.symbol(address)
 
-    def _place(self, address: int) -> str | None:
-        """The variable, and how far behind its start an address is, as in an array of locks."""
-        found = self._variable(address)
-        if found is None:
-            return None
-        name, start = found
-        return name if start == address else f"{name}+{address - start:#x}"
 
-    def _variable(self, address: int) -> tuple[str, int] | None:
-        if address not in self._symbols:
-            found = self._symbol(address)
-            self._symbols[address] = None if found is None else (printable(found[0]), found[1])
-        return self._symbols[address]
-
-    @cached_property
-    def _maps(self) -> list[_native._Mapping]:
-        try:
-            return _native.maps(self._pid)
-        except WeftError:
-            return []
-
-    def _symbol(self, address: int) -> tuple[str, int] | None:
-        module = self._module(address)
-        if module is None:
-            return None
-        try:
-            found = module.variable_at(address - module.bias)
-            return None if found is None else (found[0], found[1] + module.bias)
-        except (WeftError, OverflowError):
-            return None
-
-    def _module(self, address: int) -> Module | None:
-        """The module whose data an address is in: mapped from its file, or right behind that."""
-        path, end = "", 0
-        for one in self._maps:
-            if one["path"].startswith("/"):
-                path = one["path"]
-            elif one["path"] or one["start"] != end:
-                path = ""
-            end = one["end"]
-            if one["start"] <= address < end:
-                break
-        else:
-            return None
-        if not path:
-            return None
-        return next((one for one in self._modules if one.path == path), None)
+def _is_for_news(frames: Sequence[StackFrame]) -> bool:
+    """Whether a lock of Python is what a condition, a queue or the end of a thread is made of."""
+    for frame in frames:
+        if (frame.function or "").startswith("_queue_SimpleQueue_get"):
+            return True
+        if frame.language == "python":
+            file = "" if frame.location is None else frame.location.file.rpartition("/")[2]
+            known = _PYTHON_NEWS.get(file)
+            return known is not None and known.fullmatch(frame.function or "") is not None
+    return False
 
 
 def _is_library(name: str) -> bool:

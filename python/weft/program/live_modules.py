@@ -6,6 +6,7 @@ Nothing is attached to: this needs the permission to read ``/proc/PID/maps`` and
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 from typing import TypeAlias
 
 from weft import _native
@@ -22,19 +23,26 @@ Paths: TypeAlias = "dict[tuple[str, int], str]"
 """Under which paths modules are known, by their file and where they start."""
 
 
-def live_modules(pid: int, *, use_cache: bool = True, paths: Paths | None = None) -> list[Module]:
+def live_modules(
+    pid: int, *, use_cache: bool = True, paths: Paths | None = None, may_end: bool = False
+) -> list[Module]:
     """Return the modules that a process has mapped code from, in the order of their addresses.
 
     A file may be renamed, removed or replaced while a process runs it. With ``paths``, which is
-    added to, a module keeps the path that it was first seen with.
+    added to, a module keeps the path that it was first seen with. A process that ``may_end`` before
+    its modules are read has its files read where weft sees them, if it sees the same.
     """
     root = f"/proc/{pid}/root"
+    if may_end := may_end and _has_own_files(pid):
+        root = "/"
     modules = []
     for found in _native.modules(pid):
         path, open_path, bias = found["path"], found["open_path"], found["bias"]
         is_program = found["is_program"]
         if paths is not None:
             path = paths.setdefault((found["file"], found["start"]), path)
+        if may_end and open_path is not None and Path(path).exists():
+            open_path = path
         if open_path is not None:
             modules.append(
                 Module(
@@ -62,6 +70,14 @@ def live_modules(pid: int, *, use_cache: bool = True, paths: Paths | None = None
                 )
             )
     return modules
+
+
+def _has_own_files(pid: int) -> bool:
+    """Whether paths lead a process to the files that they lead weft to."""
+    with suppress(OSError):
+        spaces = {Path(f"/proc/{one}/ns/mnt").readlink() for one in ("self", pid)}
+        return len(spaces) == 1 and Path(f"/proc/{pid}/root").samefile("/")
+    return False
 
 
 class LastingModules:

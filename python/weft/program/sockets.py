@@ -50,6 +50,19 @@ class Sockets:
         """The socket of an inode."""
         return self._all.get(inode)
 
+    def is_served(self, one: Socket) -> bool:
+        """Whether somebody has connected to it, as to a server; otherwise it has connected."""
+        if one.protocol == "unix":
+            # One that was accepted has its listener's path.
+            return one.local is not None
+        port = (one.local or "").rpartition(":")[2]
+        return port in self._listening
+
+    @cached_property
+    def _listening(self) -> set[str]:
+        found = (one.local for one in self._all.values() if one.listens and one.local)
+        return {local.rpartition(":")[2] for local in found}
+
     def other_end(self, inode: int) -> tuple[int | None, str | None]:
         """The inode of the socket that one is connected to, or why it is not known.
 

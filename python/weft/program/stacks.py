@@ -15,9 +15,9 @@ from weft.program.frames import Names
 from weft.program.live_modules import live_modules
 from weft.program.python_frames import find_python, mixed
 from weft.program.system_calls import name_of
-from weft.program.tasks import own_id, sleep, tids
+from weft.program.tasks import reachable, sleep, tids
 
-__all__ = ["StackReader", "read_stacks"]
+__all__ = ["StackReader", "cut_short", "end_of_go", "read_stacks"]
 
 _MORE_PYTHON = "there are more frames of Python than were read"
 _OTHER_STACK = "what the goroutine is in is on a stack of its own"
@@ -43,16 +43,18 @@ class StackReader:
     def read(self, *, waits: bool = True) -> Stacks:
         """Read the stacks of all its threads.
 
-        It stands still while they are copied, for a few milliseconds at most; names and lines are
-        found when it runs again. So is what they wait for, unless that is not wanted, and which of
-        them can never go on: for that, other processes that they wait for may stand still as well.
+        Those that sleep are read where they sleep; those that run stand still while their stacks
+        are copied, about 70 microseconds for each. Names and lines are found when they run again.
+        So is what they wait for, unless that is not wanted, and which of them can never go on: for
+        that, other processes that they wait for are looked at as well.
         """
+        at = reachable(self.pid)
         mapped = [
             (found["file"], found["path"], found["start"], found["bias"])
-            for found in _native.modules(self.pid)
+            for found in _native.modules(at)
         ]
         if mapped != self._mapped:
-            self._modules, self._mapped = live_modules(self.pid), mapped
+            self._modules, self._mapped = live_modules(at), mapped
         if not waits:
             return _read(self.pid, self._modules)
         # A call that a time ends is another one for the kernel after it was interrupted.
@@ -66,25 +68,27 @@ def read_stacks(pid: int, *, waits: bool = True) -> Stacks:
 
 
 def _read_other(pid: int) -> tuple[Stacks, Sequence[Module]]:
-    modules = live_modules(pid)
+    modules = live_modules(reachable(pid))
     return _read(pid, modules), modules
 
 
 def _read(pid: int, modules: Sequence[Module]) -> Stacks:
-    python = find_python(pid, modules)
+    at = reachable(pid)
+    python = find_python(at, modules)
     # Before they stand still: a thread that is let go runs for a moment, and sleeps again.
     seen = _seen(pid)
     when = time.time()
-    rows, pauses, interpreted = _native.stacks(pid, None if python is None else python.layout)
+    layout = None if python is None else python.layout
+    rows, pauses, interpreted, shortened = _native.stacks(at, layout)
     if any(tid not in seen for tid, *_ in rows):
         seen = defaultdict(seen.default_factory, {**_seen(pid), **seen})
-    names = Names.now(pid, modules)
+    names = Names.now(at, modules)
     found = {
         tid: [frame for row in calls for frame in names.frames(*row)] for tid, calls, *_ in rows
     }
     cuts = {tid: cut for tid, _, cut, _ in rows}
-    notes = [] if interpreted is None else _mix(pid, found, cuts, interpreted)
-    cuts = {tid: _end(found[tid], cut) for tid, cut in cuts.items()}
+    notes = [] if interpreted is None else _mix(found, cuts, interpreted)
+    cuts = {tid: end_of_go(found[tid], cut) for tid, cut in cuts.items()}
     threads = [
         ThreadStack(
             tid,
@@ -97,10 +101,22 @@ def _read(pid: int, modules: Sequence[Module]) -> Stacks:
     ]
     if python is not None and python.problem is not None:
         notes.append(python.problem)
+    if shortened:
+        notes.append(cut_short(shortened))
     return Stacks(pid, seen[pid][0], when, tuple(threads), tuple(pauses), tuple(notes))
 
 
-def _end(frames: list[StackFrame], cut: str | None) -> str | None:
+def cut_short(count: int) -> str:
+    """Say that system calls may have done less than they were asked for, because of weft."""
+    calls = "call" if count == 1 else "calls"
+    return (
+        f"{count:,} system {calls} may have come back with less than asked for, as weft stopped "
+        "the thread just then: it does so where kernel.perf_event_paranoid does not let it sample, "
+        "and for frames of Python, clones and deep stacks"
+    )
+
+
+def end_of_go(frames: list[StackFrame], cut: str | None) -> str | None:
     """Take what is behind the end of a stack of Go away; return why there may be more frames.
 
     Nothing returns to the functions that stacks of goroutines and of the scheduler begin with, so
@@ -115,7 +131,6 @@ def _end(frames: list[StackFrame], cut: str | None) -> str | None:
 
 
 def _mix(
-    pid: int,
     frames: dict[int, list[StackFrame]],
     cuts: dict[int, str | None],
     interpreted: _native.PythonRows,
@@ -125,14 +140,10 @@ def _mix(
     Return what could not be shown, and note in ``cuts`` where there may be more frames.
     """
     threads, codes = interpreted
-    outside = {own_id(pid, tid): tid for tid in frames}
-    rows = {outside[own]: (found, is_cut) for own, found, is_cut in threads if own in outside}
-    # A process that was forked may know its thread by the id that it had in its parent.
-    if len(frames) == len(threads) == 1 and not rows:
-        ((_, found, is_cut),) = threads
-        rows = {next(iter(frames)): (found, is_cut)}
     notes = []
-    for tid, (found, is_cut) in rows.items():
+    for tid, found, is_cut in threads:
+        if tid not in frames:
+            continue
         if is_cut and cuts[tid] is None:
             cuts[tid] = _MORE_PYTHON
         frames[tid], unplaced = mixed(frames[tid], found, codes, is_whole=cuts[tid] is None)

@@ -7,6 +7,7 @@ error. Names are the program's to choose, so they are made fit to print.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,10 +24,12 @@ __all__ = [
     "Sleep",
     "children",
     "is_kernel",
+    "is_kernel_thread",
     "link",
     "name",
     "own_id",
     "pids",
+    "reachable",
     "read",
     "sleep",
     "stat",
@@ -73,6 +76,31 @@ def tids(pid: int) -> list[int]:
     return [tid for tid in found if tid != pid or stat(pid)[:1] not in (["Z"], ["X"])]
 
 
+def reachable(pid: int) -> int:
+    """The thread through which the memory of a process is read, and all that its threads share.
+
+    It is the first; where that has ended before the others, the next one.
+    """
+    if stat(pid)[:1] not in (["Z"], ["X"]):
+        return pid
+    return next((tid for tid in tids(pid) if state(pid, tid) not in "ZX"), pid)
+
+
+def processor_time(pid: int) -> int:
+    """How many nanoseconds the threads of a process have run, those that have ended included."""
+    # What clock_getcpuclockid makes of a process.
+    return time.clock_gettime_ns((~pid << 3) | 2)
+
+
+def idle_time() -> float:
+    """For how many seconds the processors that weft may use have done nothing, all together."""
+    mine = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+    rows = (line.split() for line in read("/proc/stat").splitlines())
+    # The time in which they did nothing, and in which they did nothing because a disk did.
+    ticks = sum(int(row[4]) + int(row[5]) for row in rows if row[:1] and row[0] in mine)
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def name(pid: int, tid: int | None = None) -> str:
     """The name of a process, or of a thread."""
     path = f"/proc/{pid}/comm" if tid is None else f"/proc/{pid}/task/{tid}/comm"
@@ -83,6 +111,23 @@ def status(pid: int, tid: int) -> dict[str, str]:
     """The lines of a thread's status, by their first words."""
     lines = (line.partition(":") for line in read(f"/proc/{pid}/task/{tid}/status").splitlines())
     return {word: value.strip() for word, _, value in lines}
+
+
+def started(pid: int, tid: int) -> float:
+    """When a thread was started, by the clock of ``time.monotonic``; 0 if it has ended."""
+    fields = read(f"/proc/{pid}/task/{tid}/stat").rpartition(")")[2].split()
+    if len(fields) < 20:
+        return 0.0
+    asleep = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
+    return int(fields[19]) / os.sysconf("SC_CLK_TCK") - asleep
+
+
+def sleeps(pid: int, tid: int) -> int | None:
+    """How often a thread has given up its processor itself; nothing if that is not known."""
+    try:
+        return int(status(pid, tid)["voluntary_ctxt_switches"])
+    except (KeyError, ValueError):
+        return None
 
 
 def own_id(pid: int, tid: int) -> int | None:
@@ -101,10 +146,16 @@ def state(pid: int, tid: int) -> str:
     return read(f"/proc/{pid}/task/{tid}/stat").rpartition(")")[2][1:2]
 
 
+def is_kernel_thread(pid: int) -> bool:
+    """Whether it is a thread of the kernel, which has no program."""
+    fields = stat(pid)
+    return len(fields) > 6 and bool(int(fields[6]) & _KERNEL_THREAD)
+
+
 def is_kernel(pid: int) -> bool:
     """Whether it is a thread of the kernel, or no process any more."""
     fields = stat(pid)
-    return len(fields) < 7 or bool(int(fields[6]) & _KERNEL_THREAD) or fields[0] in "ZX"
+    return len(fields) < 7 or is_kernel_thread(pid) or fields[0] in "ZX"
 
 
 def children(pid: int) -> list[int]:
@@ -152,7 +203,7 @@ class Memory:
     """The memory of a process. What it holds is the program's to write: nothing in it is sure."""
 
     def __init__(self, pid: int) -> None:
-        self._pid = pid
+        self._pid = reachable(pid)
 
     def words(self, addresses: Sequence[int]) -> list[int | None]:
         """The 64-bit words at addresses; nothing where there is no memory."""

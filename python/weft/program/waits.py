@@ -6,6 +6,7 @@ waits for it has slept from before until after that was read, and that is looked
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -29,6 +30,8 @@ _RESTART: Final = NUMBERS["restart_syscall"]
 _SHOWN = 4
 """How many of several descriptors a text names."""
 _MOST_POLLED = 1024
+_MOST_SIGNALS = 3
+"""How many signals are named."""
 
 _READS = "read pread64 readv preadv preadv2 recvfrom recvmsg recvmmsg accept accept4 getdents64"
 _WRITES = "write pwrite64 writev pwritev pwritev2 sendto sendmsg sendmmsg connect sendfile"
@@ -44,7 +47,9 @@ _VERBS = {
 _OPENS = {"open": 0, "creat": 0, "openat": 1, "openat2": 1}
 _QUEUES = "semop semtimedop msgsnd msgrcv mq_timedsend mq_timedreceive"
 _DISKS = "fsync fdatasync sync syncfs msync sync_file_range"
-_BIRTHS = "vfork clone clone3"
+_BIRTHS = "fork vfork clone clone3"
+_CLONE_VFORK = 0x4000
+_TIMED_BY_SOCKETS = "read readv recvfrom recvmsg accept accept4 connect write writev sendto sendmsg"
 _IN, _OUT = 0x1 | 0x2 | 0x40, 0x4 | 0x100
 _SET_WAIT, _SET_WAIT_OFD = 7, 38
 
@@ -81,6 +86,8 @@ class Waits:
 
     def _of(self, thread: ThreadStack, now: Sleep | None) -> Wait | None:
         call = thread.call
+        if thread.state in ("X", "Z"):
+            return None
         if thread.state == "T":
             # Whatever call it was on its way out of.
             return Wait("signal", "a signal to go on (SIGCONT): it is stopped")
@@ -88,14 +95,20 @@ class Waits:
             return self._in_no_call(thread)
         if thread.state == "R" and (now is None or not _is_same(call, now)):
             return None
-        name, arguments = call.name, call.arguments
-        if call.number == _RESTART:
-            found = self._restarted(thread)
-            if found is None:
-                text = "a call that was interrupted, and goes on; nothing tells which"
-                return Wait("call", text, doubt="nothing tells which call it is")
-            name = found
-        return self._in_call(thread, name, arguments)
+        going_on = self.call(thread) or call
+        if going_on.number == _RESTART:
+            text = "a call that was interrupted, and goes on; nothing tells which"
+            return Wait("call", text, doubt="nothing tells which call it is")
+        return self._in_call(thread, going_on.name, call.arguments)
+
+    def call(self, thread: ThreadStack) -> SystemCall | None:
+        """The system call that a thread is in, also where it was interrupted, and goes on."""
+        call = thread.call
+        if call is None or call.number != _RESTART:
+            return call
+        name = self._restarted(thread)
+        number = None if name is None else NUMBERS.get(name)
+        return call if name is None or number is None else replace(call, number=number, name=name)
 
     def _restarted(self, thread: ThreadStack) -> str | None:
         """The call that the kernel goes on with after the thread stood still.
@@ -150,9 +163,14 @@ class Waits:
             path = self._memory.text(arguments[_OPENS[name]])
             return Wait("file", f"{path or 'a file'} to be opened")
         if name in _QUEUES.split():
-            return Wait("message", f"a queue or semaphore of the kernel, in {name}")
+            wait = Wait("message", f"a queue or semaphore of the kernel, in {name}")
+            is_timed = name == "semtimedop"
+            timeout = self._memory.pair(arguments[3], 1e-9) if is_timed else None
+            return self._with_timeout(wait, timeout)
         if name in _BIRTHS.split():
-            return self._for_children(tasks.children(self._pid), "to run a program, or end")
+            if self._shares_stack(name, arguments):
+                return self._for_children(tasks.children(self._pid), "to run a program, or end")
+            return Wait("call", f"what it starts to be made, in {name}")
         if name in _DISKS.split():
             number = first if name not in ("sync", "msync") else None
             if number is None:
@@ -167,6 +185,14 @@ class Waits:
         if thread.state == "D":
             return replace(self._by_channel(tid, f"the kernel, in {name}"), kind="device")
         return Wait("call", f"the system call {name}", doubt="nothing is known of its waits")
+
+    def _shares_stack(self, name: str, arguments: Arguments) -> bool:
+        """Whether a thread waits until what it has started no longer needs its memory."""
+        if name == "vfork":
+            return True
+        # clone3 has a structure, and the flags in front.
+        flags = self._memory.word(arguments[0]) if name == "clone3" else arguments[0]
+        return bool((flags or 0) & _CLONE_VFORK)
 
     def _poll(self, tid: int, arguments: Arguments) -> Wait:
         count = min(arguments[1], _MOST_POLLED)
@@ -239,8 +265,10 @@ class Waits:
 
     def _signal_wait(self, _tid: int, arguments: Arguments) -> Wait:
         mask = self._memory.word(arguments[0]) or 0
-        wanted = [str(number) for number in range(1, 65) if mask >> number - 1 & 1]
-        text = f"a signal, one of {', '.join(wanted[:8])}" if wanted else "a signal"
+        wanted = [_signal(number) for number in range(1, 65) if mask >> number - 1 & 1]
+        text = f"one of {len(wanted)} signals, such as {wanted[0]}" if wanted else "a signal"
+        if 0 < len(wanted) <= _MOST_SIGNALS:
+            text = " or ".join(wanted)
         timeout = self._memory.pair(arguments[2], 1e-9)
         return self._with_timeout(Wait("signal", text), timeout)
 
@@ -335,7 +363,12 @@ class Waits:
             one.direction or "", "input or output of"
         )
         text = f"{verb} descriptor {one}"
-        wait = Wait("descriptor", text, descriptors=(one,))
+        wait = self._from_other_end(tid, Wait("descriptor", text, descriptors=(one,)), one, name)
+        is_timed = one.kind == "socket" and name in _TIMED_BY_SOCKETS.split()
+        return self._with_socket_timeout(wait, one) if is_timed else wait
+
+    def _from_other_end(self, tid: int, wait: Wait, one: Descriptor, name: str) -> Wait:
+        """Say who can end a wait for a descriptor."""
         if one.direction not in ("read", "write") or name in _VERBS:
             return wait
         link = self._descriptors.link(tid, one.number)
@@ -345,9 +378,9 @@ class Waits:
         if one.kind == "socket" and one.inode is not None:
             inode, doubt = self._descriptors.sockets.other_end(one.inode)
             if doubt is not None:
-                return replace(wait, text=f"{text}; {doubt}", doubt=doubt)
+                return replace(wait, text=f"{wait.text}; {doubt}", doubt=doubt)
             holders = self._ends.holders(f"socket:[{inode}]", "both") if inode else []
-            return self._with_socket_timeout(self._from_others(wait, holders), one)
+            return self._from_others(wait, holders)
         return wait
 
     def _from_others(self, wait: Wait, holders: Sequence[Holder]) -> Wait:
@@ -368,10 +401,10 @@ class Waits:
 
     def _with_socket_timeout(self, wait: Wait, one: Descriptor) -> Wait:
         """Sockets have time-outs that no call shows."""
-        if not wait.only_holders:
-            return wait
         found = _native.socket_timeouts(self._pid, one.number)
         if found is None:
+            if not wait.only_holders:
+                return wait
             doubt = "whether the socket has a time-out is not known"
             return replace(wait, doubt=wait.doubt or doubt)
         seconds = found[one.direction == "write"]
@@ -443,10 +476,18 @@ def _direction(events: int) -> Direction | None:
     return "write" if events & _OUT else None
 
 
+def _signal(number: int) -> str:
+    """What a signal is called."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"SIGRTMIN+{number - signal.SIGRTMIN}" if number > signal.SIGRTMIN else f"{number}"
+
+
 def _timer(seconds: float | None) -> Wait:
     if seconds is None:
         return Wait("timer", "time to pass", doubt="it could not be read how long")
-    return Wait("timer", f"{seconds:.6g} s to pass", timeout=seconds)
+    return Wait("timer", f"{round(seconds, 3):.10g} s to pass", timeout=seconds)
 
 
 def _listed(items: Sequence[object]) -> str:

@@ -5,8 +5,21 @@
 //! whatever goes wrong, ending the worker ends the hold.
 
 use super::maker::Maker;
+use super::processors::Processors;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// How long a job may take before the caller assists, and until it does so again.
+const ASSIST: Duration = Duration::from_millis(10);
+
+/// What a worker keeps between its jobs.
+pub trait State: Default + 'static {
+    /// Does what the worker may have to wait for. The caller of a job does so while it waits for the answer.
+    fn assist(_worker: libc::pid_t) {}
+}
+
+impl State for () {}
 
 type Job<S> = Box<dyn FnOnce(&mut S) + Send>;
 
@@ -19,7 +32,7 @@ pub struct Worker<S> {
     maker: Maker,
 }
 
-impl<S: Default + 'static> Worker<S> {
+impl<S: State> Worker<S> {
     /// Starts the thread.
     pub fn new() -> Self {
         let (jobs, inbox) = mpsc::channel::<Job<S>>();
@@ -40,6 +53,11 @@ impl<S: Default + 'static> Worker<S> {
         Self { jobs: Some(jobs), thread: Some(thread), tid, maker: Maker::this() }
     }
 
+    /// Has it work on these processors from now on.
+    pub fn keep_to(&self, processors: &Processors) {
+        processors.keep(self.tid);
+    }
+
     /// Runs a function on the worker and waits for what it returns.
     pub fn run<R: Send + 'static>(&self, job: impl FnOnce(&mut S) -> R + Send + 'static) -> R {
         let (reply, answer) = mpsc::channel();
@@ -49,7 +67,12 @@ impl<S: Default + 'static> Worker<S> {
             let _ = reply.send(job(state));
         }))
         .expect("the worker lives as long as its handle");
-        answer.recv().expect("a job answers unless it panics, and then so do we")
+        loop {
+            match answer.recv_timeout(ASSIST) {
+                Err(mpsc::RecvTimeoutError::Timeout) => S::assist(self.tid),
+                result => break result.expect("a job answers unless it panics, and then so do we"),
+            }
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use super::reclaim::reclaim;
 use crate::base::worker::Worker;
 use crate::process::proc::{self, Tid};
-use crate::process::stopped::{Reach, Stopped};
+use crate::process::stopped::{Reach, Stopped, is_weft};
 use crate::process::turn::Turn;
 use crate::visited::engine::refuse_clone;
 use crate::visited::leftovers::{abandoned, abandoned_probes, is_wefts, living_owner};
@@ -15,6 +15,11 @@ use crate::{Error, ErrorKind, Result, checks};
 pub fn refuse_others(pid: Tid) -> Result<()> {
     let maps = proc::maps(pid)?;
     refuse_clone(pid, &maps)?;
+    if is_weft(pid) {
+        return Err(Error::new(ErrorKind::UnsupportedTarget, format!("process {pid} is a weft"))
+            .why("what it shares with its targets would go when it leaves its clone")
+            .advice("measure it by probes: --weaver patch"));
+    }
     if !maps.iter().any(is_wefts) {
         return Ok(());
     }

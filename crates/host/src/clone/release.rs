@@ -5,7 +5,7 @@ use super::visit::{EngineCall, VisitArea, describe};
 use crate::arch::{Registers, Step, Value, VectorState};
 use crate::process::proc::{self, Tid};
 use crate::process::ptrace;
-use crate::process::stopped::{Caution, Stopped};
+use crate::process::stopped::{Caution, Stopped, is_weft};
 use crate::trip::journey::Traveller;
 use crate::trip::place;
 use crate::trip::room::Room;
@@ -101,6 +101,10 @@ pub fn take_out(stopped: &mut Stopped, presence: &Presence) -> Result<()> {
     let outcome = leave(stopped, presence, &room, &area)
         .and_then(|mut threads| forget(stopped, presence, &room, &area, &mut threads));
     sharing::take_out(stopped, &[(area.at, area.length)]).and(outcome)?;
+    // What it shares with targets of its own has the same names.
+    if is_weft(stopped.pid()) {
+        return Ok(());
+    }
     // Nobody measures into it any more, and it counts against the program's limits.
     sharing::take_out(stopped, &measured_into(&proc::maps(stopped.pid())?))
 }

@@ -45,14 +45,26 @@ pub fn read_many(pid: Tid, pieces: &[(TargetAddr, usize)]) -> Result<Vec<Option<
 /// Reads one piece of memory, up to where it is there.
 pub fn read_while_there(pid: Tid, address: TargetAddr, length: u64) -> Vec<u8> {
     let end = address.0.saturating_add(length);
-    let mut at = address.0;
-    let pieces = std::iter::from_fn(|| {
-        let start = at;
-        at = (start / PAGE * PAGE).saturating_add(PAGE).min(end);
-        (start < end).then(|| (TargetAddr(start), (at - start) as usize))
-    });
-    let read = read_many(pid, &pieces.collect::<Vec<_>>()).unwrap_or_default();
-    read.into_iter().map_while(|piece| piece).flatten().collect()
+    let (mut at, mut bytes) = (address.0, Vec::new());
+    while at < end {
+        let mut pieces = Vec::with_capacity(BATCH);
+        while at < end && pieces.len() < BATCH {
+            let next = (at / PAGE * PAGE).saturating_add(PAGE).min(end);
+            pieces.push((TargetAddr(at), (next - at) as usize));
+            at = next;
+        }
+        let mut buffers: Vec<Vec<u8>> = pieces.iter().map(|&(_, length)| vec![0; length]).collect();
+        // Each further try would look for a page that is not there, while a thread stands still for it.
+        let mut there = transfer(pid, &pieces, &mut buffers, Direction::Read).unwrap_or(0);
+        for buffer in buffers {
+            if there < buffer.len() {
+                return bytes;
+            }
+            there -= buffer.len();
+            bytes.extend(buffer);
+        }
+    }
+    bytes
 }
 
 /// The words on a stack, as far as some pages are there.
@@ -157,6 +169,24 @@ mod tests {
             let expected = (i != 1500 && i != 2999).then(|| (i as u32).to_ne_bytes().to_vec());
             assert_eq!(*piece, expected);
         }
+    }
+
+    #[test]
+    fn reads_up_to_where_nothing_is_mapped() {
+        let (pages, page) = (2 * BATCH + 3, PAGE as usize);
+        // SAFETY: a new mapping, of which the last page is taken away again.
+        let start = unsafe {
+            let (access, kind) = (libc::PROT_READ, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+            let start = libc::mmap(std::ptr::null_mut(), (pages + 1) * page, access, kind, -1, 0);
+            libc::munmap(start.byte_add(pages * page), page);
+            start as u64
+        };
+        let read = |skipped: usize, length: usize| {
+            read_while_there(me(), TargetAddr(start) + skipped as u64, length as u64).len()
+        };
+        assert_eq!(read(100, 200), 200);
+        assert_eq!(read(100, pages * page), pages * page - 100);
+        assert_eq!(read(pages * page, page), 0);
     }
 
     #[test]

@@ -63,6 +63,7 @@ fn undeleted(pid: Tid, path: &str, inode: u64) -> String {
 
 /// The modules of a process, in the order of their addresses.
 pub fn modules(pid: Tid) -> Result<Vec<Module>> {
+    proc::check_namespace(pid)?;
     let maps = proc::maps(pid)?;
     let headers = proc::auxiliary_value(pid, libc::AT_PHDR).map(TargetAddr);
     let found = maps

@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
 /// The id of a thread or of a process, as the kernel counts in weft's own PID namespace.
@@ -16,7 +17,7 @@ pub type Tid = i32;
 
 /// What tells a mapped file apart from all others for as long as it is mapped, as `/proc/PID/maps` has it:
 /// its device and inode. `stat` may say otherwise, as on overlays.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId {
     /// As `major:minor`.
     pub device: (u32, u32),
@@ -110,8 +111,27 @@ fn unescape(path: &str) -> String {
     path.replace("\\012", "\n")
 }
 
+/// Fails if `/proc` is that of another PID namespace than weft's: then its numbers mean other processes to the kernel.
+pub fn check_namespace(pid: Tid) -> Result<()> {
+    // Which process has found that it is its own: a child that was forked may be in another namespace.
+    static CHECKED: AtomicI32 = AtomicI32::new(0);
+    let own = std::process::id() as Tid;
+    if CHECKED.load(Ordering::Relaxed) == own {
+        return Ok(());
+    }
+    let seen = fs::read_link("/proc/self").ok();
+    if seen.as_deref() != Some(Path::new(&own.to_string())) {
+        return Err(Error::new(ErrorKind::NoSuchProcess, format!("process {pid} cannot be reached"))
+            .why("/proc is not that of weft's own PID namespace, so its numbers mean other processes here")
+            .advice("mount it: `mount -t proc proc /proc`, or `unshare --mount-proc`, or run weft outside"));
+    }
+    CHECKED.store(own, Ordering::Relaxed);
+    Ok(())
+}
+
 /// The threads of a process that exist now.
 pub fn threads(pid: Tid) -> Result<Vec<Tid>> {
+    check_namespace(pid)?;
     let entries =
         fs::read_dir(format!("/proc/{pid}/task")).map_err(|e| unreadable(pid, "task", &e))?;
     Ok(entries.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok()).collect())
@@ -158,6 +178,64 @@ fn parse_stat(text: &str) -> Option<Stat> {
 pub fn turns(tid: Tid) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{tid}/schedstat")).ok()?;
     text.split_ascii_whitespace().nth(2)?.parse().ok()
+}
+
+/// How many calls a thread has completed that [transfer data](crate::arch::is_counted); `None` when it has ended, or the
+/// kernel does not report it.
+pub fn transfers(pid: Tid, tid: Tid) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/io")).ok()?;
+    let number = |name: &str| -> Option<u64> {
+        text.lines().find_map(|line| line.strip_prefix(name))?.trim().parse().ok()
+    };
+    number("syscr:")?.checked_add(number("syscw:")?)
+}
+
+/// What tells the program that a process runs from the one that it runs after `execve`: its file, and where its heap
+/// starts, which the kernel chooses anew.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Image {
+    file: Option<(u64, u64)>,
+    heap: u64,
+}
+
+impl Image {
+    /// Whether the kernel has told it.
+    pub fn is_known(&self) -> bool {
+        self.file.is_some()
+    }
+}
+
+/// That of a process.
+pub fn image(pid: Tid) -> Image {
+    let file = fs::metadata(format!("/proc/{pid}/exe")).ok();
+    let heap = stat(pid).map_or(0, |stat| stat.heap_start);
+    Image { file: file.map(|file| (file.dev(), file.ino())), heap }
+}
+
+/// Which processor a thread runs on, or ran on last.
+pub fn processor(pid: Tid, tid: Tid) -> Option<usize> {
+    let text = fs::read(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+    let text = String::from_utf8_lossy(&text);
+    text.rsplit_once(')')?.1.split_ascii_whitespace().nth(36)?.parse().ok()
+}
+
+/// How often a thread has given its processor away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Switches {
+    /// Because it slept, or was stopped.
+    pub voluntary: u64,
+    /// Because another was to have it.
+    pub involuntary: u64,
+}
+
+/// That of a thread; `None` when it has ended, or the kernel does not report it.
+pub fn switches(tid: Tid) -> Option<Switches> {
+    let text = StatusText::read(tid).ok()?;
+    let number = |name: &str| text.field(name).parse().ok();
+    Some(Switches {
+        voluntary: number("voluntary_ctxt_switches")?,
+        involuntary: number("nonvoluntary_ctxt_switches")?,
+    })
 }
 
 /// The system call that a thread sleeps in; `None` when it runs, or when the kernel does not report it.
@@ -331,9 +409,21 @@ pub fn has_living_threads(pid: Tid) -> bool {
 /// The error for a file of `/proc` that could not be read.
 pub(crate) fn unreadable(pid: Tid, file: &str, error: &io::Error) -> Error {
     if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) {
+        // Not by what reports its own failures here.
+        let left = fs::read_to_string(format!("/proc/{pid}/stat")).ok();
+        if left.and_then(|text| parse_stat(&text)).is_some_and(|stat| stat.state == 'Z') {
+            return Error::new(ErrorKind::NoSuchProcess, format!("process {pid} has ended"))
+                .why("nothing is left of it but its exit code, which its parent has not asked for")
+                .advice("`weft ps` lists what is running");
+        }
         return Error::new(ErrorKind::NoSuchProcess, format!("process {pid} does not exist"))
             .why("it has ended, or never was")
             .advice("`weft ps` lists what is running");
+    }
+    if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) {
+        return Error::new(ErrorKind::SystemCall, format!("/proc/{pid}/{file} cannot be opened"))
+            .why(error.to_string())
+            .advice("raise the limit of weft, or of what uses it: `ulimit -n 4096`");
     }
     let kind = if error.kind() == io::ErrorKind::PermissionDenied {
         ErrorKind::PermissionDenied

@@ -3,12 +3,14 @@
 //! All of them must come from the operating-system thread that seized the tracee; `base::worker` sees
 //! to that. ESRCH always means the same: the thread is gone, or not stopped (any more).
 
-use super::proc::Tid;
+use super::proc::{self, Tid};
+use super::status;
 use crate::arch::Registers;
 use crate::{Error, ErrorKind, TargetAddr};
 use libc::{c_int, c_long, c_void};
 use std::io;
 use std::mem::{size_of, zeroed};
+use std::sync::{Mutex, PoisonError};
 
 /// The number of a request, as the C library has it.
 #[cfg(target_env = "musl")]
@@ -62,9 +64,36 @@ pub fn failed(what: &str, tid: Tid, error: &io::Error) -> Error {
         .why(error.to_string())
 }
 
+/// The threads of weft's that are about to trace another, with that one.
+static SEIZING: Mutex<Vec<(Tid, Tid)>> = Mutex::new(Vec::new());
+
 /// Becomes the thread's tracer without stopping it.
+///
+/// The kernel makes the caller wait while a thread of that process is in `execve`. That one waits until all others are
+/// gone, and those that the caller traces are gone when it has collected them: see [`collect_ended`].
 pub fn seize(tid: Tid, options: c_int) -> io::Result<()> {
-    request(libc::PTRACE_SEIZE, tid, 0, options as usize).map(drop)
+    // SAFETY: a plain question.
+    let seizing = (unsafe { libc::gettid() }, tid);
+    let all = || SEIZING.lock().unwrap_or_else(PoisonError::into_inner);
+    all().push(seizing);
+    let result = request(libc::PTRACE_SEIZE, tid, 0, options as usize).map(drop);
+    all().retain(|one| *one != seizing);
+    result
+}
+
+/// Collects the ended threads that another thread of weft's traces, where that waits to trace one more of their process.
+pub fn collect_ended(tracer: Tid) {
+    // A copy: who holds the lock must not wait for anything.
+    let all = SEIZING.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let wanted = all.into_iter().filter(|&(one, _)| one == tracer);
+    let processes = wanted.filter_map(|(_, tid)| status::process(tid));
+    for tid in processes.flat_map(|pid| proc::threads(pid).unwrap_or_default()) {
+        let is_ended = || proc::stat(tid).is_ok_and(|stat| stat.state == 'Z');
+        if status::tracer(tid) == Some(tracer) && is_ended() {
+            // It may be collected already.
+            let _ = poll(tid);
+        }
+    }
 }
 
 /// Replaces the options given to [`seize`].
@@ -263,8 +292,9 @@ pub fn wait(tid: Tid) -> io::Result<Event> {
     }
 }
 
-/// The end of a thread is left to its parent to collect: a child of weft's has its exit status
-/// still to give, and the kernel clears away the others when the holding thread ends.
+/// The end of a process is left to its parent to collect: a child of weft's has its exit status still to give, and
+/// the kernel clears away the others when the holding thread ends. That of another thread is collected at once: one in
+/// `execve` waits for it.
 fn look(tid: Tid, how: c_int) -> io::Result<Option<Event>> {
     // SAFETY: plain integers; the kernel fills them in.
     let mut info: libc::siginfo_t = unsafe { zeroed() };
@@ -287,12 +317,14 @@ fn look(tid: Tid, how: c_int) -> io::Result<Option<Event>> {
     if unsafe { info.si_pid() } == 0 {
         return Ok(None);
     }
-    if matches!(info.si_code, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED) {
+    let is_gone = matches!(info.si_code, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED);
+    if is_gone && status::process(tid).is_none_or(|pid| pid == tid) {
         return Ok(Some(Event::Gone));
     }
     let mut status = 0;
     // SAFETY: the kernel writes the status.
     match unsafe { libc::waitpid(tid, &raw mut status, libc::__WALL | libc::WNOHANG) } {
+        _ if is_gone => Ok(Some(Event::Gone)),
         // Killed since the first look.
         -1 | 0 => Ok(None),
         _ => Ok(Some(decode(status))),

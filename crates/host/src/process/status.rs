@@ -91,6 +91,11 @@ pub(crate) fn tracer(tid: i32) -> Option<i32> {
     Status::read(tid).ok().map(|status| status.tracer).filter(|&tracer| tracer != 0)
 }
 
+/// The process that a thread belongs to, if there still is one: also of one that has ended and is yet to be collected.
+pub(crate) fn process(tid: i32) -> Option<i32> {
+    Status::read(tid).ok().map(|status| status.tgid)
+}
+
 pub(crate) fn no_such_process(pid: i32) -> Error {
     Error::new(ErrorKind::NoSuchProcess, format!("there is no process {pid}"))
         .why("it has ended, or lives in a PID namespace or behind a hidepid mount that weft cannot see")

@@ -1,13 +1,19 @@
 //! Stopping threads, and letting them go as if nothing had happened.
 
+use super::noticed::noticed_by;
 use super::proc::{self, Tid};
 use super::ptrace::{self, CallSide, Event};
 use super::turn::Turn;
 use super::{memory, seccomp, status};
-use crate::arch::{Disturbance, Registers, copies_memory, disturbance, syscall_name};
+use crate::arch::{Disturbance, Registers, disturbance, syscall_name};
+use crate::base::worker::State;
 use crate::{Error, ErrorKind, Result, TargetAddr};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
+
+mod guard;
+
+pub use super::noticed::Caution;
 
 /// How long a thread may take to stop. One that is in the kernel cannot before it comes out.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -18,30 +24,11 @@ const ROUNDS: u32 = 10;
 const IMPATIENCE: Duration = Duration::from_millis(20);
 /// How long threads run that are let run for a moment.
 const MOMENT: Duration = Duration::from_micros(30);
-/// How long to sleep when no thread has anything to report.
+/// How long to sleep when no thread has anything to report, at least and at most.
 const NAP: Duration = Duration::from_micros(20);
-
-/// Which sleeping threads are better left alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Caution {
-    /// Stop every thread.
-    StopAll,
-    /// Leave threads alone that sleep in a call which would come back short.
-    SpareShortCalls,
-    /// Leave threads alone that sleep in the kernel in a call which a stop would disturb: they are
-    /// not in the program, and weft does not need them.
-    SpareSleepers,
-}
-
-impl Caution {
-    fn spares(self, noticed: Disturbance) -> bool {
-        match self {
-            Self::StopAll => false,
-            Self::SpareShortCalls => noticed >= Disturbance::ShortReturn,
-            Self::SpareSleepers => noticed >= Disturbance::OnlyIfKilled,
-        }
-    }
-}
+const LONG_NAP: Duration = Duration::from_micros(500);
+/// Which part of the time that threads have taken so far may pass unseen when they have stopped.
+const UNSEEN: u32 = 4;
 
 /// A time for which threads of the target stood still.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +39,16 @@ pub struct Pause {
     pub duration: Duration,
     /// How many threads.
     pub threads: usize,
+}
+
+/// What a thread reports that was asked to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    Nothing,
+    /// What it goes on with; it is still to stop.
+    Other,
+    /// That it has stopped, or ended.
+    Done,
 }
 
 /// The threads of one process that a worker holds.
@@ -76,6 +73,16 @@ pub struct Stopped {
     since: Option<Instant>,
     /// What keeps other wefts from it, if nobody else has that.
     turn: Option<Turn>,
+    /// Whether a thread has ended while it was held.
+    has_lost: bool,
+    /// For how long to wait for threads that need not stop, see [`Stopped::stop_some`].
+    lenience: Option<Duration>,
+}
+
+impl State for Stopped {
+    fn assist(worker: Tid) {
+        ptrace::collect_ended(worker);
+    }
 }
 
 impl Stopped {
@@ -88,42 +95,58 @@ impl Stopped {
 
     /// Stops every thread that is not stopped yet.
     pub(crate) fn stop_others(&mut self, caution: Caution) -> Result<()> {
-        let (pid, stopped) = (self.pid, self);
         // Only a running thread can start another, so once a listing shows none that is new, all are
         // stopped.
-        loop {
-            let mut fresh = Vec::new();
-            let mut delicate = Vec::new();
-            for tid in proc::threads(pid)? {
-                let known = stopped.threads.contains_key(&tid)
-                    || stopped.unstoppable.contains(&tid)
-                    || stopped.spared.contains(&tid);
-                if known {
-                    continue;
-                }
-                let noticed = noticed_by(tid);
-                if caution.spares(noticed) {
-                    stopped.spared.push(tid);
-                } else if seize(pid, tid)? {
-                    if noticed == Disturbance::None { &mut fresh } else { &mut delicate }.push(tid);
-                }
+        while self.hold(&proc::threads(self.pid)?, caution, PATIENCE)? {}
+        Ok(())
+    }
+
+    /// Stops some threads of a process that do so within `patience`. All others run on; so does one that takes longer,
+    /// whatever it does, until it is [waited for](Self::await_late).
+    pub fn stop_some(pid: Tid, tids: &[Tid], caution: Caution, patience: Duration) -> Result<Self> {
+        let mut stopped = Self { pid, lenience: Some(patience), ..Self::default() };
+        stopped.hold(tids, caution, patience)?;
+        Ok(stopped)
+    }
+
+    /// Stops some more.
+    pub fn stop_more(&mut self, tids: &[Tid], caution: Caution) -> Result<()> {
+        self.hold(tids, caution, self.lenience.unwrap_or(PATIENCE)).map(drop)
+    }
+
+    /// Stops those of these threads that are not stopped yet. Returns whether there were any to stop.
+    fn hold(&mut self, tids: &[Tid], caution: Caution, patience: Duration) -> Result<bool> {
+        let mut fresh = Vec::new();
+        let mut delicate = Vec::new();
+        for &tid in tids {
+            let known = self.threads.contains_key(&tid)
+                || self.unstoppable.contains(&tid)
+                || self.spared.contains(&tid);
+            if known {
+                continue;
             }
-            if fresh.is_empty() && delicate.is_empty() {
-                break;
-            }
-            for &tid in &fresh {
-                // A failure means that the thread is gone; the next wait reports it.
-                let _ = ptrace::interrupt(tid);
-            }
-            stopped.await_stops(fresh, PATIENCE)?;
-            // What a stop does to these is repaired as soon as they have stopped; so one at a time,
-            // and when the others leave the processors to them.
-            for tid in delicate {
-                let _ = ptrace::interrupt(tid);
-                stopped.await_stops(vec![tid], PATIENCE)?;
+            let noticed = noticed_by(self.pid, tid);
+            if caution.spares(noticed) {
+                self.spared.push(tid);
+            } else if seize(self.pid, tid)? {
+                if noticed == Disturbance::None { &mut fresh } else { &mut delicate }.push(tid);
             }
         }
-        Ok(())
+        if fresh.is_empty() && delicate.is_empty() {
+            return Ok(false);
+        }
+        for &tid in &fresh {
+            // A failure means that the thread is gone; the next wait reports it.
+            let _ = ptrace::interrupt(tid);
+        }
+        self.await_stops(fresh, patience)?;
+        // What a stop does to these is repaired as soon as they have stopped; so one at a time,
+        // and when the others leave the processors to them.
+        for tid in delicate {
+            let _ = ptrace::interrupt(tid);
+            self.await_stops(vec![tid], patience)?;
+        }
+        Ok(true)
     }
 
     /// Stops one thread: the one that will notice least. Fails if all of them sleep in calls that
@@ -138,7 +161,7 @@ impl Stopped {
                 return Err(Error::new(ErrorKind::TargetGone, format!("process {pid} ended")));
             }
             let mut candidates: Vec<(Disturbance, Tid)> =
-                threads.into_iter().map(|tid| (noticed_by(tid), tid)).collect();
+                threads.into_iter().map(|tid| (noticed_by(pid, tid), tid)).collect();
             candidates.retain(|&(noticed, _)| noticed < Disturbance::ShortReturn);
             candidates.sort_unstable();
             for (_, tid) in candidates {
@@ -174,40 +197,92 @@ impl Stopped {
     /// Waits until these seized and interrupted threads are stopped.
     fn await_stops(&mut self, mut waiting: Vec<Tid>, patience: Duration) -> Result<()> {
         let mut limit = Limit::new(patience);
+        if self.lenience.is_some() {
+            limit.rounds = ROUNDS;
+        }
+        let began = Instant::now();
         while !waiting.is_empty() {
             let mut progress = false;
             let mut still = Vec::with_capacity(waiting.len());
             for tid in waiting {
-                match ptrace::poll(tid).map_err(|e| ptrace::failed("wait for", tid, &e))? {
-                    None => still.push(tid),
-                    Some(Event::Stop(_)) => {
-                        progress = true;
-                        self.admit(tid)?;
-                    }
-                    Some(Event::Gone) => progress = true,
-                    // It was about to handle a signal: let it, and it stops right after.
-                    Some(Event::Signal(signal)) => {
-                        progress = true;
-                        let _ = ptrace::resume_asked(tid, signal);
-                        still.push(tid);
-                    }
-                    Some(Event::SystemCall | Event::Exec | Event::Other(_)) => {
-                        progress = true;
-                        let _ = ptrace::resume_asked(tid, 0);
-                        still.push(tid);
-                    }
+                let answer = self.poll(tid)?;
+                progress |= answer != Answer::Nothing;
+                if answer != Answer::Done {
+                    still.push(tid);
                 }
             }
             waiting = still;
             if !progress && !waiting.is_empty() {
                 if limit.is_reached(&waiting) {
-                    self.unstoppable.extend(in_the_kernel(self.pid, &waiting)?);
+                    let late = match self.lenience {
+                        Some(_) => waiting,
+                        None => in_the_kernel(self.pid, &waiting)?,
+                    };
+                    self.unstoppable.extend(late);
                     return Ok(());
                 }
-                std::thread::sleep(NAP);
+                if began.elapsed() > IMPATIENCE {
+                    self.drop_ended()?;
+                }
+                nap_since(began);
             }
         }
         Ok(())
+    }
+
+    /// Collects stopped threads that were killed meanwhile: one in `execve` does not stop before they are gone.
+    fn drop_ended(&mut self) -> Result<()> {
+        let tids: Vec<Tid> = self.threads.keys().copied().collect();
+        for tid in tids {
+            let event = ptrace::poll(tid).map_err(|e| ptrace::failed("wait for", tid, &e))?;
+            if event == Some(Event::Gone) {
+                self.threads.remove(&tid);
+                self.has_lost = true;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what a thread has to report that was asked to stop.
+    fn poll(&mut self, tid: Tid) -> Result<Answer> {
+        let signal = match ptrace::poll(tid).map_err(|e| ptrace::failed("wait for", tid, &e))? {
+            None => return Ok(Answer::Nothing),
+            Some(Event::Gone) => {
+                self.has_lost = true;
+                return Ok(Answer::Done);
+            }
+            Some(Event::Stop(_)) => return self.admit(tid).map(|()| Answer::Done),
+            // It was about to handle a signal: let it, and it stops right after.
+            Some(Event::Signal(signal)) => signal,
+            Some(Event::SystemCall | Event::Exec | Event::Other(_)) => 0,
+        };
+        let _ = ptrace::resume_asked(tid, signal);
+        Ok(Answer::Other)
+    }
+
+    /// Waits until one of these threads has stopped that were late, see [`Stopped::stop_some`]. Whoever is stopped by then
+    /// should have been let go, as it would wait as well. False if none is late any more, or stops in time.
+    ///
+    /// A thread that is let go before it has stopped may come back from its call early, with nothing to undo that.
+    pub fn await_late(&mut self, tids: &[Tid], until: Instant) -> Result<bool> {
+        let began = Instant::now();
+        loop {
+            let (waiting, mut late): (Vec<Tid>, Vec<Tid>) = std::mem::take(&mut self.unstoppable)
+                .into_iter()
+                .partition(|tid| tids.contains(tid));
+            // One in execve waits until all others are gone, and those that weft holds go when the worker ends.
+            let is_over = waiting.is_empty() || self.has_lost || Instant::now() > until;
+            for tid in waiting {
+                if !self.threads.is_empty() || self.poll(tid)? != Answer::Done {
+                    late.push(tid);
+                }
+            }
+            self.unstoppable = late;
+            if is_over || !self.threads.is_empty() {
+                return Ok(!self.threads.is_empty());
+            }
+            nap_since(began);
+        }
     }
 
     fn admit(&mut self, tid: Tid) -> Result<()> {
@@ -244,146 +319,10 @@ impl Stopped {
         })
     }
 
-    /// Traces the spared threads without waking them. One that wakes while code is being changed and
-    /// runs into a breakpoint of weft's then waits for weft, and what it starts is traced from its
-    /// first instruction on. Returns whether there is any.
-    pub fn guard(&mut self) -> Result<bool> {
-        let births =
-            libc::PTRACE_O_TRACECLONE | libc::PTRACE_O_TRACEFORK | libc::PTRACE_O_TRACEVFORK;
-        for tid in std::mem::take(&mut self.spared) {
-            // Where weft traces it since an earlier change, it must not be woken for this one.
-            if is_traced_by_us(tid)
-                || seize_with(self.pid, tid, libc::PTRACE_O_TRACESYSGOOD | births)?
-            {
-                self.guarded.push(tid);
-            }
-        }
-        // One that has woken before it was traced may be about to fork, and weft would not hear of that.
-        self.stop_awake(|_| false)?;
-        Ok(!self.guarded.is_empty())
-    }
-
-    /// Notes which other processes are held. One that a guarded thread has started may have been found
-    /// in a listing before the event of its fork arrived: then it is not newborn.
-    pub fn note_others(&mut self, others: &[Tid]) {
-        self.others = others.to_vec();
-    }
-
-    /// Stops the guarded threads that no longer sleep. One that has run into a breakpoint for which
-    /// `is_ours` holds is put back before it.
-    pub fn stop_awake(&mut self, is_ours: impl Fn(TargetAddr) -> bool) -> Result<()> {
-        let mut limit = Limit::new(PATIENCE);
-        loop {
-            let mut asleep = Vec::new();
-            let mut awake = Vec::new();
-            for tid in std::mem::take(&mut self.guarded) {
-                if is_asleep(tid) { &mut asleep } else { &mut awake }.push(tid);
-            }
-            self.guarded = asleep;
-            if awake.is_empty() {
-                return Ok(());
-            }
-            for tid in awake {
-                // It may have stopped by itself, or be gone; the next wait reports it.
-                let _ = ptrace::interrupt(tid);
-                loop {
-                    match ptrace::poll(tid).map_err(|e| ptrace::failed("wait for", tid, &e))? {
-                        None if limit.is_reached(&[tid]) => {
-                            self.unstoppable.extend(in_the_kernel(self.pid, &[tid])?);
-                            break;
-                        }
-                        None => std::thread::sleep(NAP),
-                        Some(Event::Stop(_)) => {
-                            // Stopped on its way from a breakpoint: the signal is yet to come.
-                            if before_breakpoint(tid, &is_ours).is_some()
-                                && proc::is_about_to_get(tid, &[libc::SIGTRAP])
-                            {
-                                let _ = ptrace::resume(tid, 0);
-                                continue;
-                            }
-                            self.admit_any(tid)?;
-                            break;
-                        }
-                        Some(Event::Gone) => break,
-                        Some(Event::Signal(signal)) => {
-                            if signal == libc::SIGTRAP
-                                && let Some(before) = before_breakpoint(tid, &is_ours)
-                            {
-                                let _ = ptrace::set_registers(tid, &before);
-                                self.admit_any(tid)?;
-                                break;
-                            }
-                            let _ = ptrace::resume_asked(tid, signal);
-                        }
-                        Some(Event::Other(
-                            libc::PTRACE_EVENT_CLONE
-                            | libc::PTRACE_EVENT_FORK
-                            | libc::PTRACE_EVENT_VFORK,
-                        )) => {
-                            if let Ok(born) = ptrace::event_message(tid) {
-                                self.receive(born as Tid, limit.deadline)?;
-                            }
-                            // It stands still there as well as anywhere. Its way out of the kernel may
-                            // be long: that of a `vfork` goes past the child, which is stopped.
-                            self.admit_any(tid)?;
-                            break;
-                        }
-                        Some(Event::SystemCall | Event::Exec | Event::Other(_)) => {
-                            let _ = ptrace::resume_asked(tid, 0);
-                        }
-                    }
-                }
-            }
-        }
-    }
-
-    /// Takes note of what a guarded thread has started: it stops before its first instruction.
-    fn receive(&mut self, born: Tid, deadline: Instant) -> Result<()> {
-        if self.others.contains(&born) {
-            return Ok(());
-        }
-        loop {
-            match ptrace::poll(born).map_err(|e| ptrace::failed("wait for", born, &e))? {
-                None if Instant::now() > deadline => {
-                    return in_the_kernel(self.pid, &[born]).map(drop);
-                }
-                None => std::thread::sleep(NAP),
-                Some(Event::Gone) => return Ok(()),
-                Some(_) => return self.admit_any(born),
-            }
-        }
-    }
-
-    /// Takes note of a stopped thread of this process, or of a process that one has started.
-    fn admit_any(&mut self, tid: Tid) -> Result<()> {
-        if std::path::Path::new(&format!("/proc/{}/task/{tid}", self.pid)).exists() {
-            self.admit(tid)
-        } else {
-            self.newborn.push(tid);
-            Ok(())
-        }
-    }
-
-    /// The processes that were started while code was being changed.
-    pub fn newborn(&self) -> &[Tid] {
-        &self.newborn
-    }
-
-    /// Hands them over, still stopped.
-    pub fn take_newborn(&mut self) -> Vec<Self> {
-        std::mem::take(&mut self.newborn).into_iter().filter_map(Self::adopt_newborn).collect()
-    }
-
-    /// Forgets one of them, which the caller takes over. Returns whether it was one.
-    pub fn disown(&mut self, child: Tid) -> bool {
-        let before = self.newborn.len();
-        self.newborn.retain(|&born| born != child);
-        self.newborn.len() < before
-    }
-
-    /// Takes note of a process that stands before its first instruction, unless it was killed.
-    pub fn adopt_newborn(pid: Tid) -> Option<Self> {
-        Some(Self::adopt(pid, settle_stop(pid)?))
+    /// Whether who holds them has to end, as only that lets go of the rest: threads that were asked to stop and have not,
+    /// and what has taken the id of one that has ended, by `execve`.
+    pub fn must_end(&self) -> bool {
+        !self.unstoppable.is_empty() || self.has_lost
     }
 
     /// Sets the registers with which a stopped thread goes on.
@@ -428,8 +367,8 @@ impl Stopped {
         self.call = Some(call);
     }
 
-    /// Lets some of the stopped threads run for a moment, and stops them again, with those that they have
-    /// started meanwhile.
+    /// Lets some of the stopped threads run for a moment, and stops them again; where all threads are stopped, with those
+    /// that they have started meanwhile.
     pub fn let_run(&mut self, some: Vec<Tid>) -> Result<()> {
         let mut running = Vec::with_capacity(some.len());
         for tid in some {
@@ -440,7 +379,8 @@ impl Stopped {
             resume(tid, 0, self.call.filter(|_| !is_there));
         }
         let mut waiting = Vec::with_capacity(running.len());
-        let deadline = Instant::now() + PATIENCE;
+        let patience = self.lenience.unwrap_or(PATIENCE);
+        let deadline = Instant::now() + patience;
         loop {
             std::thread::sleep(MOMENT);
             let is_quiet = self.handle_events(&mut running, &mut waiting)?;
@@ -457,8 +397,8 @@ impl Stopped {
             let _ = ptrace::interrupt(tid);
             waiting.push(tid);
         }
-        self.await_stops(waiting, PATIENCE)?;
-        self.stop_others(Caution::StopAll)
+        self.await_stops(waiting, patience)?;
+        if self.lenience.is_some() { Ok(()) } else { self.stop_others(Caution::StopAll) }
     }
 
     /// Lets running threads go on with what has come to them; those that come to the call before which
@@ -528,7 +468,7 @@ impl Stopped {
         let threads = std::mem::take(&mut self.threads);
         for &tid in threads.keys() {
             // A failure means that the thread was killed meanwhile.
-            let _ = ptrace::detach(tid, 0);
+            self.has_lost |= ptrace::detach(tid, 0).is_err();
         }
         for tid in std::mem::take(&mut self.newborn) {
             let _ = ptrace::detach(tid, 0);
@@ -549,17 +489,15 @@ pub(crate) fn before_breakpoint(
     is_ours(registers.instruction()).then_some(registers)
 }
 
-/// Whether a traced thread sleeps in the kernel, and will be seen when it comes out.
-fn is_asleep(tid: Tid) -> bool {
-    // One that is stopped on its way through the kernel looks like one that sleeps there: by the event
-    // of a fork, say. And one that is about to fork may have copied the code already.
-    proc::sleeping_call(tid).is_some_and(|call| !copies_memory(&call, |at| memory::word(tid, at)))
-        && proc::stat(tid).is_ok_and(|stat| stat.state != 't')
-}
-
 /// Whether a thread runs, or would if it had its turn.
 fn is_runnable(tid: Tid) -> bool {
     proc::stat(tid).is_ok_and(|stat| stat.state == 'R')
+}
+
+/// Sleeps when no thread has anything to report: each time that weft wakes it may take the processor from the very thread
+/// that it waits for.
+fn nap_since(began: Instant) {
+    std::thread::sleep((began.elapsed() / UNSEEN).clamp(NAP, LONG_NAP));
 }
 
 /// How long threads may take to stop; longer, if one of them waits for nothing but its turn.
@@ -591,17 +529,6 @@ impl Limit {
     }
 }
 
-/// How the thread would notice that it was stopped.
-fn noticed_by(tid: Tid) -> Disturbance {
-    proc::sleeping_call(tid).map_or(Disturbance::None, |call| disturbance(&call))
-}
-
-/// Whether this thread of weft's traces a thread.
-fn is_traced_by_us(tid: Tid) -> bool {
-    // SAFETY: a plain question.
-    status::tracer(tid) == Some(unsafe { libc::gettid() })
-}
-
 /// Seizes a thread; false when it is gone or as good as gone.
 pub(crate) fn seize(pid: Tid, tid: Tid) -> Result<bool> {
     seize_with(pid, tid, libc::PTRACE_O_TRACESYSGOOD)
@@ -622,6 +549,11 @@ pub(crate) fn seize_with(pid: Tid, tid: Tid, options: i32) -> Result<bool> {
 
 fn cannot_seize(pid: Tid, tid: Tid, error: &std::io::Error) -> Error {
     match status::tracer(tid) {
+        Some(tracer) if is_weft(tracer) => {
+            Error::new(ErrorKind::AlreadyTraced, format!("process {pid} is held by weft"))
+                .why(format!("process {tracer}, which is weft at work on it, traces thread {tid}"))
+                .advice("ask that weft, as with `session.stacks()`, or when it is done")
+        }
         Some(tracer) => {
             Error::new(ErrorKind::AlreadyTraced, format!("process {pid} is held by another tracer"))
                 .why(format!("process {tracer} traces its thread {tid}"))
@@ -634,6 +566,12 @@ fn cannot_seize(pid: Tid, tid: Tid, error: &std::io::Error) -> Error {
         .why(error.to_string())
         .advice(format!("`weft doctor {pid}` says what stands in the way")),
     }
+}
+
+/// Whether a process is a weft at work: its threads that trace have names.
+pub(crate) fn is_weft(pid: Tid) -> bool {
+    let tids = proc::threads(pid).unwrap_or_default();
+    tids.into_iter().any(|tid| proc::stat(tid).is_ok_and(|stat| stat.name.starts_with("weft-")))
 }
 
 /// Reads a just stopped thread's registers and undoes what the stop itself has done to it; nothing

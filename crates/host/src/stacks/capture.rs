@@ -1,16 +1,14 @@
-//! Copies what unwinding needs of threads, while they stand still.
+//! Copies what unwinding needs of threads, while they stand still or sleep.
 
-use super::engine::{Cloning, Place, Seen};
-use super::python::{PythonLayout, PythonStacks, python_stacks};
+use super::engine::{Place, Seen};
+use crate::TargetAddr;
+use crate::arch::{Registers, SleepingCall, may_be_cut_short};
 use crate::process::memory;
 use crate::process::proc::{self, Tid};
-use crate::process::stopped::{Caution, Pause, Stopped};
-use crate::{Result, TargetAddr};
-use std::collections::BTreeMap;
 
 /// How often to look at a thread that sleeps and wakes.
 const LOOKS: usize = 8;
-const AWAKE: &str = "it woke each time that it was looked at";
+pub const AWAKE: &str = "it woke each time that it was looked at";
 
 /// What unwinding needs of a thread.
 #[derive(Clone, Debug, Default)]
@@ -24,6 +22,8 @@ pub struct Captured {
     pub pieces: Vec<(TargetAddr, Vec<u8>)>,
     /// The system call that it is in, if the kernel shows it.
     pub call: Option<(u64, [u64; 6])>,
+    /// Whether that may have come back with less than it was asked for, as the thread was stopped.
+    pub is_shortened: bool,
     /// Why nothing is known of it.
     pub hidden: Option<&'static str>,
 }
@@ -39,53 +39,31 @@ impl Captured {
     }
 }
 
-/// All threads of a process.
-#[derive(Clone, Debug)]
-pub struct Capture {
-    pub threads: Vec<Captured>,
-    pub pause: Pause,
-    pub python: Option<PythonStacks>,
-}
-
-/// Copies the threads of a process, of each the top of its stack, and some more where that was found to be wanted. A
-/// thread that would notice if it was stopped is left asleep.
-pub fn capture(
-    stopped: &mut Stopped,
-    pid: Tid,
-    top: u64,
-    wanted: &BTreeMap<Tid, Vec<(TargetAddr, u64)>>,
-    python: Option<&PythonLayout>,
-    cloning: &Cloning,
-) -> Result<Capture> {
-    *stopped = Stopped::stop_all(pid, Caution::SpareShortCalls)?;
-    let places = cloning.settle(stopped)?;
-    let more = |tid: &Tid| wanted.get(tid).map_or(&[][..], Vec::as_slice);
-    let awake = stopped.threads().iter().map(|(&tid, registers)| {
+impl Captured {
+    /// A thread that is stopped.
+    pub fn stopped(
+        pid: Tid,
+        tid: Tid,
+        registers: &Registers,
+        place: Place,
+        top: u64,
+        more: &[(TargetAddr, u64)],
+    ) -> Self {
         let g = &registers.0;
-        let mut one =
-            Captured { tid, pc: g.rip, sp: g.rsp, bp: Some(g.rbp), ..Captured::default() };
+        let mut one = Self { tid, pc: g.rip, sp: g.rsp, bp: Some(g.rbp), ..Self::default() };
         // It is stopped on its way out of the call that it will go back to.
         if (g.orig_rax as i64) >= 0 {
-            one.call = Some((g.orig_rax, [g.rdi, g.rsi, g.rdx, g.r10, g.r8, g.r9]));
+            let args = [g.rdi, g.rsi, g.rdx, g.r10, g.r8, g.r9];
+            one.call = Some((g.orig_rax, args));
+            let call = SleepingCall { number: g.orig_rax as i64, args };
+            one.is_shortened = may_be_cut_short(&call, g.rax as i64);
         }
-        one.copy_at(places.get(&tid).copied().unwrap_or_default(), pid, top, more(&tid));
+        one.copy_at(place, pid, top, more);
         one
-    });
-    let mut threads: Vec<Captured> = awake.collect();
-    let asleep: Vec<Tid> = stopped.not_stopped().map(|(tid, _)| tid).collect();
-    threads.extend(asleep.into_iter().filter_map(|tid| {
-        let place = |seen: &Seen| cloning.place(seen);
-        sleeper(pid, tid, top, more(&tid), &place)
-    }));
-    let python = python.map(|layout| python_stacks(pid, layout));
-    let pause = stopped.release();
-    threads.sort_by_key(|thread| thread.tid);
-    Ok(Capture { threads, pause, python })
-}
+    }
 
-impl Captured {
     /// Copies it with the registers that the program has.
-    fn copy_at(&mut self, place: Place, pid: Tid, top: u64, more: &[(TargetAddr, u64)]) {
+    pub fn copy_at(&mut self, place: Place, pid: Tid, top: u64, more: &[(TargetAddr, u64)]) {
         match place {
             Place::AsSeen => self.copy(pid, top, more),
             Place::Program(found) => {
@@ -123,7 +101,7 @@ impl Captured {
 
 /// A thread that sleeps on: its memory is right if it has slept all the while. One that wakes each time says so;
 /// nothing of one that has ended.
-fn sleeper(
+pub fn sleeper(
     pid: Tid,
     tid: Tid,
     top: u64,

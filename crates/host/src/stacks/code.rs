@@ -6,12 +6,15 @@ use crate::process::memory;
 use crate::process::proc::Tid;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use weft_code::{Base, Known, LONGEST, Place, Return, ends_with_call, returns};
+use weft_code::{Base, Known, LONGEST, Place, Return, call_number, ends_with_call, returns, spins};
 
 /// How far apart the frames of one stack are at most.
 const LARGEST_FRAME: u64 = 64 << 20;
 /// How long a call is at most, and so what to look at in front of what it returns to.
 const CALL: usize = 8;
+
+/// The instruction that calls the kernel.
+const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
 /// The registers that unwinding goes by.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +60,27 @@ impl Code {
             length += 1;
         }
         (bytes, length)
+    }
+
+    /// Whether the code at an address is in a loop that only waits for another thread.
+    pub fn spins(&self, at: u64) -> bool {
+        spins(at, |at| self.at::<LONGEST>(at))
+    }
+
+    /// The number of the system call from which a thread comes back to an address, if the code says which.
+    pub fn call_number(&self, at: u64) -> Option<u32> {
+        /// How far in front of the call its number may be set.
+        const BEFORE: usize = 32;
+        let call = self.call_before(at)?;
+        let (bytes, length) = self.at::<BEFORE>(call.checked_sub(BEFORE as u64)?);
+        call_number(bytes.get(..length).filter(|_| length == BEFORE)?)
+    }
+
+    /// Where the system call is from which a thread comes back to an address; nothing if there is none.
+    pub fn call_before(&self, at: u64) -> Option<u64> {
+        let call = at.checked_sub(SYSCALL.len() as u64)?;
+        let (bytes, length) = self.at::<{ SYSCALL.len() }>(call);
+        (length == SYSCALL.len() && bytes == SYSCALL).then_some(call)
     }
 
     /// Whether a call returns to an address, or Go says so: the first function of a goroutine returns to a call that

@@ -6,7 +6,8 @@
 use crate::TargetAddr;
 use crate::process::memory;
 use crate::process::proc::Tid;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 const MOST_INTERPRETERS: usize = 256;
 const MOST_THREADS: usize = 1 << 16;
@@ -66,7 +67,7 @@ pub struct PythonLayout {
 }
 
 /// A frame of the interpreter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PythonFrame {
     /// Its code object.
     pub code: u64,
@@ -95,11 +96,20 @@ pub struct PythonStacks {
     /// The threads, and whether there may be more frames.
     pub threads: Vec<(u64, Vec<PythonFrame>, bool)>,
     /// The code objects.
-    pub codes: BTreeMap<u64, PythonCode>,
+    pub codes: BTreeMap<u64, Arc<PythonCode>>,
 }
 
-/// Reads them. The process stands still.
-pub fn python_stacks(pid: Tid, layout: &PythonLayout) -> PythonStacks {
+/// Code objects that were read before, by their addresses: one whose words are the same is the same.
+#[derive(Debug, Default)]
+pub struct KnownCodes(BTreeMap<u64, ([u64; 4], Arc<PythonCode>)>);
+
+/// Reads those of some threads, by their ids, or of all. The threads stand still.
+pub fn python_stacks(
+    pid: Tid,
+    layout: &PythonLayout,
+    some: Option<&BTreeSet<u64>>,
+    known: &mut KnownCodes,
+) -> PythonStacks {
     let reader = Reader { pid, layout };
     let mut found = PythonStacks::default();
     let interpreters = reader.list(
@@ -111,6 +121,9 @@ pub fn python_stacks(pid: Tid, layout: &PythonLayout) -> PythonStacks {
         let threads = interpreter.wrapping_add(layout.threads);
         for thread in reader.list(threads, layout.next_thread, MOST_THREADS) {
             let Some(tid) = reader.word(thread.wrapping_add(layout.tid)) else { continue };
+            if some.is_some_and(|some| !some.contains(&tid)) {
+                continue;
+            }
             let (frames, is_cut) = reader.frames(thread);
             found.threads.push((tid, frames, is_cut));
         }
@@ -118,7 +131,7 @@ pub fn python_stacks(pid: Tid, layout: &PythonLayout) -> PythonStacks {
     let frames = found.threads.iter().flat_map(|(_, frames, _)| frames);
     for frame in frames {
         if !found.codes.contains_key(&frame.code)
-            && let Some(code) = reader.code(frame.code)
+            && let Some(code) = reader.code(frame.code, known)
         {
             found.codes.insert(frame.code, code);
         }
@@ -195,7 +208,7 @@ impl Reader<'_> {
         (found, at != Some(0))
     }
 
-    fn code(&self, at: u64) -> Option<PythonCode> {
+    fn code(&self, at: u64, known: &mut KnownCodes) -> Option<Arc<PythonCode>> {
         let layout = self.layout;
         let bytes = self.bytes(at, STRUCTURE as u64)?;
         let word = |offset: u64| {
@@ -204,12 +217,20 @@ impl Reader<'_> {
             word.first_chunk().copied().map(u64::from_le_bytes)
         };
         let first_line = word(layout.first_line)? as i32;
-        Some(PythonCode {
-            name: self.text(word(layout.name)?)?,
-            file: self.text(word(layout.file)?)?,
+        let [name, file, table] =
+            [word(layout.name)?, word(layout.file)?, word(layout.line_table)?];
+        let words = [name, file, table, first_line as u64];
+        if let Some((_, code)) = known.0.get(&at).filter(|(before, _)| *before == words) {
+            return Some(code.clone());
+        }
+        let code = Arc::new(PythonCode {
+            name: self.text(name)?,
+            file: self.text(file)?,
             first_line,
-            line_table: self.table(word(layout.line_table)?).unwrap_or_default(),
-        })
+            line_table: self.table(table).unwrap_or_default(),
+        });
+        known.0.insert(at, (words, code.clone()));
+        Some(code)
     }
 
     /// A bytes object.

@@ -3,7 +3,7 @@
 use crate::process::proc::Tid;
 
 /// What the address of a frame is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FrameKind {
     /// The next instruction of the thread, or of what a signal has interrupted.
     Next,
@@ -28,7 +28,7 @@ impl FrameKind {
 }
 
 /// A call that a thread is in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Frame {
     /// Where it goes on.
     pub address: u64,

@@ -23,8 +23,14 @@ const DEEPEST: usize = 4096;
 /// What a signal handler returns to, `mov rax, 15; syscall`: all libraries have it so, and debuggers know it by that.
 pub const SIGNAL_RETURN: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
 
+/// What stands for a frame pointer that is not known: nothing can be read there. Zero would be the end of a stack.
+const UNKNOWN: u64 = 8;
+
 const UNREADABLE: &str = "memory cannot be read";
 const NO_TABLES: &str = "nothing says where the caller of the last one is";
+
+/// Why a stack ends where only the frame pointer leads on, of a thread that was left asleep.
+pub const NO_FRAME_POINTER: &str = "its frame pointer is not known where it sleeps";
 
 /// The unwind tables of a process.
 pub struct Unwinding {
@@ -36,6 +42,7 @@ pub struct Unwinding {
     /// Whether there are rules for addresses.
     covered: RefCell<BTreeMap<u64, bool>>,
     code: Code,
+    cache: RefCell<CacheX86_64>,
     /// Where weft's own probes are.
     probes: Vec<Range<u64>>,
 }
@@ -63,6 +70,7 @@ impl Unwinding {
             signal_returns: RefCell::default(),
             covered: RefCell::default(),
             code: Code::new(pid),
+            cache: RefCell::new(CacheX86_64::new()),
             probes: probes(pid),
         }
     }
@@ -81,7 +89,7 @@ impl Unwinding {
             }
             word.ok_or(())
         };
-        let mut cache = CacheX86_64::new();
+        let mut cache = self.cache.borrow_mut();
         let mut registers = Registers { pc: thread.pc, sp: thread.sp, bp: thread.bp };
         let (mut kind, mut is_guess) = (FrameKind::Next, false);
         let mut frames = Vec::new();
@@ -108,7 +116,20 @@ impl Unwinding {
                 (FrameKind::Return, Some(at)) => FrameAddress::ReturnAddress(at),
                 _ => FrameAddress::InstructionPointer(at),
             };
+            let is_next = kind == FrameKind::Next;
             kind = FrameKind::Return;
+            // Nothing is mapped so low: what was called is no function, and has done nothing yet.
+            if is_next && at < PAGE {
+                let Ok(pc) = read(registers.sp) else { break Some(UNREADABLE) };
+                registers = Registers { pc, sp: registers.sp.wrapping_add(8), bp: registers.bp };
+                continue;
+            }
+            if frames.len() == 1
+                && let Some(pc) = self.kept_by_vfork(thread)
+            {
+                registers.pc = pc;
+                continue;
+            }
             if !self.has_rule(frame.address_for_lookup()) {
                 match without_rules(&self.code, &registers, &mut read) {
                     Step::Caller { registers: found, is_guess: guessed } => {
@@ -121,11 +142,12 @@ impl Unwinding {
                     Step::Unknown => break Some(NO_TABLES),
                 }
             }
-            let mut found = UnwindRegsX86_64::new(at, registers.sp, registers.bp.unwrap_or(0));
+            let bp = registers.bp.unwrap_or(UNKNOWN);
+            let mut found = UnwindRegsX86_64::new(at, registers.sp, bp);
             match self.unwinder.unwind_frame(frame, &mut found, &mut cache, &mut read) {
                 Ok(Some(next)) => {
                     // One that is not known stays so, until a caller's is found in memory.
-                    let is_known = registers.bp.is_some() || found.bp() != 0;
+                    let is_known = registers.bp.is_some() || found.bp() != UNKNOWN;
                     let bp = is_known.then_some(found.bp());
                     registers = Registers { pc: next, sp: found.sp(), bp };
                 }
@@ -136,7 +158,40 @@ impl Unwinding {
         };
         // Nothing is mapped so low: what pointed there is no stack.
         let missing = missing.filter(|at| cut.is_some() && at.0 >= PAGE);
+        let is_without = registers.bp.is_none() && missing.is_none();
+        let cut = match cut {
+            Some(UNREADABLE | NO_TABLES) if is_without => Some(NO_FRAME_POINTER),
+            cut => cut,
+        };
         (Stack { tid: thread.tid, frames, cut, call: thread.call }, missing)
+    }
+
+    /// Forgets what it has read of the process' memory: code that a program makes itself may be other code by now.
+    pub fn forget_code(&mut self) {
+        self.signal_returns = RefCell::default();
+        self.code = Code::new(self.pid);
+        self.probes = probes(self.pid);
+    }
+
+    /// Whether the code at an address is in a loop that only waits for another thread.
+    pub fn spins(&self, at: u64) -> bool {
+        self.code.spins(at)
+    }
+
+    /// The system call that a thread is in that comes back from the kernel to an address: its number, if the code says
+    /// which it is; nothing if it makes none.
+    pub fn call_before(&self, at: u64) -> Option<Option<u32>> {
+        self.code.call_before(at).map(|_| self.code.call_number(at))
+    }
+
+    /// What a thread in `vfork` returns to. The child has the stack meanwhile: so the libraries keep it in a register, which
+    /// is one that the kernel shows as an argument, and push it back when the call has returned.
+    fn kept_by_vfork(&self, thread: &Captured) -> Option<u64> {
+        let (_, arguments) = thread.call.filter(|&(number, _)| number == libc::SYS_vfork as u64)?;
+        let code = memory::read(self.pid, TargetAddr(thread.pc), 1).ok()?;
+        const PUSHES: [u8; 3] = [0x57, 0x56, 0x52];
+        let register = PUSHES.iter().position(|push| code.first() == Some(push))?;
+        arguments.get(register).copied()
     }
 
     /// A frame as the program would have it: where a probe goes on, if it is in one.

@@ -45,7 +45,25 @@ impl Found {
 
 /// The clone that a process with these mappings runs from, if it does.
 pub fn find(pid: Tid, maps: &[Mapping]) -> Option<Found> {
-    let control = maps.iter().find(|mapping| is_control(mapping))?.clone();
+    maps.iter().filter(|mapping| is_control(mapping)).find_map(|control| {
+        let found = read(pid, control.clone());
+        let is_own_view = match found.stage {
+            Stage::Joined => !has_engine(maps, control),
+            Stage::Begun | Stage::Unsigned => found.owner == Named::Alive(pid),
+        };
+        // A process that is a weft itself shares such memory with its targets.
+        (!is_own_view).then_some(found)
+    })
+}
+
+/// Whether there is an engine's image in front of what it shares with weft: its data, and its code before them.
+fn has_engine(maps: &[Mapping], control: &Mapping) -> bool {
+    let in_front = |end| maps.iter().find(|m| m.end == end && !m.shared && m.inode == 0);
+    std::iter::successors(in_front(control.start), |m| in_front(m.start)).any(|m| m.execute)
+}
+
+/// What the memory says that an engine shares with weft.
+fn read(pid: Tid, control: Mapping) -> Found {
     let word = |offset: usize| memory::word(pid, control.start + offset as u64);
     // A weft that has not come far enough to give it a size has not signed it, either.
     let is_unsigned = || word(offset_of!(CloneControl, magic)).unwrap_or(0) == 0;
@@ -53,21 +71,17 @@ pub fn find(pid: Tid, maps: &[Mapping]) -> Option<Found> {
         // A weft that is about to sign it holds all threads until then.
         let is_dead = !is_held(pid) && is_unsigned();
         let owner = if is_dead { Named::Dead } else { Named::Unknown };
-        return Some(Found { control, owner, stage: Stage::Unsigned, is_known: true });
+        return Found { control, owner, stage: Stage::Unsigned, is_known: true };
     }
     if word(offset_of!(CloneControl, magic)) != Some(CLONE_MAGIC) {
-        return Some(Found {
-            control,
-            owner: Named::Unknown,
-            stage: Stage::Joined,
-            is_known: false,
-        });
+        let (owner, stage) = (Named::Unknown, Stage::Joined);
+        return Found { control, owner, stage, is_known: false };
     }
     let owner = named(pid, control.start + offset_of!(CloneControl, owner) as u64);
     let is_known = word(offset_of!(CloneControl, engine)) == Some(engine_hash());
     let has_begun = is_known && word(offset_of!(CloneControl, is_joined)) == Some(0);
     let stage = if has_begun { Stage::Begun } else { Stage::Joined };
-    Some(Found { control, owner, stage, is_known })
+    Found { control, owner, stage, is_known }
 }
 
 /// Whether a thread of a process is traced.

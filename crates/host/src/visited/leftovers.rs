@@ -85,7 +85,9 @@ pub struct Head {
 /// Where wefts have noted what they have changed in a process.
 pub fn heads(pid: Tid, maps: &[Mapping]) -> impl Iterator<Item = Head> {
     let name = format!("/memfd:{PROBES_NAME} (deleted)");
-    let heads = maps.iter().filter(move |m| m.shared && m.offset == 0 && m.path == name);
+    // A weft that is the process itself may write to those of its targets.
+    let is_head = move |m: &&Mapping| m.shared && m.offset == 0 && !m.write && m.path == name;
+    let heads = maps.iter().filter(is_head);
     heads.filter_map(move |mapping| {
         let at = mapping.start;
         let head_word = |offset: usize| memory::word(pid, at + offset as u64);
@@ -183,9 +185,11 @@ pub fn living_owner(pid: Tid, maps: &[Mapping]) -> Option<Named> {
     agents.chain(heads(pid, maps).map(|head| head.owner)).find(|&owner| owner != Named::Dead)
 }
 
-/// Whether a mapping is the memory of some weft.
+/// Whether a mapping is the memory of some weft that is in the process. In a process that is a weft itself, there is also
+/// what it shares with its targets: that begins as what may be written, where a target has code.
 pub fn is_wefts(mapping: &Mapping) -> bool {
-    mapping.shared && mapping.path == format!("/memfd:{MEMORY_NAME} (deleted)")
+    let is_own_view = mapping.offset == 0 && mapping.write;
+    mapping.shared && mapping.path == format!("/memfd:{MEMORY_NAME} (deleted)") && !is_own_view
 }
 
 #[cfg(test)]

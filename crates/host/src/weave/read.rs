@@ -1,6 +1,7 @@
 //! Reading what probes have measured. Nothing is stopped for it.
 
 use super::clock::clock;
+use super::stack_tables::SeenCode;
 use super::values::{Values, Whose};
 use super::weaver::Weaver;
 use super::woven::{Probe, ProbeId};
@@ -120,6 +121,11 @@ impl Weaver {
             _ => (0, 0),
         };
         Ok((0..count).map(|column| stacks >> column & 1 != 0).collect())
+    }
+
+    /// The code that was in the target since stacks are taken: what an address meant may have changed.
+    pub fn stack_code(&self) -> Vec<SeenCode> {
+        self.stack_tables.seen().cloned().collect()
     }
 
     /// The stacks that probes have taken, by the numbers that stand for them.

@@ -7,7 +7,7 @@ use crate::trip::place;
 use crate::trip::sharing::{Sharing, map_shared};
 use crate::{Result, TargetAddr};
 use memmap2::MmapMut;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Release;
 use weft_abi::VALUES_NAME;
@@ -30,6 +30,23 @@ pub struct StackTables {
     list_at: u32,
     generation: u32,
     shared: Option<Shared>,
+    /// All code that was ever seen.
+    seen: BTreeSet<SeenCode>,
+}
+
+/// Code of a module that a target has, or had.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SeenCode {
+    /// The first address.
+    pub start: u64,
+    /// The address after the last.
+    pub end: u64,
+    /// The module's bias.
+    pub bias: u64,
+    /// Its file.
+    pub file: FileId,
+    /// Its path.
+    pub path: String,
 }
 
 /// Where the rows of a module are.
@@ -76,6 +93,11 @@ impl StackTables {
         self.base().map(|base| (base, LENGTH))
     }
 
+    /// All code that was seen at any update.
+    pub fn seen(&self) -> impl Iterator<Item = &SeenCode> {
+        self.seen.iter()
+    }
+
     /// Whether a process with these mappings has them, if there are any.
     pub fn is_in(&self, maps: &[Mapping]) -> bool {
         self.shared.as_ref().is_none_or(|shared| {
@@ -93,6 +115,8 @@ impl StackTables {
                 |m: &&Module| m.file == map.file() && m.start <= map.start && map.end <= m.end;
             let mut region = Region { start, end, bias: start, rows: 0, count: 0 };
             if let Some(module) = modules.iter().find(is_of) {
+                let (file, path) = (module.file, module.path.clone());
+                self.seen.insert(SeenCode { start, end, bias: module.bias, file, path });
                 let placed = self.placed(pid, module);
                 (region.bias, region.rows, region.count) = (module.bias, placed.rows, placed.count);
                 let returns = placed.signal_returns.iter().map(|at| at.wrapping_add(module.bias));

@@ -7,8 +7,9 @@ from itertools import pairwise
 
 from rich.text import Text
 
-from weft.base.numbers import percent, quantity, rate, shortened
+from weft.base.numbers import percent, printable, quantity, rate, shortened
 from weft.export.metrics.values import QUANTILES, number
+from weft.model.completeness import SIGNS
 from weft.model.measured import Completeness, Measured, Shed, Status
 from weft.model.values import Bucket, Histogram
 
@@ -16,9 +17,9 @@ SECTION_HEAD = 2
 """How many lines of a section are above its bars."""
 
 MARKS: Mapping[Status, tuple[str, str]] = {
-    "exact": ("", ""),
-    "estimate": ("~", "yellow"),
-    "incomplete": ("!", "red"),
+    "exact": (SIGNS["exact"], ""),
+    "estimate": (SIGNS["estimate"], "yellow"),
+    "incomplete": (SIGNS["incomplete"], "red"),
 }
 """What stands before a value that is not exact, and its style."""
 
@@ -145,6 +146,20 @@ def shed_note(shed: Shed, width: int) -> Text:
     rest += f": {shed.effect}"
     name = shortened(place(shed.metric, shed.focus), max(20, width - len(rest) - 2))
     return Text(shortened(f"{sign} {name}{rest}", width), style=style)
+
+
+def estimate_note(metric: Measured) -> list[Text]:
+    """Where the true value is, in a line, if what is known is an estimate."""
+    interval = metric.completeness.interval
+    if interval is None:
+        return []
+    # Of a histogram it is about how many values there are.
+    unit = "" if isinstance(metric.value, Histogram) else metric.unit
+    low, high = quantity(interval.low, unit), quantity(interval.high, unit)
+    where = printable(place(metric.name, metric.focus))
+    text = f"from {low} to {high} with {percent(interval.confidence)} confidence"
+    sign, style = MARKS["estimate"]
+    return [Text(f"{sign} {where}: {text}", style=style)]
 
 
 def notes(

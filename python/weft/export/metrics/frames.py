@@ -7,7 +7,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from weft.base.extras import needed
-from weft.export.metrics.values import QUANTILES, in_seconds, readable, trust
+from weft.base.numbers import readable
+from weft.export.metrics.values import QUANTILES, in_seconds, trust
 from weft.model.measured import Measured, MetricKind, Sample
 from weft.model.values import Histogram
 

@@ -1,9 +1,9 @@
 """OpenTelemetry: metrics sent to a collector by OTLP over HTTP.
 
 Names are ``weft.calls`` with the attribute ``weft.focus``, and ``weft.key`` for the entries of a
-map; times are in seconds. The resource is the process that is measured. What a value is worth
-stands beside it, with the attribute ``weft.metric``: ``weft.status`` is 1 for one of the statuses
-exact, estimate and incomplete, ``weft.missing`` says how much is missing by cause,
+map; times are in seconds. The resource is the process that is measured, or the host. What a value
+is worth stands beside it, with the attribute ``weft.metric``: ``weft.status`` is 1 for one of the
+statuses exact, estimate and incomplete, ``weft.missing`` says how much is missing by cause,
 ``weft.interval`` has the ends of an estimate's interval, and ``weft.measured_share`` is below 1 for
 what is not measured all the time.
 """
@@ -15,26 +15,25 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urlsplit
 
 from weft import __version__
 from weft.base.extras import needed
+from weft.base.numbers import readable
 from weft.base.running import Running
 from weft.errors import InvalidArgument
 from weft.export.metrics.values import (
-    Rising,
     Source,
+    Subject,
     base_unit,
     by_cause,
     cumulative,
     ends,
     exported_value,
-    readable,
 )
 from weft.model.completeness import STATUSES
-from weft.model.measured import Measured, TargetFacts
+from weft.model.measured import Measured
 from weft.model.values import Histogram
 
 if TYPE_CHECKING:
@@ -44,6 +43,8 @@ if TYPE_CHECKING:
         MetricsData,
         NumberDataPoint,
     )
+
+_Owned: TypeAlias = "tuple[Subject, Measured]"
 
 _LOG = logging.getLogger(__name__)
 _PATH = "/v1/metrics"
@@ -67,9 +68,8 @@ class Pusher(Running):
         self._sent = self._failed = 0
         # Its logger prints to standard error, again and again, unless it has a handler.
         logging.getLogger("opentelemetry").addHandler(self._said)
-        self._starts: dict[tuple[str, str], int] = {}
-        self._rising = Rising()
-        self._exporter = OTLPMetricExporter(url, timeout=min(interval, _PATIENCE))
+        self._patience = min(interval, _PATIENCE)
+        self._exporter = OTLPMetricExporter(url, timeout=self._patience)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="weft-otlp", daemon=True)
         self._thread.start()
@@ -77,7 +77,8 @@ class Pusher(Running):
     def _close(self) -> None:
         """Send the last values, and no more."""
         self._closing.set()
-        self._thread.join()
+        # It may be sending something, and sends the last values then.
+        self._thread.join(3 * self._patience)
         self._exporter.shutdown()
         logging.getLogger("opentelemetry").removeHandler(self._said)
         if self._failed > 1:
@@ -87,21 +88,13 @@ class Pusher(Running):
         is_last = False
         while not is_last:
             is_last = self._closing.wait(self._interval)
-            result = self._exporter.export(self._data())
+            result = self._exporter.export(metrics_data(self._source(), time.time_ns()))
             self._sent += 1
             if result.name != "SUCCESS":
                 self._failed += 1
                 if self._failed == 1:
                     why = f": {self._said.text}" if self._said.text else ""
                     self._on_failure(f"the collector {self._url} does not take metrics{why}")
-
-    def _data(self) -> MetricsData:
-        target, metrics = self._source()
-        now = time.time_ns()
-        for metric in metrics:
-            # The first sample of a history may move when the history is folded; a start may not.
-            self._starts.setdefault((metric.name, metric.focus), _start(metric, now))
-        return metrics_data(target, metrics, self._starts, now, self._rising)
 
 
 class _LastWords(logging.Handler):
@@ -147,37 +140,32 @@ def push(
     return Pusher(check(url), source, interval, on_failure)
 
 
-def metrics_data(
-    target: TargetFacts,
-    metrics: Sequence[Measured],
-    starts: dict[tuple[str, str], int],
-    now: int,
-    rising: Rising,
-) -> MetricsData:
+def metrics_data(everything: Sequence[tuple[Subject, Sequence[Measured]]], now: int) -> MetricsData:
     """Return everything in OpenTelemetry's data model; times are in nanoseconds since 1970."""
     from opentelemetry.sdk.metrics.export import MetricsData, ResourceMetrics, ScopeMetrics
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-    program = readable(PurePath(target.program).name)
-    resource = Resource.create(
-        {
-            "service.name": readable(target.name),
-            "process.pid": target.pid,
-            "process.executable.name": program,
-            "process.command_args": [readable(argument) for argument in target.command],
-        }
-    )
-    by_name: dict[str, list[Measured]] = {}
-    for metric in metrics:
-        by_name.setdefault(metric.name, []).append(metric)
-    everything = [*(_metric(group, starts, now, rising) for group in by_name.values())]
-    everything += _worth(metrics, now)
-    scope = ScopeMetrics(InstrumentationScope("weft", __version__), everything, "")
-    return MetricsData([ResourceMetrics(resource, [scope], "")])
+    by_resource: dict[str, list[_Owned]] = {}
+    resources: dict[str, Subject] = {}
+    for subject, metrics in everything:
+        resource = repr(sorted(subject.resource.items()))
+        resources.setdefault(resource, subject)
+        by_resource.setdefault(resource, []).extend((subject, metric) for metric in metrics)
+    found = []
+    for resource, owned in by_resource.items():
+        groups: dict[tuple[object, ...], list[_Owned]] = {}
+        for subject, metric in owned:
+            kind = (metric.name, metric.kind, metric.unit, metric.is_monotonic)
+            groups.setdefault(kind, []).append((subject, metric))
+        told = [*(_metric(group, now) for group in groups.values()), *_worth(owned, now)]
+        scope = ScopeMetrics(InstrumentationScope("weft", __version__), told, "")
+        about = Resource.create({**resources[resource].resource})
+        found.append(ResourceMetrics(about, [scope], ""))
+    return MetricsData(found)
 
 
-def _worth(metrics: Sequence[Measured], now: int) -> list[Metric]:
+def _worth(owned: Sequence[_Owned], now: int) -> list[Metric]:
     """What each value is worth, as gauges: attributes of the value itself would part its series."""
     from opentelemetry.sdk.metrics.export import Gauge, Metric, NumberDataPoint
 
@@ -185,8 +173,8 @@ def _worth(metrics: Sequence[Measured], now: int) -> list[Metric]:
     statuses: list[NumberDataPoint] = []
     missing: list[NumberDataPoint] = []
     intervals: list[NumberDataPoint] = []
-    for metric in metrics:
-        about = {"weft.metric": metric.name, "weft.focus": readable(metric.focus)}
+    for subject, metric in owned:
+        about = {"weft.metric": metric.name, **_attributes(subject, metric)}
 
         def point(value: float, about: dict[str, str] = about, **more: str) -> NumberDataPoint:
             named = {f"weft.{name}": readable(text) for name, text in more.items()}
@@ -213,22 +201,18 @@ def _worth(metrics: Sequence[Measured], now: int) -> list[Metric]:
     ]
 
 
-def _metric(
-    group: list[Measured], starts: dict[tuple[str, str], int], now: int, rising: Rising
-) -> Metric:
-    """A metric with a point for each focus; all of one name are of one kind."""
+def _metric(group: Sequence[_Owned], now: int) -> Metric:
+    """A metric with a point for each focus; all of them are of one kind."""
     from opentelemetry.sdk.metrics import export
 
-    first = group[0]
+    _, first = group[0]
     unit, _ = base_unit(first)
     data: export.Histogram | export.Sum | export.Gauge
     if first.kind == "histogram":
-        histograms = [_histogram_point(metric, starts, now) for metric in group]
+        histograms = [_histogram_point(*one, now) for one in group]
         data = export.Histogram(histograms, export.AggregationTemporality.CUMULATIVE)
     else:
-        numbers = [
-            point for metric in group for point in _number_points(metric, starts, now, rising)
-        ]
+        numbers = [point for one in group for point in _number_points(*one, now)]
         cumulative = export.AggregationTemporality.CUMULATIVE
         data = (
             export.Gauge(numbers)
@@ -239,9 +223,7 @@ def _metric(
     return export.Metric(f"weft.{first.name}", first.title, unit, data)
 
 
-def _histogram_point(
-    metric: Measured, starts: dict[tuple[str, str], int], now: int
-) -> HistogramDataPoint:
+def _histogram_point(subject: Subject, metric: Measured, now: int) -> HistogramDataPoint:
     from opentelemetry.sdk.metrics.export import HistogramDataPoint
 
     value = metric.value
@@ -251,8 +233,8 @@ def _histogram_point(
     totals = [0, *(total for _, total in bounds), value.count]
     counts = [after - before for before, after in pairwise(totals)]
     return HistogramDataPoint(
-        attributes={"weft.focus": readable(metric.focus)},
-        start_time_unix_nano=starts[metric.name, metric.focus],
+        attributes=_attributes(subject, metric),
+        start_time_unix_nano=_start(subject, metric, now),
         time_unix_nano=now,
         count=value.count,
         sum=value.sum / divisor,
@@ -263,24 +245,22 @@ def _histogram_point(
     )
 
 
-def _number_points(
-    metric: Measured, starts: dict[tuple[str, str], int], now: int, rising: Rising
-) -> list[NumberDataPoint]:
+def _number_points(subject: Subject, metric: Measured, now: int) -> list[NumberDataPoint]:
     from opentelemetry.sdk.metrics.export import NumberDataPoint
 
     value = exported_value(metric)
     assert not isinstance(value, Histogram)
     _, divisor = base_unit(metric)
-    start = starts[metric.name, metric.focus]
-    focus = {"weft.focus": readable(metric.focus)}
+    start = _start(subject, metric, now)
+    about, rising = _attributes(subject, metric), subject.rising
     entries: list[tuple[dict[str, str], int | float]]
     if isinstance(value, dict):
         entries = [
-            ({**focus, "weft.key": readable(key)}, rising.of(metric, count, key))
+            ({**about, "weft.key": readable(key)}, rising.of(metric, count, key))
             for key, count in value.items()
         ]
     else:
-        entries = [(focus, rising.of(metric, value))]
+        entries = [(about, rising.of(metric, value))]
     # Whole numbers stay whole: they are exact.
     return [
         NumberDataPoint(attributes, start, now, number if divisor == 1 else number / divisor)
@@ -288,7 +268,15 @@ def _number_points(
     ]
 
 
-def _start(metric: Measured, now: int) -> int:
-    """When it was asked for, as far as is known."""
+def _attributes(subject: Subject, metric: Measured) -> dict[str, str]:
+    return {"weft.focus": readable(metric.focus), **subject.attributes}
+
+
+def _start(subject: Subject, metric: Measured, now: int) -> int:
+    """When it was asked for, as far as is known.
+
+    The first sample of a history may move when the history is folded; a start may not.
+    """
     history = metric.history()
-    return round((history[0].time - history[0].seconds) * 1e9) if history else now
+    start = round((history[0].time - history[0].seconds) * 1e9) if history else now
+    return subject.starts.setdefault((metric.name, metric.focus), start)

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from typing import BinaryIO
 
 from weft.base.extras import needed
+from weft.base.numbers import readable
 from weft.export.metrics.document import document
-from weft.export.metrics.values import number, readable, sample_unit, trust
+from weft.export.metrics.values import number, sample_unit, trust
 from weft.model.measured import Measured, TargetFacts
 
 

@@ -1,10 +1,11 @@
 """Prometheus: a page that its server reads again and again.
 
 Names follow its conventions: ``weft_calls_total``, ``weft_lock_wait_seconds_total``,
-``weft_latency_seconds_bucket``; times are in seconds. Each has the labels ``focus``, ``pid`` and
-``program``, and the entries of a map have ``key``. What a value is worth stands beside it, with the
-label ``metric``: ``weft_status`` is 1 for one of ``status="exact"``, ``"estimate"`` and
-``"incomplete"``; ``weft_missing`` says how much is missing, by ``what`` and ``why``;
+``weft_latency_seconds_bucket``; times are in seconds. Each has the label ``focus`` and those that
+say whose it is, such as ``pid`` and ``program``; the entries of a map have ``key``. What a value is
+worth stands beside it, with the label ``metric``: ``weft_status`` is 1 for one of
+``status="exact"``, ``"estimate"`` and ``"incomplete"``; ``weft_missing`` says how much is missing,
+by ``what`` and ``why``;
 ``weft_interval`` has the ends of an estimate's interval, in the unit of the metric, and
 ``weft_measured_share`` is below 1 for what is not measured all the time.
 """
@@ -15,18 +16,18 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from weft.base.extras import needed
+from weft.base.numbers import readable
 from weft.base.running import Running
 from weft.errors import InvalidArgument, SystemCall
 from weft.export.metrics.values import (
-    Rising,
     Source,
+    Subject,
     base_unit,
     by_cause,
     cumulative,
     ends,
     exported_value,
     has_sum,
-    readable,
 )
 from weft.model.completeness import STATUSES
 from weft.model.measured import Measured
@@ -41,14 +42,11 @@ class Collector:
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._rising = Rising()
 
     def collect(self) -> Iterator[Metric]:
         """Yield a family for each metric, with the values of all its foci."""
         from prometheus_client.metrics_core import Metric
 
-        target, metrics = self._source()
-        about = {"pid": str(target.pid), "program": readable(target.program)}
         families: dict[tuple[str, str], Metric] = {}
         shares = Metric(
             "weft_measured_share",
@@ -58,12 +56,12 @@ class Collector:
         statuses = Metric("weft_status", "Whether the metric is exact, by status: 1 or 0", "gauge")
         missing = Metric("weft_missing", "How much the metric does not contain, by cause", "gauge")
         intervals = Metric("weft_interval", "Where the value of an estimate is", "gauge")
-        for metric in metrics:
-            labels = {"focus": readable(metric.focus), **about}
+        for subject, metric in ((one, metric) for one, its in self._source() for metric in its):
+            labels = {"focus": readable(metric.focus), **subject.labels}
             name, kind = _name(metric), _kind(metric)
             title = metric.title or metric.name
             family = families.setdefault((name, kind), Metric(name, title, kind))
-            _add(family, metric, labels, self._rising)
+            _add(family, metric, labels, subject)
             share = shed.share if (shed := metric.shed) else 1
             labels = {"metric": metric.name, **labels}
             shares.add_sample(shares.name, labels, share)
@@ -92,7 +90,7 @@ def _kind(metric: Measured) -> str:
     return "counter" if metric.is_monotonic else "gauge"
 
 
-def _add(family: Metric, metric: Measured, labels: dict[str, str], rising: Rising) -> None:
+def _add(family: Metric, metric: Measured, labels: dict[str, str], subject: Subject) -> None:
     """Add the values of a metric at one focus to the family of its name."""
     from prometheus_client.utils import floatToGoString
 
@@ -110,10 +108,10 @@ def _add(family: Metric, metric: Measured, labels: dict[str, str], rising: Risin
     name = f"{family.name}_total" if family.type == "counter" else family.name
     if isinstance(value, dict):
         for key, amount in value.items():
-            total = rising.of(metric, amount / divisor, key)
+            total = subject.rising.of(metric, amount, key) / divisor
             family.add_sample(name, {**labels, "key": readable(key)}, total)
     else:
-        family.add_sample(name, labels, rising.of(metric, value / divisor))
+        family.add_sample(name, labels, subject.rising.of(metric, value) / divisor)
 
 
 class Server(Running):

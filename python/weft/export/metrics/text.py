@@ -9,7 +9,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from weft.base.numbers import exact, percent, printable, quantity, rate, shortened
+from weft.base.numbers import exact, printable, quantity, rate, shortened
 from weft.export.metrics import draw
 from weft.export.metrics.values import number
 from weft.model.measured import Measured, TargetFacts
@@ -53,7 +53,7 @@ def summary(
     for metric in metrics:
         if draw.has_section(metric):
             parts += [Text(), *draw.section(metric, width or _WIDTH, top)]
-    notes = [_estimate(metric) for metric in metrics if metric.completeness.interval]
+    notes = [note for metric in metrics for note in draw.estimate_note(metric)]
     for metric in metrics:
         notes += draw.notes(metric.name, metric.focus, metric.shed, metric.completeness, width)
         where = draw.place(metric.name, metric.focus)
@@ -100,14 +100,3 @@ def _totals(metrics: Sequence[Measured], width: int | None) -> Table:
     for name, focus, total, unit, mean in rows:
         table.add_row(Text(name), Text(shortened(focus, room)), total, Text(unit), Text(mean))
     return table
-
-
-def _estimate(metric: Measured) -> Text:
-    interval = metric.completeness.interval
-    assert interval is not None
-    # Of a histogram it is about how many values there are.
-    unit = "" if isinstance(metric.value, Histogram) else metric.unit
-    low, high = quantity(interval.low, unit), quantity(interval.high, unit)
-    where = printable(draw.place(metric.name, metric.focus))
-    text = f"~ {where}: from {low} to {high} with {percent(interval.confidence)} confidence"
-    return Text(text, style="yellow")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import TypeAlias
 
+from weft.base.numbers import readable
 from weft.model.measured import Completeness, Measured, Status, TargetFacts, Value
 from weft.model.values import Histogram
-
-Source: TypeAlias = Callable[[], "tuple[TargetFacts, Sequence[Measured]]"]
-"""What to export, for exporters that ask again and again."""
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 
@@ -105,6 +106,8 @@ class Rising:
     """Values of which it was said that they only grow: an estimate that gets better may fall."""
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
+        """Exporters ask from threads of their own."""
         self._highest: dict[tuple[str, str, str], float] = {}
 
     def of(self, metric: Measured, value: float, key: str = "") -> float:
@@ -112,8 +115,44 @@ class Rising:
         if not metric.is_monotonic:
             return value
         place = (metric.name, metric.focus, key)
-        self._highest[place] = max(value, self._highest.get(place, value))
-        return self._highest[place]
+        with self._lock:
+            self._highest[place] = max(value, self._highest.get(place, value))
+            return self._highest[place]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Whose metrics are exported.
+
+    What exporters must remember of them is kept here, and so for no longer than they are exported.
+    """
+
+    labels: Mapping[str, str]
+    """What tells them from those of others: the labels of Prometheus."""
+    resource: Mapping[str, str | int | list[str]]
+    """What OpenTelemetry calls the resource, by its conventions."""
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    """What tells them from others of the same resource."""
+    rising: Rising = field(default_factory=Rising)
+    starts: dict[tuple[str, str], int] = field(default_factory=dict)
+    """Since when each metric is measured, by its name and focus: nanoseconds since 1970."""
+
+    @classmethod
+    def of_process(cls, target: TargetFacts) -> Subject:
+        """Return one process, with all of its metrics."""
+        return cls(
+            {"pid": str(target.pid), "program": readable(target.program)},
+            {
+                "service.name": readable(target.name),
+                "process.pid": target.pid,
+                "process.executable.name": readable(PurePath(target.program).name),
+                "process.command_args": [readable(argument) for argument in target.command],
+            },
+        )
+
+
+Source: TypeAlias = Callable[[], Sequence[tuple[Subject, Sequence[Measured]]]]
+"""What to export, for exporters that ask again and again, from threads of their own."""
 
 
 def in_seconds(metric: Measured) -> tuple[str, float]:
@@ -127,8 +166,3 @@ def in_seconds(metric: Measured) -> tuple[str, float]:
 def sample_unit(metric: Measured) -> str:
     """What the numbers of samples are in: of a histogram, they say how many values there were."""
     return "values" if metric.kind == "histogram" else metric.unit
-
-
-def readable(text: str) -> str:
-    """A text with what is not Unicode replaced: names of programs may be any bytes."""
-    return text.encode(errors="replace").decode()

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import BinaryIO
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from weft.base.numbers import percent, printable, shortened
 from weft.export.metrics.draw import bar
+from weft.export.tables import BAR, table, write_plain
 from weft.model.flow import Edge
 from weft.tools.profile import Change, Profile, ProfiledBlock
 
-_BAR = 12
-_GAP = 2
-_NARROW = 12
 _NAME = 40
 _LONG, _HEAD, _TAIL = 20, 12, 4
 """Of a block with more instructions than the first, so many are shown of its beginning and end."""
@@ -29,20 +27,12 @@ NOTE = (
 
 def write(file: BinaryIO, profile: Profile, top: int) -> None:
     """Write it without colour; no name is shortened."""
-    _write(file, summary(profile, top))
+    write_plain(file, summary(profile, top))
 
 
 def write_changes(file: BinaryIO, changes: list[Change], top: int) -> None:
     """Write what has changed without colour."""
-    _write(file, comparison(changes, top))
-
-
-def _write(file: BinaryIO, content: RenderableType) -> None:
-    console = Console(color_system=None, width=1_000_000, highlight=False, emoji=False)
-    with console.capture() as written:
-        console.print(content, soft_wrap=True)
-    lines = [line.rstrip() for line in written.get().splitlines()]
-    file.write(("\n".join(lines) + "\n").encode(errors="replace"))
+    write_plain(file, comparison(changes, top))
 
 
 def summary(profile: Profile, top: int, width: int | None = None) -> RenderableType:
@@ -92,7 +82,7 @@ def comparison(changes: list[Change], top: int, width: int | None = None) -> Ren
         for one in differing[:top]
     ]
     titles = ("CHANGE", "", "BEFORE", "AFTER", "CALLS", "INCLUSIVE", "FUNCTION", "MODULE")
-    return Group(heading, Text(), _table(titles, rows, width), Text(NOTE, style="dim"))
+    return Group(heading, Text(), table(titles, rows, width), Text(NOTE, style="dim"))
 
 
 def _growth(before: int, after: int) -> str:
@@ -117,29 +107,6 @@ def _many(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
-def _table(titles: Sequence[str], rows: Sequence[Sequence[str]], width: int | None) -> Table:
-    """A table whose function names are shortened if it is to fit a width; numbers never are."""
-    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
-    for title in titles:
-        if title in ("FUNCTION", "SOURCE"):
-            table.add_column(title, no_wrap=True)
-        elif title == "MODULE":
-            table.add_column(title, no_wrap=True, style="cyan")
-        elif title == "BAR":
-            table.add_column("", no_wrap=True, style="green", min_width=_BAR)
-        else:
-            table.add_column(title, no_wrap=True, justify="right")
-    name = titles.index("FUNCTION")
-    if width is not None:
-        widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
-        others = sum(widths) - widths[name] + _GAP * len(titles)
-        room = max(_NARROW, width - others)
-        rows = [[*row[:name], shortened(row[name], room), *row[name + 1 :]] for row in rows]
-    for row in rows:
-        table.add_row(*(Text(printable(cell)) for cell in row))
-    return table
-
-
 def _functions(profile: Profile, top: int, width: int | None) -> Table:
     highest = max(profile.self_counts)
     rows = []
@@ -150,7 +117,7 @@ def _functions(profile: Profile, top: int, width: int | None) -> Table:
             (
                 f"{own:,}",
                 percent(own / profile.total),
-                bar(own / highest, _BAR),
+                bar(own / highest, BAR),
                 percent(profile.inclusive_counts[place] / profile.total),
                 f"{profile.calls[place]:,}",
                 function.display_name + (f" <cycle {cycle + 1}>" if cycle is not None else ""),
@@ -158,7 +125,7 @@ def _functions(profile: Profile, top: int, width: int | None) -> Table:
             )
         )
     titles = ("SELF", "", "BAR", "INCLUSIVE", "CALLS", "FUNCTION", "MODULE")
-    return _table(titles, rows, width)
+    return table(titles, rows, width)
 
 
 def _cycles(profile: Profile, top: int) -> list[Text]:
@@ -191,13 +158,13 @@ def _lines(profile: Profile, top: int, width: int | None) -> Table:
         (
             f"{count:,}",
             percent(count / profile.total),
-            bar(count / highest, _BAR),
+            bar(count / highest, BAR),
             f"{file.rpartition('/')[2] if width is not None else file}:{line}",
             profile.functions[function].display_name,
         )
         for (function, file, line), count in ranked[:top]
     ]
-    return _table(("LINES", "", "BAR", "SOURCE", "FUNCTION"), rows, width)
+    return table(("LINES", "", "BAR", "SOURCE", "FUNCTION"), rows, width)
 
 
 def _ways(profile: Profile) -> dict[tuple[int, int], list[Edge]]:

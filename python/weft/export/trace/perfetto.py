@@ -10,11 +10,11 @@ sequence of protobuf messages of which a few fields are needed; the numbers belo
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from weft.export.protobuf import integer, message, text
+from weft.export.slices import Slice, SliceWriter
 from weft.program.system_calls import name_of
 from weft.tools.trace import program_of
 
@@ -23,64 +23,12 @@ if TYPE_CHECKING:
 
 __all__ = ["write"]
 
-# Trace and TracePacket
-_PACKET, _TIMESTAMP, _SEQUENCE, _EVENT, _INTERNED, _FLAGS, _TRACK = 1, 8, 10, 11, 12, 13, 60
 # TrackDescriptor, ThreadDescriptor, ProcessDescriptor
-_UUID, _PROCESS, _THREAD, _PARENT = 1, 3, 4, 5
+_PROCESS, _THREAD, _PARENT = 3, 4, 5
 _THREAD_PID, _THREAD_TID, _THREAD_NAME, _PROCESS_PID, _PROCESS_NAME = 1, 2, 5, 1, 6
-# TrackEvent, DebugAnnotation, InternedData, EventName
-_ANNOTATION, _TYPE, _NAME_ID, _TRACK_UUID, _CATEGORY = 4, 9, 10, 11, 22
-_ANNOTATION_INTEGER, _ANNOTATION_POINTER, _ANNOTATION_NAME = 4, 7, 10
-_EVENT_NAMES, _ID, _NAME = 2, 1, 2
 
-_BEGIN, _END = 1, 2
-_STATE_CLEARED, _STATE_NEEDED = 1, 2
 _LONGEST_CALL = 15
 """The most bytes of an instruction."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Slice:
-    """Something that begins or ends on a thread's track."""
-
-    time: int
-    thread: int
-    name: str | None
-    """What begins; `None` if something ends."""
-    category: str = ""
-    annotations: tuple[tuple[str, int, bool], ...] = ()
-    """Names, values, and whether they are addresses."""
-
-
-@dataclass
-class _Writer:
-    file: BinaryIO
-    names: dict[str, int] = field(default_factory=dict)
-    slices: int = 0
-
-    def packet(self, content: bytes, flags: int = _STATE_NEEDED) -> None:
-        whole = content + integer(_SEQUENCE, 1) + integer(_FLAGS, flags)
-        self.file.write(message(_PACKET, whole))
-
-    def track(self, uuid: int, content: bytes) -> None:
-        self.packet(message(_TRACK, integer(_UUID, uuid) + content), _STATE_CLEARED)
-
-    def slice(self, one: _Slice) -> None:
-        event = integer(_TYPE, _END if one.name is None else _BEGIN)
-        event += integer(_TRACK_UUID, one.thread)
-        interned = b""
-        if one.name is not None:
-            self.slices += 1
-            if one.name not in self.names:
-                self.names[one.name] = len(self.names) + 1
-                entry = integer(_ID, self.names[one.name]) + text(_NAME, one.name)
-                interned = message(_INTERNED, message(_EVENT_NAMES, entry))
-            event += integer(_NAME_ID, self.names[one.name]) + text(_CATEGORY, one.category)
-        for name, value, is_address in one.annotations:
-            kind = _ANNOTATION_POINTER if is_address else _ANNOTATION_INTEGER
-            content = text(_ANNOTATION_NAME, name) + integer(kind, value)
-            event += message(_ANNOTATION, content)
-        self.packet(integer(_TIMESTAMP, one.time) + message(_EVENT, event) + interned)
 
 
 def write(trace: Trace, file: BinaryIO) -> int:
@@ -90,7 +38,7 @@ def write(trace: Trace, file: BinaryIO) -> int:
     function that is left otherwise than by a return (``longjmp``, an exception) ends when the one
     that goes on does something.
     """
-    writer = _Writer(file)
+    writer = SliceWriter(file)
     # The last one that any thread of a process has executed: programs are numbered as they come.
     programs: dict[int, int] = {}
     for total in trace.threads:
@@ -123,7 +71,7 @@ def _program_name(trace: Trace, program: int) -> str:
     return next((Path(file.path).name for file in trace.modules if file.program == program), "")
 
 
-def _merged(trace: Trace, thread: int) -> Iterator[_Slice]:
+def _merged(trace: Trace, thread: int) -> Iterator[Slice]:
     """The slices of a thread in the order of their times: system calls are within functions."""
     system_calls = _system_calls(trace, thread)
     following = next(system_calls, None)
@@ -136,16 +84,16 @@ def _merged(trace: Trace, thread: int) -> Iterator[_Slice]:
             following = next(system_calls, None)
         latest = max(latest, one.time)
         depth += -1 if one.name is None else 1
-        yield _Slice(latest, one.thread, one.name, one.category, one.annotations)
+        yield Slice(latest, one.track, one.name, one.category, one.annotations)
     while following is not None:
         yield from following
         latest = max(latest, following[1].time)
         following = next(system_calls, None)
     for _ in range(depth):
-        yield _Slice(latest, thread, None)
+        yield Slice(latest, thread, None)
 
 
-def _calls(trace: Trace, thread: int) -> Iterator[_Slice]:
+def _calls(trace: Trace, thread: int) -> Iterator[Slice]:
     stack: list[int] = []
     names: dict[tuple[int, int], str] = {}
     last = 0
@@ -159,14 +107,14 @@ def _calls(trace: Trace, thread: int) -> Iterator[_Slice]:
             if program != last:
                 # What it was before does not go on.
                 for _ in stack:
-                    yield _Slice(time, thread, None)
+                    yield Slice(time, thread, None)
                 stack, last = [], program
             if kind != "return":
                 key = program, target
                 if key not in names:
                     names[key] = trace.place(target, program)[1] or f"{target:#x}"
                 stack.append(ip)
-                yield _Slice(time, thread, names[key], "call", (("address", target, True),))
+                yield Slice(time, thread, names[key], "call", (("address", target, True),))
                 continue
             # The frame that called from right before there goes on; a return that leads to no call
             # is a jump.
@@ -175,11 +123,11 @@ def _calls(trace: Trace, thread: int) -> Iterator[_Slice]:
                 depth -= 1
             if depth:
                 for _ in range(len(stack) - depth + 1):
-                    yield _Slice(time, thread, None)
+                    yield Slice(time, thread, None)
                 del stack[depth - 1 :]
 
 
-def _system_calls(trace: Trace, thread: int) -> Iterator[tuple[_Slice, _Slice]]:
+def _system_calls(trace: Trace, thread: int) -> Iterator[tuple[Slice, Slice]]:
     for batch in trace.system_calls([thread]):
         for row in batch.to_pylist():
             end = row["end"] if row["end"] is not None else row["start"]
@@ -187,5 +135,5 @@ def _system_calls(trace: Trace, thread: int) -> Iterator[tuple[_Slice, _Slice]]:
             if row["result"] is not None:
                 notes.append(("result", row["result"], False))
             name = name_of(row["number"])
-            begin = _Slice(row["start"], thread, name, "system call", tuple(notes))
-            yield begin, _Slice(end, thread, None)
+            begin = Slice(row["start"], thread, name, "system call", tuple(notes))
+            yield begin, Slice(end, thread, None)

@@ -9,6 +9,7 @@
 #![allow(non_upper_case_globals)]
 
 use crate::TargetAddr;
+use crate::base::page::PAGE;
 use libc::*;
 
 /// Missing from the libc crate.
@@ -55,6 +56,69 @@ pub fn disturbance(call: &SleepingCall) -> Disturbance {
         | SYS_rt_sigtimedwait | SYS_io_uring_enter => OnlyIfKilled,
         _ => None,
     }
+}
+
+/// Whether a call, at work in the kernel, may come back with part of its work done when its thread is stopped.
+pub fn may_end_short(number: i64) -> bool {
+    is_counted(number)
+        || matches!(
+            number,
+            SYS_sendto
+                | SYS_sendmsg
+                | SYS_sendmmsg
+                | SYS_recvfrom
+                | SYS_recvmsg
+                | SYS_recvmmsg
+                | SYS_splice
+                | SYS_tee
+                | SYS_vmsplice
+                | SYS_getrandom
+                | SYS_io_getevents
+                | SYS_io_pgetevents
+                | SYS_io_uring_enter
+        )
+}
+
+/// Whether a call that has come back with this, as its thread was stopped, may have been cut short: it has done at least a page
+/// of its work, and not all.
+pub fn may_be_cut_short(call: &SleepingCall, result: i64) -> bool {
+    let wanted = match call.number {
+        SYS_read | SYS_pread64 | SYS_write | SYS_pwrite64 => call.args[2],
+        SYS_getrandom => call.args[1],
+        SYS_sendfile => call.args[3],
+        SYS_copy_file_range => call.args[4],
+        number if may_end_short(number) => u64::MAX,
+        _ => 0,
+    };
+    u64::try_from(result).is_ok_and(|result| (PAGE..wanted).contains(&result))
+}
+
+/// Whether the kernel counts such calls of a thread when they are done, in `/proc/PID/task/TID/io`.
+pub fn is_counted(number: i64) -> bool {
+    matches!(
+        number,
+        SYS_read
+            | SYS_pread64
+            | SYS_readv
+            | SYS_preadv
+            | SYS_preadv2
+            | SYS_write
+            | SYS_pwrite64
+            | SYS_writev
+            | SYS_pwritev
+            | SYS_pwritev2
+            | SYS_sendfile
+            | SYS_copy_file_range
+    )
+}
+
+/// Whether it is a call on a descriptor that is timed if that is a socket with a timeout option (SO_RCVTIMEO,
+/// SO_SNDTIMEO): such a timeout is counted from the start again.
+pub fn may_have_socket_timeout(call: &SleepingCall) -> bool {
+    matches!(
+        call.number,
+        SYS_read | SYS_readv | SYS_recvfrom | SYS_recvmsg | SYS_accept | SYS_accept4 | SYS_connect
+    )
 }
 
 /// Whether a call starts a process with a copy of the caller's memory, of which `word` reads a word.
@@ -148,6 +212,29 @@ mod tests {
 
     fn sleeping(number: i64, args: [u64; 6]) -> Disturbance {
         disturbance(&SleepingCall { number, args })
+    }
+
+    #[test]
+    fn what_transfers_data_may_end_short() {
+        for number in [SYS_read, SYS_writev, SYS_sendfile, SYS_getrandom, SYS_recvmsg] {
+            assert!(may_end_short(number));
+        }
+        for number in [SYS_getppid, SYS_openat, SYS_munmap, SYS_futex, SYS_nanosleep] {
+            assert!(!may_end_short(number));
+        }
+        assert!(is_counted(SYS_read) && !is_counted(SYS_getrandom));
+    }
+
+    #[test]
+    fn what_has_done_a_part_may_be_cut_short() {
+        let call = |number, args| SleepingCall { number, args };
+        let read = call(SYS_read, [3, 0, 1 << 20, 0, 0, 0]);
+        assert!(may_be_cut_short(&read, 4096) && may_be_cut_short(&read, (1 << 20) - 1));
+        for result in [-4, 0, 100, 1 << 20] {
+            assert!(!may_be_cut_short(&read, result), "{result}");
+        }
+        assert!(!may_be_cut_short(&call(SYS_brk, [0; 6]), 0x10_0000));
+        assert!(may_be_cut_short(&call(SYS_readv, [3, 0, 2, 0, 0, 0]), 1 << 20));
     }
 
     #[test]

@@ -1,0 +1,1 @@
+"""Where threads have spent their time, for people and for other tools."""

@@ -1,0 +1,1 @@
+"""Writes why a program is slow, in one module for each format."""

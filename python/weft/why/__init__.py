@@ -1,0 +1,1 @@
+"""Why a program is slow: hypotheses about it, tested by watching it, from the cheapest up."""
