@@ -58,8 +58,9 @@ test-rust:  ## The tests of the crates
 	cargo $(CARGO_TEST) --locked --package weft-agent
 
 .PHONY: test-python
-test-python:  ## The tests of everything together: most side by side, then those that want to be alone
-	$(PY) -m pytest -m "not alone" --numprocesses auto --dist loadfile --no-loadscope-reorder
+test-python:  ## The tests of everything together: most side by side, fleets, and those that want to be alone
+	$(PY) -m pytest -m "not alone and not fleet" --numprocesses auto --dist loadfile --no-loadscope-reorder
+	$(PY) -m pytest -m fleet --numprocesses auto --dist loadfile --no-loadscope-reorder
 	$(PY) -m pytest -m alone
 
 .PHONY: bench
@@ -73,6 +74,7 @@ bench-probes: release  ## What a probe costs each time that it is hit
 .PHONY: bench-stack-keys
 bench-stack-keys: release  ## What a stack costs each time that it is taken
 	$(PY) benchmarks/stack_keys.py
+	$(PY) benchmarks/stack_servers.py
 
 .PHONY: bench-scale
 bench-scale: release  ## How long very many probes take to come and go
@@ -91,6 +93,10 @@ bench-clone: release  ## What running translated costs, beside native and the pe
 	$(PY) benchmarks/clone.py
 	$(PY) benchmarks/java_kernels.py
 
+.PHONY: bench-where
+bench-where: release  ## What each workload executes that costs more in a clone, from exact counts
+	$(PY) benchmarks/where.py
+
 .PHONY: bench-tools
 bench-tools: release  ## What coverage, profiles and traces cost, beside the clone and the peers
 	$(PY) benchmarks/tools.py
@@ -100,9 +106,21 @@ bench-tools: release  ## What coverage, profiles and traces cost, beside the clo
 bench-stacks: release  ## How long a process stands still while its stacks are read, beside the peers
 	$(PY) benchmarks/stacks.py
 
+.PHONY: bench-sampling
+bench-sampling: release  ## What programs lose while they are sampled, beside py-spy
+	$(PY) benchmarks/sampling.py
+
+.PHONY: bench-why
+bench-why: release  ## How often weft why is right about known bottlenecks, and what it takes from them
+	$(PY) -m tests.bottlenecks --throughput
+
 .PHONY: bench-debug
 bench-debug: release  ## What breakpoints, steps and watchpoints cost, beside gdbserver
 	$(PY) benchmarks/debug.py
+
+.PHONY: bench-fleet
+bench-fleet: release  ## What a fleet of a thousand made up hosts costs, beside NATS alone
+	$(PY) benchmarks/fleet.py
 
 .PHONY: zoo
 zoo: release  ## Programs of the distribution, native and cloned, and the table of them
@@ -116,6 +134,8 @@ soak: release  ## The long forms of slow tests: thousands of attaches, kills, pr
 	$(PY) -m tests.soak.metrics --long
 	$(PY) -m tests.soak.takeover --long
 	$(PY) -m tests.soak.several --long
+	$(PY) -m tests.soak.fleet --long
+	$(PY) -m tests.soak.fleet_versions
 	$(PY) -m tests.soak.random --seconds 3600
 	$(PY) -m tests.zoo
 	$(PY) -m tests.matrix
@@ -128,6 +148,7 @@ soak: release  ## The long forms of slow tests: thousands of attaches, kills, pr
 		tests/e2e/test_metrics_library.py tests/e2e/test_inherited.py \
 		tests/e2e/test_interrupted.py
 	WEFT_CASES=10000 $(PY) -m pytest -q tests/e2e/test_gdb_sessions.py
+	WEFT_TEST_STACKS=100000 $(PY) -m pytest -q -rP tests/e2e/test_stack_keys.py -k random
 	$(PY) -m tests.own_tests
 	WEFT_CASES=10000 $(PY) -m pytest -q tests/unit -k "survived or space_changes"
 	WEFT_CASES=1000000 cargo test --locked --release -p weft-snippet --test differential
@@ -140,8 +161,9 @@ docs:  ## Build the documentation into site/; warnings are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 .PHONY: wheel
+wheel: PROFILE = release
 wheel: $(LOCKED)  ## Build the wheel into dist/
-	$(BIN)/maturin build --quiet --locked --release --out dist
+	$(BIN)/maturin build --quiet --locked --profile $(PROFILE) --out dist
 
 $(VENV)/.wheels: requirements/wheels.lock $(LOCKED)
 	$(PY) -m pip install --quiet --requirement $<

@@ -8,17 +8,22 @@ if TYPE_CHECKING:
     from weft._native import __version__
     from weft.control.clone import CloneStats
     from weft.control.probes import Probe
+    from weft.fleet.blocking import Fleet
+    from weft.fleet.front import AsyncFleet
     from weft.model.completeness import Completeness, Interval, Missing
     from weft.model.points import Point, PointKind, PointSelection, Refusal
     from weft.model.stacks import Stack, StackFrame
     from weft.model.values import Bucket, Histogram, Timer
+    from weft.sampling import SampledProfile, sample
     from weft.session import Cloned, Session, attach, run
 
 __all__ = [
+    "AsyncFleet",
     "Bucket",
     "CloneStats",
     "Cloned",
     "Completeness",
+    "Fleet",
     "Histogram",
     "Interval",
     "Missing",
@@ -27,6 +32,7 @@ __all__ = [
     "PointSelection",
     "Probe",
     "Refusal",
+    "SampledProfile",
     "Session",
     "Stack",
     "StackFrame",
@@ -35,15 +41,19 @@ __all__ = [
     "attach",
     "errors",
     "run",
+    "sample",
 ]
 
 _HOMES = {
+    "AsyncFleet": "weft.fleet.front",
+    "Fleet": "weft.fleet.blocking",
     "CloneStats": "weft.control.clone",
     **dict.fromkeys(["Completeness", "Interval", "Missing"], "weft.model.completeness"),
     **dict.fromkeys(["Cloned", "Session", "attach", "run"], "weft.session"),
     **dict.fromkeys(["Point", "PointKind", "PointSelection", "Refusal"], "weft.model.points"),
     **dict.fromkeys(["Bucket", "Histogram", "Timer"], "weft.model.values"),
     **dict.fromkeys(["Stack", "StackFrame"], "weft.model.stacks"),
+    **dict.fromkeys(["SampledProfile", "sample"], "weft.sampling"),
     "Probe": "weft.control.probes",
     "__version__": "weft._native",
 }

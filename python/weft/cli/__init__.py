@@ -198,7 +198,18 @@ def _show_version(ctx: click.Context, _option: click.Parameter, is_wanted: bool)
 @click.group(
     cls=CommandFolder,
     package=__name__,
-    helpers=("clone", "completing", "exports", "inputs", "measure", "output", "printing"),
+    helpers=(
+        "by_stack",
+        "clone",
+        "completing",
+        "exports",
+        "fleet_demo",
+        "inputs",
+        "measure",
+        "output",
+        "printing",
+        "sampled",
+    ),
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.option(
