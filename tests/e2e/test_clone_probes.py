@@ -30,7 +30,7 @@ from tests.e2e.test_probes import (
     seen,
 )
 from tests.lockstep import Lockstep, lockstep, total
-from tests.probing import Kind, Weaver, points_of, weaver
+from tests.probing import COUNTER, Kind, Weaver, points_of, weaver
 from tests.toolchain import run
 from weft import errors
 
@@ -304,3 +304,22 @@ def test_a_program_that_has_become_another_is_not_woven_into() -> None:
         process.stdin.close()
         assert process.stdout.read() == b"purr\n"
         assert process.wait() == 0
+
+
+@pytest.mark.alone
+@pytest.mark.watchdog(300)
+def test_a_program_that_vforks_all_the_time_is_not_held_for_seconds(build: Build) -> None:
+    # A thread that waits for its vforked child was waited for, while that child waited for a thread
+    # that was stopped: in one of fifty stops the program stood still for two seconds.
+    longest = []
+    for _ in range(3):
+        with woven(build, "forks", 16) as (program, session):
+            points = points_of(session, "forks", own(program.batch(1)), "entry")
+            program.go()
+            for _ in range(60):
+                session.insert(points, COUNTER).remove()
+            program.rest()
+            longest.append(max(pause.seconds for pause in session.pauses()))
+        if longest[-1] < 1.0:
+            return
+    raise AssertionError(f"it stood still for {longest} s")

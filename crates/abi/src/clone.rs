@@ -282,7 +282,7 @@ pub struct CloneControl {
     pub counter_mode: AtomicU32,
     /// Whether the program has put a seccomp filter over itself since it is here.
     pub is_filtered: AtomicU32,
-    /// Whether the host waits for the engine, which threads that fork one after the other would never leave to it.
+    /// Whether the host waits for the engine, which threads that lock it one after the other would never leave to it.
     pub is_wanted: AtomicU32,
     reserved: AtomicU32,
     /// How many programs were executed without the host's following: it did not answer, or not in time.

@@ -98,7 +98,7 @@ impl Family {
 /// Stops the threads of a process that are not in the kernel, or one that is. Who is there was sent by the
 /// engine, which looks where to go on when it comes back.
 fn stop(pid: Tid) -> Result<Stopped> {
-    let stopped = Stopped::stop_all(pid, Caution::SpareSleepers)?;
+    let stopped = Stopped::stop_all_in_clone(pid, Caution::SpareSleepers)?;
     if stopped.threads().is_empty() { Stopped::stop_least_noticed(pid) } else { Ok(stopped) }
 }
 
@@ -141,7 +141,11 @@ impl HeldEngine<'_> {
             let mut threads = describe(self.stopped)?;
             let call =
                 EngineCall { message: message.clone(), ..EngineCall::to(self.presence.weave) };
-            match area.visit(self.stopped, room, call, &mut threads) {
+            let outcome = area.visit(self.stopped, room, call, &mut threads);
+            if matches!(outcome, Ok(true)) {
+                self.presence.want(false);
+            }
+            match outcome {
                 Ok(true) if threads.iter().all(|(_, thread)| thread.is_busy == 0) => {
                     return Ok(true);
                 }

@@ -1,5 +1,6 @@
 //! An engine in a process, and in those that the process has forked.
 
+use super::futex;
 use super::losses::Losses;
 use super::members::Members;
 use super::recording::Recording;
@@ -174,9 +175,12 @@ impl Presence {
         self.get().counter_mode.load(Relaxed) == COUNTER_FORBIDDEN
     }
 
-    /// Makes threads that are about to fork leave the engine's lock to the host, or take it again.
+    /// Makes threads leave the engine's lock to the host, or take it again.
     pub fn want(&self, is_wanted: bool) {
-        self.get().is_wanted.store(u32::from(is_wanted), Relaxed);
+        let word = &self.get().is_wanted;
+        if word.swap(u32::from(is_wanted), Relaxed) != 0 && !is_wanted {
+            futex::wake(word);
+        }
     }
 
     /// Whether the program has put a seccomp filter over itself since it is in the clone.

@@ -26,7 +26,7 @@ const SPARE: usize = 64;
 pub fn stop(pid: Tid) -> Result<Stopped> {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let mut stopped = Stopped::stop_all(pid, Caution::SpareShortCalls)?;
+        let mut stopped = Stopped::stop_all_in_clone(pid, Caution::SpareShortCalls)?;
         let Some((tid, call)) = stopped.not_stopped().next() else {
             await_faults(&mut stopped)?;
             return Ok(stopped);
@@ -137,7 +137,12 @@ fn leave(
     loop {
         let mut threads = describe(stopped)?;
         let fits = VisitArea::length(threads.len(), 0) <= area.length;
-        if fits && area.visit(stopped, room, EngineCall::to(presence.leave), &mut threads)? {
+        // One that waits for its vforked child has not stopped yet.
+        let are_all = stopped.not_stopped().next().is_none();
+        if fits
+            && are_all
+            && area.visit(stopped, room, EngineCall::to(presence.leave), &mut threads)?
+        {
             return Ok(threads);
         }
         if !fits || Instant::now() > deadline {

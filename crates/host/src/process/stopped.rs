@@ -5,7 +5,7 @@ use super::proc::{self, Tid};
 use super::ptrace::{self, CallSide, Event};
 use super::turn::Turn;
 use super::{memory, seccomp, status};
-use crate::arch::{Disturbance, Registers, disturbance, syscall_name};
+use crate::arch::{Disturbance, Registers, disturbance, syscall_name, waits_for_child};
 use crate::base::worker::State;
 use crate::{Error, ErrorKind, Result, TargetAddr};
 use std::collections::BTreeMap;
@@ -22,6 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const ROUNDS: u32 = 10;
 /// How long one of several threads may take to stop that would all do.
 const IMPATIENCE: Duration = Duration::from_millis(20);
+/// The same for one that waits for its vforked child, where that may wait for a stopped thread.
+const AT_VFORK: Duration = Duration::from_millis(2);
 /// How long threads run that are let run for a moment.
 const MOMENT: Duration = Duration::from_micros(30);
 /// How long to sleep when no thread has anything to report, at least and at most.
@@ -77,6 +79,8 @@ pub struct Stopped {
     has_lost: bool,
     /// For how long to wait for threads that need not stop, see [`Stopped::stop_some`].
     lenience: Option<Duration>,
+    /// Whether the process runs from a clone, see [`Stopped::stop_all_in_clone`].
+    is_in_clone: bool,
 }
 
 impl State for Stopped {
@@ -89,6 +93,14 @@ impl Stopped {
     /// Stops every thread of a process, those included that are born meanwhile.
     pub fn stop_all(pid: Tid, caution: Caution) -> Result<Self> {
         let mut stopped = Self { pid, ..Self::default() };
+        stopped.stop_others(caution)?;
+        Ok(stopped)
+    }
+
+    /// The same for a process that runs from a clone. A child of `vfork` may wait for the engine's lock, and so for a
+    /// thread that is stopped; its parent does not stop before, and is not waited for.
+    pub fn stop_all_in_clone(pid: Tid, caution: Caution) -> Result<Self> {
+        let mut stopped = Self { pid, is_in_clone: true, ..Self::default() };
         stopped.stop_others(caution)?;
         Ok(stopped)
     }
@@ -213,6 +225,10 @@ impl Stopped {
             }
             waiting = still;
             if !progress && !waiting.is_empty() {
+                if self.is_in_clone && began.elapsed() > AT_VFORK {
+                    let late = waiting.extract_if(.., |tid| awaits_child(*tid));
+                    self.unstoppable.extend(late);
+                }
                 if limit.is_reached(&waiting) {
                     let late = match self.lenience {
                         Some(_) => waiting,
@@ -397,6 +413,10 @@ impl Stopped {
             let _ = ptrace::interrupt(tid);
             waiting.push(tid);
         }
+        if self.lenience.is_none() {
+            // They may have come out of the kernel since.
+            waiting.append(&mut self.unstoppable);
+        }
         self.await_stops(waiting, patience)?;
         if self.lenience.is_some() { Ok(()) } else { self.stop_others(Caution::StopAll) }
     }
@@ -492,6 +512,11 @@ pub(crate) fn before_breakpoint(
 /// Whether a thread runs, or would if it had its turn.
 fn is_runnable(tid: Tid) -> bool {
     proc::stat(tid).is_ok_and(|stat| stat.state == 'R')
+}
+
+/// Whether a thread waits in the kernel for its vforked child.
+fn awaits_child(tid: Tid) -> bool {
+    proc::sleeping_call(tid).is_some_and(|call| waits_for_child(&call, |at| memory::word(tid, at)))
 }
 
 /// Sleeps when no thread has anything to report: each time that weft wakes it may take the processor from the very thread

@@ -1,14 +1,14 @@
 //! The memory that the engine shares with the host, and what it requests of the host by it.
 
-use crate::clone::base::system;
+use crate::clone::base::{clock, system};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 use weft_abi::{CloneControl, exec};
 
 /// How long a host may take to answer before it is taken for gone.
-pub const PATIENCE: u64 = 5000;
+const PATIENCE: u64 = 5000;
 /// How long to wait before looking again for a request that is free.
-pub const SHORT: u64 = 10;
+const SHORT: u64 = 10;
 
 /// Where the [`CloneControl`] is, once there is one.
 static CONTROL: AtomicU64 = AtomicU64::new(0);
@@ -74,6 +74,19 @@ fn claim(control: &'static CloneControl) -> Option<&'static AtomicU32> {
     request.pid.store(system::pid() as u32, Relaxed);
     request.tid.store(system::tid() as u32, Relaxed);
     Some(&request.state)
+}
+
+/// Lets the host have the engine first, if it waits for that. The calling thread must hold nothing.
+pub fn give_way() {
+    let Some(control) = control() else { return };
+    for _ in 0..PATIENCE / SHORT {
+        if control.is_wanted.load(Relaxed) == 0 {
+            return;
+        }
+        clock::wait_for(&control.is_wanted, 1, SHORT);
+    }
+    // The host was killed meanwhile.
+    control.is_wanted.store(0, Relaxed);
 }
 
 /// Wakes the host, which then looks at the requests.

@@ -1,6 +1,7 @@
 //! The engine's lock. There is no other, and so no order of locks.
 
 use crate::clone::base::fail::fail;
+use crate::clone::base::host::give_way;
 use crate::clone::base::system;
 use crate::clone::cache::code_cache::CodeCache;
 use crate::clone::engine::Engine;
@@ -70,10 +71,12 @@ pub fn engine() -> Guard {
     }
 }
 
-/// Locks the engine, whether it has room or not.
+/// Locks the engine, whether it has room or not. The host has precedence: threads that lock it one after the other
+/// would never leave it.
 pub fn locked() -> Guard {
     let lock = &SHARED.lock;
     let own = Thread::current().tid.get();
+    give_way();
     if lock.compare_exchange(0, own, Acquire, Relaxed).is_ok() {
         return held();
     }
@@ -88,6 +91,7 @@ pub fn locked() -> Guard {
             || lock.compare_exchange(seen, seen | WAITING, Relaxed, Relaxed).is_ok()
         {
             system::futex_wait(lock, seen | WAITING);
+            give_way();
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Threads and processes that the program starts, becomes and ends.
 
 use crate::clone::base::fail::fail;
-use crate::clone::base::host::{PATIENCE, SHORT, post, ring, wait_while};
+use crate::clone::base::host::{post, ring, wait_while};
 use crate::clone::base::registers::{R11, RAX, RCX, RDI, RSP};
 use crate::clone::base::system::EFAULT;
-use crate::clone::base::{clock, host, observers, program, signals, system};
+use crate::clone::base::{host, observers, program, signals, system};
 use crate::clone::cache::arena::Arena;
 use crate::clone::engine::Engine;
 use crate::clone::engine::lock::{engine, inherit, unlock};
@@ -130,7 +130,6 @@ pub fn clone(thread: &Thread, number: usize) -> Option<isize> {
     };
     let call = if number == system::VFORK { system::CLONE } else { number };
     let mut kept = (!is_sharing).then(|| {
-        give_way();
         // As for `fork`: the child has a copy of the lock, and unlocks that itself.
         let mut engine = engine();
         engine.cache.arenas.iter_mut().for_each(Arena::copy_for_child);
@@ -164,22 +163,8 @@ pub fn clone(thread: &Thread, number: usize) -> Option<isize> {
     Some(result)
 }
 
-/// Lets the host lock the engine first, if it waits for that.
-fn give_way() {
-    let Some(control) = host::control() else { return };
-    for _ in 0..PATIENCE / SHORT {
-        if control.is_wanted.load(Relaxed) == 0 {
-            return;
-        }
-        clock::wait_for(&control.is_wanted, 1, SHORT);
-    }
-    // The host was killed meanwhile.
-    control.is_wanted.store(0, Relaxed);
-}
-
 /// `fork`: the child continues from here as the parent does.
 fn fork(thread: &Thread, flags: u64) -> Option<isize> {
-    give_way();
     // No other thread may be in the middle of something that the child then finds half done.
     let mut engine = engine();
     engine.cache.arenas.iter_mut().for_each(Arena::copy_for_child);

@@ -123,14 +123,24 @@ pub fn may_have_socket_timeout(call: &SleepingCall) -> bool {
 
 /// Whether a call starts a process with a copy of the caller's memory, of which `word` reads a word.
 pub fn copies_memory(call: &SleepingCall, word: impl FnOnce(TargetAddr) -> Option<u64>) -> bool {
-    let flags = match call.number {
+    clone_flags(call, word).is_some_and(|flags| flags & CLONE_VM as u64 == 0)
+}
+
+/// Whether a call starts a process and waits until that has ended or called `execve`, as `vfork` does.
+pub fn waits_for_child(call: &SleepingCall, word: impl FnOnce(TargetAddr) -> Option<u64>) -> bool {
+    clone_flags(call, word).is_some_and(|flags| flags & CLONE_VFORK as u64 != 0)
+}
+
+/// With which flags of `clone` a call starts a thread or a process, if it does.
+fn clone_flags(call: &SleepingCall, word: impl FnOnce(TargetAddr) -> Option<u64>) -> Option<u64> {
+    match call.number {
         SYS_fork => Some(0),
+        SYS_vfork => Some((CLONE_VM | CLONE_VFORK) as u64),
         SYS_clone => Some(call.args[0]),
         // They are the first word of its argument.
         SYS_clone3 => word(TargetAddr(call.args[0])),
         _ => None,
-    };
-    flags.is_some_and(|flags| flags & CLONE_VM as u64 == 0)
+    }
 }
 
 /// Whether the call may fail with EINTR because its thread was stopped, though no handler ran; and

@@ -12,7 +12,7 @@ mod vector;
 
 pub use calls::{
     Disturbance, SleepingCall, copies_memory, disturbance, is_counted, may_be_cut_short,
-    may_end_short, may_have_socket_timeout, syscall_name,
+    may_end_short, may_have_socket_timeout, syscall_name, waits_for_child,
 };
 pub use registers::{GENERAL, Registers};
 pub use sampled::{SAMPLED_ABI, SAMPLED_COUNT, SAMPLED_REGISTERS, Sampled};
