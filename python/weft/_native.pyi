@@ -578,6 +578,10 @@ _FrameRow: TypeAlias = tuple[str | None, str | None, int | None, int | None, boo
 _LineColumns: TypeAlias = tuple[list[str], bytes, bytes, bytes, bytes, bytes, bytes]
 """files; offsets (u64), sizes, files, lines, columns (u32), whether a statement begins (u8)."""
 
+_Written: TypeAlias = tuple[bytes, list[tuple[int, tuple[int, int] | None]]]
+"""The bytes of a block, none if they are not what was executed; and from which offsets on it is
+written in which file and line."""
+
 _InstructionColumns: TypeAlias = tuple[bytes, bytes, bytes, bytes]
 """offsets (u64), sizes (u8), transfers (u8), targets (u64)."""
 
@@ -711,6 +715,12 @@ class ModuleSymbols:
         """The bytes of pieces of code, each an offset and a size, as the file has them.
 
         Empty where they are not all in a segment with code.
+        """
+
+    def written(self, blocks: Sequence[tuple[int, int, int]]) -> tuple[list[str], list[_Written]]:
+        """What the file has of blocks that were executed: each an offset, a size, and a number.
+
+        The number is that of its instructions. First the source files that lines are in.
         """
 
     def disassemble(self, pieces: Sequence[tuple[int, int]]) -> list[list[tuple[int, str]]]:

@@ -45,6 +45,9 @@ type InstructionColumns<'py> =
 /// Where a slot is, its resolver, and the name and the version of its symbol.
 type SlotRow = (u64, Option<u64>, String, String);
 
+/// The bytes of a block, and from which offsets on it is written in which file and line.
+type WrittenRow<'py> = (Bound<'py, PyBytes>, Vec<(u64, Option<(u32, u32)>)>);
+
 #[pyclass(frozen, module = "weft._native")]
 pub struct ModuleSymbols(weft_symbols::ModuleSymbols);
 
@@ -241,6 +244,16 @@ impl ModuleSymbols {
     ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
         let found = py.detach(|| self.0.code(&pieces)).map_err(to_python)?;
         Ok(found.iter().map(|bytes| PyBytes::new(py, bytes)).collect())
+    }
+
+    fn written<'py>(
+        &self,
+        py: Python<'py>,
+        blocks: Vec<weft_symbols::Executed>,
+    ) -> PyResult<(Vec<String>, Vec<WrittenRow<'py>>)> {
+        let (files, found) = py.detach(|| self.0.written(&blocks)).map_err(to_python)?;
+        let rows = found.into_iter().map(|one| (PyBytes::new(py, &one.code), one.lines));
+        Ok((files, rows.collect()))
     }
 
     fn disassemble(

@@ -41,6 +41,7 @@ mod symtab;
 mod table;
 mod units;
 mod versions;
+mod written;
 
 pub use cache::Cache;
 pub use decompress::section as decompress_section;
@@ -60,3 +61,4 @@ pub use slots::{Candidates, Slot};
 pub use soname::soname;
 pub use sources::Sources;
 pub use table::{Function, FunctionTable};
+pub use written::{Executed, Written};

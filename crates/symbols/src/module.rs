@@ -23,6 +23,7 @@ use crate::raw::FunctionKind;
 use crate::slots::{self, Candidates, Slot};
 use crate::sources::{self, Sources};
 use crate::table::{Function, FunctionTable};
+use crate::written::{self, Executed, Written};
 use crate::{Error, Result, hex, inside};
 use crate::{frames, json, parallel, results, strings};
 
@@ -357,6 +358,13 @@ impl ModuleSymbols {
         let opened = self.reopen()?;
         let bytes = |&(at, size): &(u64, u64)| opened.elf.code_at(at, size).unwrap_or_default();
         Ok(pieces.iter().map(|piece| bytes(piece).into_owned()).collect())
+    }
+
+    /// What the file has of blocks that were executed, and the source files that their lines are in.
+    pub fn written(&self, blocks: &[Executed]) -> Result<(Vec<String>, Vec<Written>)> {
+        let table = self.line_table()?;
+        let found = written::find(&self.reopen()?.elf, &table, blocks);
+        Ok((table.files, found))
     }
 
     /// Instructions for people: of each piece, the offsets and the texts of its instructions.

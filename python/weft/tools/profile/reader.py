@@ -11,7 +11,7 @@ from weft.errors import BadFile
 from weft.model.flow import NO_FILE, CodeModule, Flow
 from weft.model.program import Function, Module
 from weft.tools.profile.result import Profile, ProfiledBlock, ProfiledFunction, ProfiledModule
-from weft.tools.profile.sources import Lines, Table
+from weft.tools.profile.sources import Table, written
 
 __all__ = ["profile"]
 
@@ -40,6 +40,10 @@ class _Reader:
         """What is known of functions, by their places."""
         self.entries: Counter[int] = Counter()
         """How often each function's first instruction was executed."""
+        self.wholes: dict[int, int] = {}
+        """To which function each counts that is part of another."""
+        self.parts: dict[int, list[int]] = defaultdict(list)
+        """What counted to each function, at least for a while."""
         self.tables: dict[int, Table] = {}
 
     def read(self) -> Profile:
@@ -54,7 +58,12 @@ class _Reader:
                 ProfiledModule(module.path, module.build_id, module.bias)
                 for module in self.flow.modules
             ),
-            functions=tuple(self.functions),
+            functions=tuple(
+                replace(function, part_of=self.wholes[number])
+                if number in self.wholes
+                else function
+                for number, function in enumerate(self.functions)
+            ),
             blocks=tuple(self.blocks),
             edges=self.flow.edges,
             problems=tuple(self.problems),
@@ -69,10 +78,9 @@ class _Reader:
             self.tables[place] = Table(module)
             indexes = self._contained(place, recorded)
         numbers = self._functions(place, indexes, recorded.blocks[0].offset)
-        lines = Lines(module)
-        for block, index in zip(recorded.blocks, indexes, strict=True):
+        found = written(module, recorded.blocks)
+        for block, index, (code, lines) in zip(recorded.blocks, indexes, found, strict=True):
             number = numbers[index]
-            code, written = lines.of(block)
             self.blocks.append(
                 ProfiledBlock(
                     function=number,
@@ -81,7 +89,7 @@ class _Reader:
                     instructions=block.instructions,
                     count=block.count,
                     code=code,
-                    lines=written,
+                    lines=lines,
                 )
             )
             if block.offset == self.functions[number].offset:
@@ -270,10 +278,9 @@ class _Reader:
 
     def _fold(self, part: int, whole: int) -> None:
         """Let a function count to another, or to what that counts to."""
-        further = self.functions[whole].part_of
-        root = whole if further is None else further
+        root = self.wholes.get(whole, whole)
         if root == part:
             return
-        for number, function in enumerate(self.functions):
-            if number == part or function.part_of == part:
-                self.functions[number] = replace(function, part_of=root)
+        moved = [part, *(one for one in self.parts.pop(part, ()) if self.wholes[one] == part)]
+        self.wholes.update(dict.fromkeys(moved, root))
+        self.parts[root] += moved

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from weft._native import disassemble
 from weft.model.flow import Block
 from weft.model.program import Module
 from weft.tools.profile.result import SourceLine
@@ -15,50 +14,30 @@ from weft.tools.profile.result import SourceLine
 if TYPE_CHECKING:
     from weft._native import _FunctionRow
 
-__all__ = ["Lines", "Table"]
+__all__ = ["Table", "written"]
 
 
-class Lines:
-    """The code and the source lines of a module, as far as there are any."""
-
-    def __init__(self, module: Module | None) -> None:
-        self._symbols = module.symbols if module is not None else None
-
-    def of(self, block: Block) -> tuple[bytes, tuple[SourceLine, ...]]:
-        """The bytes of a block, if they are what was executed, and where it is written."""
-        if self._symbols is None:
-            return b"", ()
-        (code,) = self._symbols.code([(block.offset, block.size)])
-        listing = disassemble(code, block.offset)
-        if len(listing) != block.instructions:
-            return b"", ()
-        lines: list[SourceLine] = []
-        last: tuple[str, int] = ("", 0)
-        for offset, _, _ in listing:
-            written = self._written(offset)
-            if written != last:
-                lines.append(SourceLine(offset, *written))
-                last = written
-        return code, tuple(lines)
-
-    def _written(self, offset: int) -> tuple[str, int]:
-        """The file and the line of an instruction; no file if they are not known."""
-        starts, ends, places = self._rows
-        row = bisect_right(starts, offset) - 1
-        return places[row] if row >= 0 and offset < ends[row] else ("", 0)
-
-    @cached_property
-    def _rows(self) -> tuple[list[int], list[int], list[tuple[str, int]]]:
-        """Where pieces of code begin and end, and where each is written."""
-        if self._symbols is None:
-            return [], [], []
-        names, *columns = self._symbols.line_table()
-        offsets = memoryview(columns[0]).cast("Q")
-        sizes, files, lines = (memoryview(column).cast("I") for column in columns[1:4])
-        rows = [row for row, size in enumerate(sizes) if size and lines[row]]
-        starts = [offsets[row] for row in rows]
-        ends = [offsets[row] + sizes[row] for row in rows]
-        return starts, ends, [(names[files[row]], lines[row]) for row in rows]
+def written(
+    module: Module | None, blocks: Sequence[Block]
+) -> list[tuple[bytes, tuple[SourceLine, ...]]]:
+    """The bytes of blocks, of those that are what was executed, and where they are written."""
+    if module is None:
+        return [(b"", ())] * len(blocks)
+    files, found = module.symbols.written(
+        [(block.offset, block.size, block.instructions) for block in blocks]
+    )
+    return [
+        (
+            code,
+            tuple(
+                SourceLine(offset, files[place[0]], place[1])
+                if place
+                else SourceLine(offset, "", 0)
+                for offset, place in lines
+            ),
+        )
+        for code, lines in found
+    ]
 
 
 class Table:
