@@ -25,12 +25,13 @@ from tests.fleets import SERVER, free_port
 from weft.fleet.audit import Audit
 from weft.fleet.broker import Access
 from weft.fleet.folding import Series
-from weft.fleet.host import Host, HostOptions
+from weft.fleet.host import Host
 from weft.fleet.machine import Reading, RequestKey
 from weft.fleet.plan import Identity, Process
 from weft.fleet.policy import Policy, Rule
 from weft.fleet.protocol import Ask, Request
 from weft.fleet.selectors import Selector
+from weft.fleet.service import HostOptions
 from weft.fleet.texts import Texts
 from weft.model.measured import Value
 from weft.model.values import Bucket, Histogram

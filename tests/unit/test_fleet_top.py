@@ -167,9 +167,15 @@ def test_hosts_are_grouped_by_a_key() -> None:
     watch(steps)
 
 
-def test_it_ends_with_the_measurement() -> None:
+def test_the_last_values_stay_when_it_is_over() -> None:
     async def steps(app: FleetTop, given: Given, pilot: Pilot[None]) -> None:
         given.is_over = True
+        await until(pilot, lambda: "OVER" in screen(app))
+        looks = given.looks
+        await until(pilot, lambda: given.looks > looks + 2)
+        assert app.is_running
+        assert "104" in screen(app)
+        await pilot.press("q")
         await until(pilot, lambda: not app.is_running)
 
     watch(steps)

@@ -21,7 +21,7 @@ from weft.errors import InvalidArgument
 if TYPE_CHECKING:
     from weft.fleet.audit import Audit
     from weft.fleet.broker import Access
-    from weft.fleet.host import HostOptions
+    from weft.fleet.service import HostOptions
     from weft.fleet.sinks import Sinks
 
 connection_options = all_of(
@@ -120,11 +120,11 @@ def command(
     quiet()
     from weft.fleet.audit import Audit
     from weft.fleet.broker import Access
-    from weft.fleet.host import HostOptions
     from weft.fleet.names import checked
     from weft.fleet.offering import Offer
     from weft.fleet.policy import Policy
     from weft.fleet.selectors import Selector
+    from weft.fleet.service import HostOptions
     from weft.fleet.sinks import INTERVAL, Sinks
 
     host = checked(name or os.uname().nodename)

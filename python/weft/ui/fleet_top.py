@@ -51,7 +51,7 @@ class Detail(Watched, Protocol):
 
 
 class FleetTop(App[None]):
-    """Shows a measurement as it goes on. It ends when the person wants, or the measurement does.
+    """Shows a measurement as it goes on. It ends when the person wants.
 
     ``opens`` begins to measure what a place is made of.
     """
@@ -113,14 +113,12 @@ class FleetTop(App[None]):
         self.set_interval(self._interval, self._look)
 
     def _look(self) -> None:
-        if self._watched.is_over:
-            self.exit()
-            return
         if self._place != Place():
             self._look_closely()
             return
-        now, found = self._clock(), self._watched.now()
-        if self._before is not None:
+        is_over, now, found = self._watched.is_over, self._clock(), self._watched.now()
+        # The last rates stay: that nothing is measured any more does not make them fall to 0.
+        if self._before is not None and not is_over:
             self._rates = rates(found, self._before[1], now - self._before[0])
         self._before = now, found
         self._found = found
@@ -167,6 +165,8 @@ class FleetTop(App[None]):
         order = f"by rate of {self._order[0]}" if self._order else "what is least like the others"
         text = f"fleet: {len(found.hosts)} hosts, {processes} processes; first {order}"
         text += "" if self._by else "; Enter shows the processes of a host"
+        if self._watched.is_over:
+            text = f"OVER, these are the last values; q ends the view. {text}"
         self._header.update(text)
         self._show_details()
 
