@@ -226,3 +226,20 @@ def test_written() -> None:
     (lock,) = data["locks"]
     assert lock["waits"][0]["holder"]["line"] == 9
     assert data["threads"][0]["waits"][0]["for"] == "lock table"
+
+
+def test_a_futex_that_nothing_explains_is_not_left_out_without_a_word() -> None:
+    """It may be a lock: of Rust's library, of Go's, or of the program's own."""
+    unknown = Wait("futex", "a futex", 0x2000, doubt="nothing tells what it belongs to")
+    waits = [place(tid, unknown, frame("park", 7, 100 + tid)) for tid in (1, 2)]
+    found = replace(made(queue={}), places=tuple(waits))
+    said = "2 threads waited ~2.0 s at futexes of which nothing tells what they are"
+    file = io.BytesIO()
+    text.write(file, found, "prog")
+    assert said in file.getvalue().decode()
+    file = io.BytesIO()
+    html.write(file, found, "prog")
+    assert said in file.getvalue().decode()
+    notes = document(found)["notes"]
+    assert isinstance(notes, list) and any(one.startswith(said) for one in notes)
+    assert contention(made(queue={})).notes == ()

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from weft.base.numbers import quantity
 from weft.model.sampled import HeldWait, Lock, PlaceTime, SampledTime, ThreadState
 from weft.model.stacks import StackFrame
 from weft.model.waits import Holder
@@ -160,11 +161,30 @@ class Contention:
     """The locks of a process that threads waited for, most time first."""
 
     locks: tuple[LockTime, ...]
+    unexplained: float = 0.0
+    """For how long threads waited at futexes of which nothing tells what they are; estimated.
+
+    These may be locks; none of them is among :attr:`locks`.
+    """
+    unexplained_waiters: int = 0
+    """How many threads did."""
 
     @property
     def seconds(self) -> float:
         """For how long threads waited for locks, all together; estimated."""
         return sum(one.seconds for one in self.locks)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What may be missing from the locks."""
+        if not self.unexplained_waiters:
+            return ()
+        many = self.unexplained_waiters
+        who = "1 thread" if many == 1 else f"{many:,} threads"
+        return (
+            f"{who} waited ~{quantity(self.unexplained, 's')} at futexes of which nothing tells "
+            "what they are: those that are locks are missing among the locks",
+        )
 
 
 def contention(found: SampledTime) -> Contention:
@@ -177,7 +197,16 @@ def contention(found: SampledTime) -> Contention:
         _lock_time(lock, waits, dict(queues.get(lock, ())), found)
         for lock, waits in by_lock.items()
     ]
-    return Contention(tuple(sorted(locks, key=lambda one: (-one.seconds, one.lock))))
+    unexplained = [
+        one
+        for one in found.places
+        if one.is_blocked and one.wait is not None and one.wait.kind == "futex"
+    ]
+    return Contention(
+        tuple(sorted(locks, key=lambda one: (-one.seconds, one.lock))),
+        sum(one.blocked for one in unexplained),
+        len({one.tid for one in unexplained}),
+    )
 
 
 def _lock_time(

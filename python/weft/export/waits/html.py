@@ -179,15 +179,15 @@ def write(file: BinaryIO, found: SampledTime, title: str) -> None:
     """Write the page."""
     heading = f"{harmless(title)} ({found.pid}): who waits for whom"
     data, is_cut = _data(found)
-    notes = [f"~ is an estimate: {note(found)}", *found.notes]
+    who_waits = contention(found)
+    notes = [f"~ is an estimate: {note(found)}", *who_waits.notes, *found.notes]
     if is_cut:
         notes.append(f"the timeline ends early: it has the first {_MOST:,} stretches only")
     legend = "".join(
         f'<span><i style="background:var(--{name})"></i>{escape(text)}</span>'
         for name, text in CLASSES.items()
     )
-    locks = contention(found).locks
-    shown = "".join(map(_lock, locks)) or "<p>No thread was found to wait for a lock.</p>"
+    shown = "".join(map(_lock, who_waits.locks)) or "<p>No thread was found to wait for a lock.</p>"
     still = f"threads stood still for {quantity(found.stood_still, 's')} in all"
     # A script ends, or begins another, wherever a tag says so: also in a text.
     script_data = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")

@@ -20,7 +20,7 @@ def write(file: BinaryIO, found: SampledTime, _title: str) -> None:
 
 def document(found: SampledTime) -> dict[str, object]:
     """Return it as plain data: times of threads are exact, those of waits are estimates."""
-    waits = waits_by_thread(found)
+    waits, locks = waits_by_thread(found), contention(found)
     return {
         "schema": 1,
         "pid": found.pid,
@@ -38,6 +38,6 @@ def document(found: SampledTime) -> dict[str, object]:
             }
             for thread in found.threads
         ],
-        "locks": [one.to_json() for one in contention(found).locks],
-        "notes": [note(found), *found.notes],
+        "locks": [one.to_json() for one in locks.locks],
+        "notes": [note(found), *locks.notes, *found.notes],
     }

@@ -32,16 +32,19 @@ def summary(found: SampledTime, title: str, top: int, width: int | None = None) 
     ``width`` is that of the screen that it must fit; without one, no name is shortened.
     """
     parts: list[RenderableType] = [heading(found, title)]
+    locks = contention(found)
     if found.threads:
         parts += [Text(), _threads(found, top, width)]
         if (more := len(found.threads) - top) > 0:
             parts.append(Text(f"and {more:,} more threads", style="dim"))
         parts.append(Text())
-        parts += _locks(contention(found), top, width)
+        parts += _locks(locks, top, width)
     parts.append(Text())
     if any(place.samples for place in found.places):
         parts.append(Text(f"~ is an estimate: {note(found)}", style="dim"))
-    parts += [Text(printable(f"note: {one}"), style="yellow") for one in found.notes]
+    parts += [
+        Text(printable(f"note: {one}"), style="yellow") for one in (*locks.notes, *found.notes)
+    ]
     return Group(*parts)
 
 
