@@ -29,19 +29,29 @@ fn await_that(is_so: impl Fn() -> bool) {
     }
 }
 
+/// Whether a thread of Python sleeps, and does not wait for the interpreter's lock: who stops it then, stops all.
+fn is_asleep(tid: Tid) -> bool {
+    let calls = [libc::SYS_clock_nanosleep, libc::SYS_select, libc::SYS_pselect6];
+    proc::sleeping_call(tid).is_some_and(|call| calls.contains(&call.number))
+}
+
 /// The process, and its second thread once that sleeps.
 fn start() -> (Child, Tid) {
     let mut command = Command::new("python3");
     let child = command.args(["-c", PROGRAM]).stdin(Stdio::piped()).spawn().unwrap();
     let pid = child.id() as Tid;
     let second = || proc::threads(pid).unwrap().into_iter().find(|&tid| tid != pid);
-    await_that(|| second().is_some_and(|tid| proc::sleeping_call(tid).is_some()));
+    await_that(|| second().is_some_and(is_asleep));
     (child, second().unwrap())
 }
 
-/// Has the process become another program, which waits for the thread that is held.
-fn execute(child: &mut Child, held: Tid) {
+/// Has the process become another program.
+fn execute(child: &mut Child) {
     child.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+}
+
+/// Waits until a thread has ended that is held: until then execve waits for it, and then for its tracer.
+fn await_end(held: Tid) {
     await_that(|| proc::stat(held).is_ok_and(|stat| stat.state == 'Z'));
 }
 
@@ -73,7 +83,8 @@ fn a_thread_that_ended_does_not_hold_up_the_seizing_of_another() {
             *stopped = Stopped::stop_some(pid, &[second], Caution::StopAll, PATIENCE).unwrap();
             assert!(stopped.threads().contains_key(&second));
         });
-        execute(&mut child, second);
+        execute(&mut child);
+        await_end(second);
         // The kernel has the tracer wait for the end of execve, and that waits for the tracer.
         worker.run(move |stopped| {
             stopped.stop_more(&[pid], Caution::StopAll).unwrap();
@@ -94,14 +105,14 @@ fn a_thread_that_ended_does_not_hold_up_the_stop_of_another() {
         let (told, tells) = mpsc::channel();
         let executing = thread::spawn(move || {
             tells.recv().unwrap();
-            execute(&mut child, second);
+            execute(&mut child);
             child
         });
         let began = worker.run(move |stopped| {
             super::ptrace::seize(pid, 0).unwrap();
             *stopped = Stopped::stop_some(pid, &[second], Caution::StopAll, PATIENCE).unwrap();
             told.send(()).unwrap();
-            await_that(|| proc::stat(second).is_ok_and(|stat| stat.state == 'Z'));
+            await_end(second);
             let began = Instant::now();
             stopped.stop_more(&[pid], Caution::StopAll).unwrap();
             stopped.release();
