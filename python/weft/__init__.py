@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from weft import errors
     from weft._native import __version__
+    from weft.clone import Cloned
     from weft.control.clone import CloneStats
     from weft.control.probes import Probe
     from weft.fleet.blocking import Fleet
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
     from weft.model.stacks import Stack, StackFrame
     from weft.model.values import Bucket, Histogram, Timer
     from weft.sampling import SampledProfile, sample
-    from weft.session import Cloned, Session, attach, run
+    from weft.session import Session
+    from weft.starting import attach, run
 
 __all__ = [
     "AsyncFleet",
@@ -49,7 +51,9 @@ _HOMES = {
     "Fleet": "weft.fleet.blocking",
     "CloneStats": "weft.control.clone",
     **dict.fromkeys(["Completeness", "Interval", "Missing"], "weft.model.completeness"),
-    **dict.fromkeys(["Cloned", "Session", "attach", "run"], "weft.session"),
+    **dict.fromkeys(["attach", "run"], "weft.starting"),
+    "Cloned": "weft.clone",
+    "Session": "weft.session",
     **dict.fromkeys(["Point", "PointKind", "PointSelection", "Refusal"], "weft.model.points"),
     **dict.fromkeys(["Bucket", "Histogram", "Timer"], "weft.model.values"),
     **dict.fromkeys(["Stack", "StackFrame"], "weft.model.stacks"),

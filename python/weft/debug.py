@@ -10,10 +10,11 @@ import os
 from collections.abc import Sequence
 
 from weft import _native
+from weft.clone import Cloned
 from weft.control.clone import Records
 from weft.control.debugged import Address, Debugged, Ending, Visited, visit
 from weft.metrics.debugging import DebugOwner
-from weft.session import Cloned, Session
+from weft.session import Session
 
 __all__ = ["Address", "Debugged", "Ending", "Visited", "attach", "launch", "visit"]
 

@@ -18,9 +18,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from weft.base.files import check
+from weft.clone import Cloned
 from weft.control.clone import Records
 from weft.model.losses import sentences
-from weft.session import Cloned
 from weft.tools.trace import (
     VIEWS,
     Code,

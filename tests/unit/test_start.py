@@ -46,12 +46,19 @@ def test_help_loads_neither_the_core_nor_what_is_heavy(words: list[str]) -> None
 def test_starting_a_program_loads_nothing_that_is_heavy() -> None:
     script = (
         "import sys; from weft.cli import run, attach; import weft; weft.run, weft.attach;"
-        "print(*sys.modules)"
+        "weft.Session; print(*sys.modules)"
     )
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     modules = set(result.stdout.split())
     assert "weft.session" in modules
     assert modules & HEAVY == set()
+
+
+def test_a_program_in_a_clone_loads_nothing_that_measures() -> None:
+    modules = loaded(["run", "--weaver", "clone", "--", "true"])
+    assert "weft.clone" in modules
+    measuring = {"weft.session", "weft.control.probing", "weft.control.probes"}
+    assert modules & (measuring | HEAVY - {"socket"}) == set()
 
 
 def test_a_metric_of_the_library_is_measured_without_the_parser(tmp_path: Path) -> None:

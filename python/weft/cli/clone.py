@@ -184,14 +184,16 @@ def _first_line(report: Path) -> str:
 
 def _tell(cloned: Cloned, options: Mapping[str, Any]) -> None:
     """Say what the engine did, as far as that was asked for."""
+    lost = cloned.lost()
+    for text in lost:
+        echo(f"note: {text}", err=True)
+    if not (options["stats"] or options["stats_file"]):
+        return
     import json
     from dataclasses import asdict
 
     stats = cloned.stats()
-    lost = cloned.lost()
     document = {"schema": 1, **asdict(stats), "lost": list(lost)}
-    for text in lost:
-        echo(f"note: {text}", err=True)
     if options["stats_file"]:
         with Draft(options["stats_file"]) as file:
             file.write(json.dumps(document).encode() + b"\n")

@@ -6,9 +6,7 @@ too. The other weft hands over the debugger's connection, and receives how the v
 
 from __future__ import annotations
 
-import json
 import os
-import secrets
 import socket
 import struct
 import threading
@@ -77,7 +75,7 @@ class Visits:
         self._thread = threading.Thread(target=self._wait, name="weft-visits", daemon=True)
         self._listener = socket.socket(socket.AF_UNIX)
         try:
-            self._listener.bind(f"\0{_name(pid)}{secrets.token_hex(16)}")
+            self._listener.bind(f"\0{_name(pid)}{os.urandom(16).hex()}")
             self._listener.listen(1)
         except OSError:
             # Nobody can visit then, and all else goes on.
@@ -111,6 +109,8 @@ class Visits:
 
     def _receive(self, peer: socket.socket) -> None:
         """Serve the debuggers of another weft, one after the other."""
+        import json
+
         if not _is_trusted(peer):
             return
         while True:
@@ -166,6 +166,8 @@ def knock(pid: int) -> socket.socket | None:
 
 def ask(peer: socket.socket, visitor: socket.socket) -> dict[str, str | int]:
     """Request that a debugger is served there, and return how that has ended."""
+    import json
+
     socket.send_fds(peer, [b"d"], [visitor.fileno()])
     answer = b""
     while not answer.endswith(b"\n"):

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from weft import _native
-from weft import session as sessions
 from weft.errors import InvalidArgument, WeftError
 from weft.fleet.dividing import PROCESS
 from weft.fleet.folding import Aggregate, Series, cut, fold
@@ -27,6 +26,8 @@ from weft.metrics.metric import Metric
 from weft.metrics.sampling import RunTime
 from weft.model.measured import Value
 from weft.model.stacks import TRUNCATED
+from weft.session import Session
+from weft.starting import attach
 
 __all__ = ["Weaver", "said"]
 
@@ -41,7 +42,7 @@ _Owner: TypeAlias = "tuple[Identity, RequestKey | None]"
 class _Woven:
     """A session, and what is measured in it for which request."""
 
-    session: sessions.Session
+    session: Session
     run_time: RunTime
     metrics: dict[RequestKey, list[tuple[Ask, Metric]]] = field(default_factory=dict)
     failed: dict[RequestKey, dict[Ask, str]] = field(default_factory=dict)
@@ -55,7 +56,7 @@ class Weaver:
 
     def __init__(self) -> None:
         self._woven: dict[_Owner, _Woven] = {}
-        self._leaving: list[sessions.Session] = []
+        self._leaving: list[Session] = []
         """What could not be left yet: a process may wait in the kernel for long."""
 
     def clean(self, pids: Collection[int]) -> list[int]:
@@ -65,7 +66,7 @@ class Weaver:
             is_left = process["attachable"] and "killed" in process["wefts"]
             if is_left and process["pid"] in pids:
                 with suppress(WeftError):
-                    sessions.attach(process["pid"]).detach()
+                    attach(process["pid"]).detach()
                     cleaned.append(process["pid"])
         return cleaned
 
@@ -81,7 +82,7 @@ class Weaver:
         woven = self._woven.get(owner)
         if woven is None:
             self._leave_others()
-            session = sessions.attach(identity[0])
+            session = attach(identity[0])
             try:
                 session.metrics.keep_within(share)
                 session.metrics.load(*texts.files)
@@ -148,7 +149,7 @@ class Weaver:
         del self._woven[owner]
         self._detach(woven.session)
 
-    def _detach(self, session: sessions.Session) -> None:
+    def _detach(self, session: Session) -> None:
         """Leave a process; if that cannot be done now, it is done later."""
         try:
             session.detach()
@@ -172,7 +173,7 @@ def _owner(identity: Identity, key: RequestKey, texts: Texts) -> _Owner:
 
 
 def _requested(
-    session: sessions.Session, request: Request, texts: Texts
+    session: Session, request: Request, texts: Texts
 ) -> tuple[list[tuple[Ask, Metric]], dict[Ask, str]]:
     """Begin to measure, and say what cannot be.
 
