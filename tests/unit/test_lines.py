@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import random
 import re
+import sys
+from bisect import bisect_right
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.harness import need
 from tests.toolchain import compile_program, run
-from weft._native import ModuleSymbols
+from weft._native import ModuleSymbols, disassemble
 
 TRANSFERS = {
     1: re.compile(r"j(?!mp)[a-z]+ |loop"),
@@ -48,6 +51,54 @@ def test_lines_are_those_that_objdump_prints(tmp_path: Path, version: int, optim
     assert found == told
     assert all(Path(file).is_absolute() for file in files)
     assert list(offsets) == sorted(offsets)
+
+
+@pytest.mark.parametrize("name", ["coverage/tree.c", "libpython", "libc"])
+def test_executed_blocks_are_written_where_the_whole_table_says(tmp_path: Path, name: str) -> None:
+    """Random blocks: some overlap, begin within instructions, or have another number of them."""
+    if name.endswith(".c"):
+        path = str(compile_program(name, tmp_path / "tree", "-g", "-O2"))
+    else:
+        maps = Path("/proc/self/maps").read_text()
+        found = re.search(rf"/\S*{name}\S*\.so\S*", maps)
+        path = found[0] if found else sys.executable
+    symbols = ModuleSymbols.open(path)
+    files, *columns = symbols.line_table()
+    offsets = memoryview(columns[0]).cast("Q")
+    sizes, numbers, lines = (memoryview(column).cast("I") for column in columns[1:4])
+    rows = [at for at, size in enumerate(sizes) if size and lines[at]]
+    starts = [offsets[at] for at in rows]
+
+    def line_of(offset: int) -> tuple[str, int] | None:
+        at = bisect_right(starts, offset) - 1
+        if at < 0 or offset >= starts[at] + sizes[rows[at]]:
+            return None
+        return files[numbers[rows[at]]], lines[rows[at]]
+
+    chance = random.Random(name)
+    functions = [row for row in symbols.rows(symbols.select()) if row[3] > 1]
+    blocks = []
+    for row in chance.choices(functions, k=2000):
+        offset = row[2] + chance.randrange(row[3])
+        size = min(chance.randrange(1, 40), row[2] + row[3] - offset)
+        (code,) = symbols.code([(offset, size)])
+        blocks.append((offset, size, len(disassemble(code, offset)) + (chance.random() < 0.1)))
+    known, written = symbols.written(blocks)
+    assert len(written) == len(blocks)
+    for (offset, size, instructions), (code, found_lines) in zip(blocks, written, strict=True):
+        (whole,) = symbols.code([(offset, size)])
+        listing = disassemble(whole, offset)
+        if not whole or len(listing) != instructions:
+            assert (code, found_lines) == (b"", [])
+            continue
+        assert code == whole
+        told: list[tuple[int, tuple[str, int] | None]] = []
+        last: tuple[str, int] | None = None
+        for at, _, _ in listing:
+            if (line := line_of(at)) != last:
+                told.append((at, line))
+                last = line
+        assert [(at, place and (known[place[0]], place[1])) for at, place in found_lines] == told
 
 
 def test_a_module_without_debug_information_has_no_lines(tmp_path: Path) -> None:

@@ -39,8 +39,21 @@ struct Row {
     is_statement: bool,
 }
 
+/// Pieces of code, none of which touch each other, in the order of their offsets: where each begins and ends.
+type Pieces = Vec<(u64, u64)>;
+
+impl Row {
+    /// Code of a file that cannot be told is code of no line.
+    fn give_file(&mut self, number: Option<u32>) {
+        self.file = number.unwrap_or(0);
+        self.line = number.map_or(0, |_| self.line);
+    }
+}
+
 #[derive(Default)]
 struct Collected {
+    /// The code whose lines are wanted; all if there are none.
+    wanted: Option<Pieces>,
     files: Vec<String>,
     numbers: HashMap<String, u32>,
     rows: Vec<Row>,
@@ -48,8 +61,34 @@ struct Collected {
 
 /// Reads the lines of all units.
 pub(crate) fn read(debug_info: &DebugInfo) -> LineTable {
+    read_wanted(debug_info, None)
+}
+
+/// Reads the lines of pieces of code, each an offset and a size: those rows of the whole table that have any of it.
+pub(crate) fn read_of(
+    debug_info: &DebugInfo,
+    pieces: impl Iterator<Item = (u64, u64)>,
+) -> LineTable {
+    read_wanted(debug_info, Some(joined(pieces)))
+}
+
+fn joined(pieces: impl Iterator<Item = (u64, u64)>) -> Pieces {
+    let mut all: Pieces =
+        pieces.map(|(offset, size)| (offset, offset.saturating_add(size))).collect();
+    all.sort_unstable();
+    let mut joined: Pieces = Vec::new();
+    for (begin, end) in all {
+        match joined.last_mut() {
+            Some(last) if begin <= last.1 => last.1 = last.1.max(end),
+            _ => joined.push((begin, end)),
+        }
+    }
+    joined
+}
+
+fn read_wanted(debug_info: &DebugInfo, wanted: Option<Pieces>) -> LineTable {
     let dwarf = debug_info.borrow();
-    let mut found = Collected::default();
+    let mut found = Collected { wanted, ..Collected::default() };
     let mut programs = HashSet::new();
     let mut units = dwarf.units();
     while let Ok(Some(header)) = units.next() {
@@ -72,6 +111,11 @@ impl Collected {
     ) -> gimli::Result<()> {
         let Some(program) = unit.line_program.clone() else { return Ok(()) };
         let mut numbers: HashMap<u64, Option<u32>> = HashMap::new();
+        let mut number = |found: &mut Self, file| {
+            *numbers
+                .entry(file)
+                .or_insert_with(|| file_path(dwarf, unit, file).map(|path| found.number(path)))
+        };
         // Where a sequence of rows begins, and whether its code is in the module at all.
         let mut begin = self.rows.len();
         let mut rows = program.rows();
@@ -85,23 +129,47 @@ impl Collected {
                 if self.rows.get(begin).is_some_and(|first| first.offset == 0) {
                     self.rows.truncate(begin);
                 }
+                self.keep_wanted(begin);
+                // Few of the files of a unit are looked up, and most rows are of the same one as those before.
+                let mut last = (None, None);
+                for at in begin..self.rows.len() {
+                    let file = self.rows[at].file;
+                    if last.0 != Some(file) {
+                        last = (Some(file), number(self, u64::from(file)));
+                    }
+                    self.rows[at].give_file(last.1);
+                }
                 begin = self.rows.len();
                 continue;
             }
-            let file = row.file_index();
-            let number = match numbers.get(&file) {
-                Some(number) => *number,
-                None => {
-                    let number = file_path(dwarf, unit, file).map(|path| self.number(path));
-                    numbers.insert(file, number);
-                    number
-                }
-            };
-            self.rows.push(made(row, address, number));
+            self.rows.push(made(row, address));
         }
         // A sequence without an end has no last row to trust.
         self.rows.truncate(begin);
         Ok(())
+    }
+
+    /// Drops those of the last rows that have no code that is wanted.
+    fn keep_wanted(&mut self, begin: usize) {
+        let Some(wanted) = &self.wanted else { return };
+        let is_next = |place: usize, offset: u64| {
+            place.checked_sub(1).is_none_or(|before| wanted[before].1 <= offset)
+                && wanted.get(place).is_none_or(|&(_, end)| offset < end)
+        };
+        let (mut kept, mut next) = (begin, 0);
+        for at in begin..self.rows.len() {
+            let row = self.rows[at];
+            // It is the same as for the row before, most often.
+            if !is_next(next, row.offset) {
+                next = wanted.partition_point(|&(_, end)| end <= row.offset);
+            }
+            let end = row.offset.saturating_add(u64::from(row.size));
+            if wanted.get(next).is_some_and(|&(begin, _)| begin < end) {
+                self.rows[kept] = row;
+                kept += 1;
+            }
+        }
+        self.rows.truncate(kept);
     }
 
     fn number(&mut self, path: String) -> u32 {
@@ -128,9 +196,8 @@ impl Collected {
     }
 }
 
-fn made(row: &LineRow, offset: u64, file: Option<u32>) -> Row {
-    // Code of a file that cannot be told is code of no line.
-    let line = row.line().filter(|_| file.is_some()).map_or(0, |line| line.get());
+/// A row whose file is still the number that its unit gives to it.
+fn made(row: &LineRow, offset: u64) -> Row {
     let column = match row.column() {
         ColumnType::LeftEdge => 0,
         ColumnType::Column(column) => u32::try_from(column.get()).unwrap_or(0),
@@ -138,8 +205,8 @@ fn made(row: &LineRow, offset: u64, file: Option<u32>) -> Row {
     Row {
         offset,
         size: 0,
-        file: file.unwrap_or(0),
-        line: u32::try_from(line).unwrap_or(0),
+        file: u32::try_from(row.file_index()).unwrap_or(u32::MAX),
+        line: row.line().and_then(|line| u32::try_from(line.get()).ok()).unwrap_or(0),
         column,
         is_statement: row.is_stmt(),
     }

@@ -362,7 +362,9 @@ impl ModuleSymbols {
 
     /// What the file has of blocks that were executed, and the source files that their lines are in.
     pub fn written(&self, blocks: &[Executed]) -> Result<(Vec<String>, Vec<Written>)> {
-        let table = self.line_table()?;
+        let pieces = || blocks.iter().map(|&(offset, size, _)| (offset, size));
+        let table = self.debug_info()?.as_ref().map(|info| line_table::read_of(info, pieces()));
+        let table = table.unwrap_or_default();
         let found = written::find(&self.reopen()?.elf, &table, blocks);
         Ok((table.files, found))
     }

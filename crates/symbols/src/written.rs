@@ -23,8 +23,8 @@ pub struct Written {
 
 /// Finds blocks in a module.
 pub(crate) fn find(elf: &Elf, table: &LineTable, blocks: &[Executed]) -> Vec<Written> {
-    // Rows of no instruction, and of no line, are where nothing is written.
-    let is_line = |row: &usize| table.sizes[*row] != 0 && table.lines[*row] != 0;
+    // Rows of no line are where nothing is written.
+    let is_line = |row: &usize| table.lines[*row] != 0;
     let rows: Vec<usize> = (0..table.offsets.len()).filter(is_line).collect();
     blocks.iter().map(|&block| find_one(elf, table, &rows, block).unwrap_or_default()).collect()
 }

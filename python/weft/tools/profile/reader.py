@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from weft.errors import BadFile
-from weft.model.flow import NO_FILE, CodeModule, Flow
+from weft.model.flow import NO_FILE, CodeModule, Edge, Flow
 from weft.model.program import Function, Module
 from weft.tools.profile.result import Profile, ProfiledBlock, ProfiledFunction, ProfiledModule
 from weft.tools.profile.sources import Table, written
@@ -45,6 +45,11 @@ class _Reader:
         self.parts: dict[int, list[int]] = defaultdict(list)
         """What counted to each function, at least for a while."""
         self.tables: dict[int, Table] = {}
+        self.edges_inside: dict[int, list[Edge]] = defaultdict(list)
+        """The edges that lead from modules to themselves, but for calls."""
+        for edge in flow.edges:
+            if edge.module == edge.to_module and edge.kind != "call":
+                self.edges_inside[edge.module].append(edge)
 
     def read(self) -> Profile:
         for place, module in enumerate(self.flow.modules):
@@ -108,9 +113,8 @@ class _Reader:
         starts = [row[2] for row in table.rows]
         ends = [block.offset + block.size for block in blocks]
         sources: dict[int, set[int]] = defaultdict(set)
-        for edge in self.flow.edges:
-            if edge.module == edge.to_module == place and edge.kind != "call":
-                sources[edge.target].add(edge.source)
+        for edge in self.edges_inside[place]:
+            sources[edge.target].add(edge.source)
         for number, block in enumerate(blocks):
             if found[number] is not None:
                 continue
