@@ -8,6 +8,7 @@ import os
 import signal
 import stat
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 import weft
+from tests import fleets
 from tests.e2e.harness import code, eventually, need
 from tests.e2e.test_probes import needs_weaver
 from tests.fleet_servers import Process
@@ -36,8 +38,8 @@ from tests.soak import fleet as soak
 from weft.errors import InvalidArgument
 from weft.fleet.blocking import FleetMeasurement
 from weft.fleet.broker import Access, Broker, bucket_subject
-from weft.fleet.names import REQUESTS, request_key
-from weft.fleet.protocol import Ask, Request
+from weft.fleet.names import HOSTS, REQUESTS, host_key, request_key
+from weft.fleet.protocol import Ask, HostRecord, Request
 
 # What is complete depends on how busy the machine is: hosts that get no turn for seconds say so.
 pytestmark = [needs_weaver, pytest.mark.fleet, pytest.mark.watchdog(300)]
@@ -556,24 +558,70 @@ def test_what_costs_too_much_is_shed(fleet: Fleet, tmp_path: Path) -> None:
         service(host).wait_until_ready()
 
 
-def test_a_second_host_of_a_name_takes_over(fleet: Fleet, tmp_path: Path) -> None:
+def test_a_second_host_of_a_name_is_refused(fleet: Fleet, tmp_path: Path) -> None:
+    """But not one that comes after a host that was killed: it is not waited for."""
     options = ["--name", "same", "--policy", str(fleet.policy), "--only", "pid=1"]
     command = [*WEFT, "host", "--nats", url(fleet), *options]
     first = Process(command, tmp_path / "first.log", "same is ready")
     second = Process(command, tmp_path / "second.log", "same is ready")
+    third = Process(command, tmp_path / "third.log", "same is ready")
     try:
         first.start()
         first.wait_until_ready()
         second.start()
-        second.wait_until_ready()
-        eventually(lambda: not first.is_running, 60)
-        assert first.process is not None
-        assert first.process.returncode == 2
-        assert "another host is called same" in first.log.read_text()
-        assert second.is_running
+        eventually(lambda: not second.is_running, 60)
+        assert second.process is not None
+        assert second.process.returncode == 2
+        said = second.log.read_text()
+        assert "another host is called same" in said and "it is on this machine" in said
+        assert first.is_running
+        first.end()
+        third.start()
+        third.wait_until_ready()
     finally:
         first.end()
-        second.end(signal.SIGTERM)
+        second.end()
+        third.end(signal.SIGTERM)
+
+
+def test_a_host_of_another_machine_keeps_its_name(fleet: Fleet, tmp_path: Path) -> None:
+    """It is there as long as it says so every few seconds."""
+    options = ["--name", "far", "--policy", str(fleet.policy), "--only", "pid=1"]
+    command = [*WEFT, "host", "--nats", url(fleet), *options]
+    host = Process(command, tmp_path / "log", "far is ready")
+
+    def said(number: int) -> None:
+        record = HostRecord("far", "another-machine", str(number)).encode()
+        fleets.stored(fleet, (bucket_subject(HOSTS, host_key("far")), record))
+
+    try:
+        said(0)
+        host.start()
+        for number in range(1, 120):
+            said(number)
+            time.sleep(0.5)
+            if not host.is_running:
+                break
+        assert host.process is not None
+        assert host.process.returncode == 2
+        told = host.log.read_text()
+        assert "another host is called far" in told and "it is on another machine" in told
+        # Of one that has said nothing more the name is free.
+        host.start()
+        host.wait_until_ready()
+    finally:
+        host.end(signal.SIGTERM)
+
+
+def test_a_dead_host_that_is_alone_is_not_seen_now(tmp_path: Path) -> None:
+    """Its time is not held against the newest host's, which is its own."""
+    with Fleet(tmp_path, 1) as own:
+        (host,) = own.hosts
+        own.start_services()
+        service(host).end()
+        time.sleep(3)
+        (seen,) = own.ask("ps")["hosts"]
+        assert seen["silent_for"] >= 3
 
 
 def test_nothing_is_for_other_users_to_read(fleet: Fleet) -> None:

@@ -146,6 +146,38 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 RUN = ("fleet", "run", "-m", "calls@processCommand", "--for", "1", "--format", "json")
 
 
+def test_nothing_is_sent_to_a_broker_without_tls_where_it_is_wanted(tmp_path: Path) -> None:
+    """The broker prints all that it receives: who answers in its place would have the password."""
+    need(SERVER)
+    port = free_port()
+    log = tmp_path / "nats.log"
+    broker = Process(
+        [SERVER, "-js", "-sd", tmp_path, "-a", "127.0.0.1", "-p", str(port), "-DV"],
+        log,
+        "Server is ready",
+    )
+    policy = tmp_path / "policy.toml"
+    policy.write_text('[[allow]]\nrequester = "*"\nprocesses = "*"\n')
+    policy.chmod(0o600)
+    url = f"tls://user:secret@127.0.0.1:{port}"
+    try:
+        broker.start()
+        broker.wait_until_ready()
+        commands = [["fleet", "ps"], ["host", "--policy", str(policy)]]
+        for words in commands:
+            done = subprocess.run(
+                [*WEFT, *words, "--nats", url], capture_output=True, text=True, timeout=60
+            )
+            assert done.returncode == 3
+            assert "it does not offer TLS, which is wanted" in done.stderr
+        assert "CONNECT {" not in log.read_text()
+        plain = url.replace("tls:", "nats:")
+        subprocess.run([*WEFT, "fleet", "ps", "--nats", plain], capture_output=True, timeout=60)
+        assert "CONNECT {" in log.read_text()
+    finally:
+        broker.end()
+
+
 def test_who_may_ask_has_an_answer(secured: Secured) -> None:
     done = secured.weft("alice", *RUN, "--as", "alice")
     assert done.returncode == 0, done.stderr

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from weft.fleet.folding import Series
 from weft.fleet.protocol import Report
+from weft.model.completeness import Interval
 from weft.model.values import Bucket, Histogram
 
 
@@ -23,7 +24,15 @@ COUNTS = st.integers(0, 1 << 40)
 HISTOGRAMS = st.dictionaries(st.integers(0, 9), COUNTS, max_size=5).map(histogram)
 MAPS = st.dictionaries(st.text("abc", max_size=2), COUNTS, max_size=4)
 SECONDS = st.floats(0, 1e9, allow_nan=False)
+BOUNDS = st.lists(COUNTS, min_size=2, max_size=2).map(sorted)
+INTERVALS = BOUNDS.map(lambda two: Interval(two[0], two[1], 0.99))
 SERIES = st.one_of(
+    st.builds(
+        Series,
+        *(st.just("estimated"), st.just(""), st.just("calls"), COUNTS, st.just("sum")),
+        complete=st.just(False),
+        interval=st.none() | INTERVALS,
+    ),
     st.builds(Series, st.just("calls"), st.just(""), st.just("calls"), COUNTS),
     st.builds(Series, st.just("time"), st.just("/Code/a/b"), st.just("s"), SECONDS),
     st.builds(Series, st.just("latency"), st.just(""), st.just("ns"), HISTOGRAMS),

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import random
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from tests.unit.fleet_strategies import COUNTS, HISTOGRAMS, MAPS, REPORTS, SECONDS, SERIES
 from weft.fleet.folding import OTHERS, Series, cut, fold, folded, merged
 from weft.fleet.protocol import HostRecord, Report
 from weft.fleet.results import FleetResult, summed
+from weft.fleet.tables import write_csv
+from weft.model.completeness import Interval
 from weft.model.measured import Value
+from weft.ui import fleet as ui
 
 Known = dict[tuple[str, int], Report]
 
@@ -152,6 +159,48 @@ def test_what_could_not_be_measured_hides_no_value() -> None:
 def test_values_of_different_kinds_are_not_added() -> None:
     (total,) = folded([[Series("x", "", "s", 1)], [Series("x", "", "s", {"a": 1})]])
     assert (total.value, total.complete) == (None, False)
+
+
+def estimated(value: int, low: float, high: float) -> Series:
+    return Series("calls", "", "calls", value, complete=False, interval=Interval(low, high, 0.99))
+
+
+def test_the_sum_of_estimates_is_between_the_sums_of_their_ends() -> None:
+    exact = Series("calls", "", "calls", 5)
+    (total,) = folded([[estimated(100, 90, 120)], [exact], [estimated(10, 1, 20)]])
+    assert (total.value, total.status) == (115, "estimate")
+    assert total.interval == Interval(96, 145, 0.99)
+    # Where anything is missing, no interval says where the true value is.
+    lacking = Series("calls", "", "calls", 7, complete=False)
+    (total,) = folded([[estimated(100, 90, 120)], [lacking]])
+    assert (total.value, total.status, total.interval) == (107, "incomplete", None)
+
+
+def test_an_estimate_is_shown_as_one() -> None:
+    own = [estimated(100, 90, 120)], [estimated(10, 1, 20)]
+    reports = [
+        replace(report(name, 0), series=tuple(one)) for name, one in zip("ab", own, strict=True)
+    ]
+    found = result([Report.decode(one.encode()) for one in reports], "a", "b")
+    (total,) = found.document()["totals"]
+    assert not total["complete"] and total["status"] == "estimate"
+    assert (total["low"], total["high"], total["confidence"]) == (91, 140, 0.99)
+    screen = Console(width=100)
+    with screen.capture() as shown:
+        screen.print(ui.result(found))
+    assert "~110" in shown.get() and "~100" in shown.get() and "!" not in shown.get()
+    assert "~ from 91 to 140 with 99% confidence" in shown.get()
+    file = io.BytesIO()
+    write_csv(file, found)
+    rows = list(csv.DictReader(io.StringIO(file.getvalue().decode())))
+    assert [(one["status"], float(one["low"]), float(one["high"])) for one in rows] == [
+        ("estimate", 90, 120),
+        ("estimate", 1, 20),
+    ]
+    # A host that has not told its last values leaves no estimate of the whole.
+    lost = replace(reports[1], final=False)
+    (total,) = result([reports[0], lost], "a", "b").document()["totals"]
+    assert total["status"] == "incomplete" and "low" not in total
 
 
 # What hosts have not told.

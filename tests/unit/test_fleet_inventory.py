@@ -13,7 +13,7 @@ import pytest
 
 from weft.fleet import inventory
 from weft.fleet.inventory import Inventory, programs
-from weft.fleet.plan import Process
+from weft.fleet.plan import Process, changes
 from weft.fleet.selectors import Selector
 
 PROGRAM = """
@@ -74,6 +74,33 @@ def test_only_some_are_there_for_a_host() -> None:
             assert [found.pid for found in Inventory("h", {}, only).look()] == [one.pid]
         finally:
             one.kill()
+            other.kill()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user is needed")
+def test_a_process_that_may_not_be_looked_at_is_not_left_out() -> None:
+    """A host that is not root cannot tell what others execute, and must say so."""
+    with subprocess.Popen(["sleep", "600"]) as other:
+        try:
+            reading, writing = os.pipe()
+            if (child := os.fork()) == 0:
+                os.setresuid(65534, 65534, 65534)
+                try:
+                    looking = Inventory("h", {}, Selector.parse(f"pid={other.pid}"))
+                    found = of(looking.look(), other.pid)
+                    may_be = changes(Selector.parse("build_id=abc"), [found], [], [])
+                    is_not = changes(Selector.parse("exe=redis-server"), [found], [], [])
+                    counts = len(may_be.begin), len(is_not.begin), len(programs([found]))
+                    text = repr((found.is_hidden, found.facts["exe"][0], *counts))
+                except BaseException as error:
+                    text = repr(error)
+                os.write(writing, text.encode())
+                os._exit(0)
+            os.waitpid(child, 0)
+            os.close(writing)
+            with os.fdopen(reading) as told:
+                assert told.read() == "(True, 'sleep', 1, 0, 0)"
+        finally:
             other.kill()
 
 

@@ -49,7 +49,7 @@ def test_there_is_a_row_for_each_host_metric_and_key() -> None:
     table = result().to_arrow()
     assert table.column_names == [
         *("host", "state", "label.rack", "label.zone", "metric", "focus", "unit", "complete"),
-        *("key", "value", "sum", "mean", "p50", "p90", "p99", "p999"),
+        *("status", "low", "high", "key", "value", "sum", "mean", "p50", "p90", "p99", "p999"),
     ]
     rows = table.to_pylist()
     assert [(one["host"], one["metric"], one["key"], one["value"]) for one in rows] == [

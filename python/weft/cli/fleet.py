@@ -220,8 +220,9 @@ def run(
     """Measure metrics in processes of many machines.
 
     Each host measures what its policy allows, and the values of all are added up. A value of which
-    something may be missing has a `!` before it, and the notes of its host say why. In JSON,
-    `complete` is false then. CSV and Parquet have a row for each host, metric and focus.
+    something may be missing has a `!` before it, and the notes of its host say why; an estimate has
+    a `~`. In JSON, `complete` is false then. CSV and Parquet have a row for each host, metric and
+    focus.
 
     \b
     Examples:

@@ -85,6 +85,10 @@ class Denied(Lost):
     """The broker does not let this user do that."""
 
 
+class _Plain(OSError):
+    """The broker has no TLS, and it was asked for."""
+
+
 class Stale(WeftError):
     """Something else is stored by now than what was to be replaced."""
 
@@ -98,6 +102,11 @@ class Access:
     """A file of a user's JWT and key, or with the seed of an NKey alone."""
     authority: Path | None = None
     """The certificates by which the broker is known; those of the system if there are none."""
+
+    @property
+    def wants_tls(self) -> bool:
+        """Whether nothing may be sent in the clear."""
+        return self.authority is not None or self.url.lower().startswith("tls:")
 
     def options(self) -> dict[str, Any]:
         """What the client is to be told."""
@@ -144,6 +153,26 @@ class Stored:
     """Whether it says that there is nothing any more."""
 
 
+def _client(*, wants_tls: bool) -> Client:
+    """A client of NATS; one that wants TLS sends nothing to a broker that has none.
+
+    By itself it does what the broker says, so whoever answers in its place would be sent passwords.
+    """
+    from nats.aio.client import Client
+
+    class Careful(Client):
+        async def _process_info(
+            self, info: dict[str, Any], initial_connection: bool = False
+        ) -> None:
+            if wants_tls and initial_connection:
+                if not (info.get("tls_required") or info.get("tls_available")):
+                    raise _Plain("it does not offer TLS, which is wanted")
+                info["tls_required"] = True
+            await super()._process_info(info, initial_connection=initial_connection)
+
+    return Careful()
+
+
 class Broker:
     """A connection that is made again, with all its subscriptions, whenever it was lost."""
 
@@ -151,6 +180,8 @@ class Broker:
         self.access = access
         self.came_back = asyncio.Event()
         """Set whenever the connection is there again."""
+        self.clock = 0.0
+        """What the broker's clock was when :meth:`all` last asked it, in seconds since 1970."""
         self._say = say
         self._client: Client | None = None
         self._subscriptions: dict[str, Callable[[str, bytes], None]] = {}
@@ -226,7 +257,6 @@ class Broker:
 
     async def _connected(self) -> Client:
         with needed("fleet", "a fleet"):
-            import nats
             from nats import errors
 
         seen: list[Exception] = []
@@ -245,8 +275,9 @@ class Broker:
         self._lost.clear()
         try:
             # Its own way to reconnect keeps what it could not send, to send it later: too late.
-            return await asyncio.wait_for(
-                nats.connect(
+            client = _client(wants_tls=self.access.wants_tls)
+            await asyncio.wait_for(
+                client.connect(
                     self.access.url,
                     error_cb=on_error,
                     closed_cb=on_closed,
@@ -261,6 +292,7 @@ class Broker:
                 ),
                 _ANSWER,
             )
+            return client
         except asyncio.TimeoutError:
             raise Unreachable(
                 f"cannot connect to {self.access.url}", "it does not answer"
@@ -272,6 +304,8 @@ class Broker:
     def _why(self, error: Exception) -> Unreachable:
         text = str(error).strip("'\"") or type(error).__name__
         what, lower = f"cannot connect to {self.access.url}", text.lower()
+        if isinstance(error, _Plain):
+            return Unreachable(what, text, "with nats:// everything would be sent in the clear")
         if isinstance(error, ssl.SSLError):
             return Unreachable(what, text, "give the certificates that it is known by: --ca FILE")
         if "authorization" in lower or isinstance(error, ValueError):
@@ -413,6 +447,7 @@ class Broker:
                         "num_replicas": 1,
                     },
                 )
+                self.clock = _seconds(made["created"])
                 is_over = not made["num_pending"] and not made["delivered"]["consumer_seq"]
                 while not is_over:
                     message = await messages.next_msg(timeout=_ANSWER)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, Protocol, TypeAlias, TypeVar
 
 from weft.fleet.worth import Worth, together
-from weft.model.completeness import Missing
+from weft.model.completeness import Interval, Missing, Status
 from weft.model.measured import Value
 from weft.model.values import Histogram
 
@@ -53,6 +53,8 @@ class Series:
     complete: bool = True
     part: str = ""
     """The process that it is of, if values are told by process."""
+    interval: Interval | None = None
+    """Where its number is, if that is an estimate and nothing is missing."""
     worth: Worth | None = None
     """What its host knows of it beside; that does not travel."""
 
@@ -60,6 +62,13 @@ class Series:
     def key(self) -> SeriesKey:
         """Which metric and which focus it is of."""
         return self.metric, self.focus
+
+    @property
+    def status(self) -> Status:
+        """``exact``, ``estimate`` or ``incomplete``."""
+        if self.complete:
+            return "exact"
+        return "incomplete" if self.interval is None else "estimate"
 
 
 def fold(aggregate: Aggregate, values: Iterable[Value | None]) -> Value | None:
@@ -145,8 +154,31 @@ def _one(parts: Sequence[Series]) -> Series:
         if failed := sum(one.value is None and not one.complete for one in parts):
             others.append(Missing("values of processes", "", "there is none of some", failed))
         worth = together(worths, aggregate, others)
+    is_known = aggregate == "sum" and len(same) == len(valued) and not is_lost
     return replace(
-        parts[0], unit=unit, aggregate=aggregate, value=value, complete=complete, worth=worth
+        parts[0],
+        unit=unit,
+        aggregate=aggregate,
+        value=value,
+        complete=complete,
+        interval=_interval(parts) if is_known and not complete else None,
+        worth=worth,
+    )
+
+
+def _interval(parts: Sequence[Series]) -> Interval | None:
+    """Where the sum of several is, of which some are estimates; nothing if anything is missing.
+
+    It is at least as sure as theirs: they are not all off by as much, in the same direction.
+    """
+    if any(one.status == "incomplete" for one in parts):
+        return None
+    known = [one.interval for one in parts if one.interval is not None]
+    exact = [number(one.value) for one in parts if one.interval is None]
+    return Interval(
+        math.fsum([*exact, *(one.low for one in known)]),
+        math.fsum([*exact, *(one.high for one in known)]),
+        min(one.confidence for one in known),
     )
 
 

@@ -22,6 +22,7 @@ from weft.fleet.broker import (
     Access,
     Broker,
     Lost,
+    Stored,
     bucket_subject,
 )
 from weft.fleet.fetching import Fetched, HostFiles, Progress, fetch, list_files
@@ -102,13 +103,20 @@ class AsyncFleet:
         """
         selector = Selector.parse(where)
         stored = await self._broker.all(HOSTS_STREAM, bucket_subject(HOSTS, ">"))
-        now = max((one.time for one in stored), default=0.0)
+        now = self._now(stored)
         found = []
         for one in stored:
             read = reading.host(one)
             if read is not None and (meant := _meant(read[0], selector)):
                 found.append(FleetHost(meant, now - one.time, read[1]))
         return sorted(found, key=lambda one: one.record.host)
+
+    def _now(self, stored: Iterable[Stored]) -> float:
+        """The time by the broker's clock, of which hosts and requests have their times.
+
+        It is not that of the newest: a dead host that is alone is the newest for ever.
+        """
+        return max([self._broker.clock, *(one.time for one in stored)])
 
     def request(
         self,
@@ -216,7 +224,7 @@ class AsyncFleet:
         """The requests that the broker has, the newest first."""
         requests = await self._broker.all(REQUESTS_STREAM, bucket_subject(REQUESTS, ">"))
         samples = await self._broker.all(SAMPLES_STREAM, sample_subject("*", "*"))
-        now = max((one.time for one in (*requests, *samples)), default=0.0)
+        now = self._now([*requests, *samples])
         reports: dict[tuple[str, str], list[Report]] = {}
         others: dict[tuple[str, str], dict[str, str]] = {}
         for one in samples:

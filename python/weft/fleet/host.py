@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from weft import _native
@@ -100,7 +101,7 @@ class Host:
         self.reader = Reader()
         self.epoch = 0
         """Which start this is: the broker counts them."""
-        self._instance = secrets.token_hex(8)
+        self._instance = f"{_machine()}-{secrets.token_hex(8)}"
         self._revision = 0
         self._servings: dict[RequestKey, Serving | Sending] = {}
         self._tasks: dict[RequestKey, asyncio.Task[None]] = {}
@@ -112,10 +113,11 @@ class Host:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until told to stop; then everything is taken out of all processes."""
-        self.machine.open()
+        self.machine.open(self._instance)
         try:
             if await _first(stop.wait(), self._begin()) == 1:
                 self.say(f"{self.options.name} is ready")
+                await self._say_hidden()
                 await _first(
                     stop.wait(),
                     self._follow(),
@@ -130,6 +132,7 @@ class Host:
         """Be there, however long it takes until there is a broker."""
         await self.broker.connect(None)
         await self.broker.listen(bucket_subject(REQUESTS, ">"), self._hear)
+        await self._check_name()
         await self._register()
         for pid in await self.machine.clean():
             self.say(f"removed what a killed weft had left in process {pid}")
@@ -150,6 +153,44 @@ class Host:
                     await self.broker.delete(key)
         await self.broker.close()
         self.machine.close()
+
+    async def _say_hidden(self) -> None:
+        """Say what this host is not allowed to look at: its requests will be incomplete."""
+        if hidden := sum(one.is_hidden for one in await self.machine.look()):
+            many = "1 process" if hidden == 1 else f"{hidden} processes"
+            self.say(f"{many} of others may not be looked at, nor measured: this needs root")
+
+    async def _check_name(self) -> None:
+        """Leave the name to a host that has it and is there: it has come first."""
+        subject = bucket_subject(HOSTS, host_key(self.options.name))
+        loop = asyncio.get_running_loop()
+        first, end = 0, loop.time() + 2 * _HEARTBEAT
+        while loop.time() < end:
+            try:
+                stored = await self.broker.last(HOSTS_STREAM, subject)
+            except Lost:
+                await asyncio.sleep(_RETRY)
+                continue
+            other = "" if stored is None else _instance_of(stored)
+            if stored is None or other == self._instance:
+                return
+            if other.startswith(f"{_machine()}-"):
+                # One that was killed is not waited for.
+                if self.machine.is_there(other):
+                    raise self._name_is_taken("it is on this machine")
+                return
+            # Of another machine it is seen by what it says next.
+            first = first or stored.revision
+            if stored.revision != first:
+                raise self._name_is_taken("it is on another machine")
+            await asyncio.sleep(_RETRY)
+
+    def _name_is_taken(self, why: str) -> InvalidArgument:
+        return InvalidArgument(
+            f"another host is called {self.options.name}",
+            why,
+            "give each host a name of its own: --name",
+        )
 
     async def _register(self) -> None:
         """Say that this host is there. The number under which the broker stores that is the epoch.
@@ -204,20 +245,12 @@ class Host:
         try:
             stored = await self.broker.last(HOSTS_STREAM, subject)
             if stored is not None:
-                try:
-                    instance = HostRecord.decode(stored.data).instance
-                except OtherVersion:
-                    instance = ""
-                if instance != self._instance:
-                    raise InvalidArgument(
-                        f"another host is called {self.options.name}",
-                        "it has registered after this one",
-                        "give each host a name of its own: --name",
-                    )
+                if _instance_of(stored) != self._instance:
+                    raise self._name_is_taken("it has registered after this one")
                 # It was stored, although no answer came.
                 self._revision = stored.revision
                 return
-        except (Lost, BadDocument):
+        except Lost:
             return
         await self._register()
 
@@ -283,9 +316,12 @@ class Host:
         for stored in everything:
             self._consider(stored.subject, stored)
         there = {stored.subject for stored in everything}
+        # Its numbers only grow, unless what it had stored is gone.
+        why = "the broker has lost the request, which ends before its time"
+        lost = why if last < self._seen else ""
         for key, serving in self._servings.items():
             if bucket_subject(REQUESTS, request_key(*key)) not in there:
-                serving.stop()
+                serving.stop(lost, complete=not lost)
         self._seen = last
 
     def _consider(self, subject: str, stored: Stored | None) -> None:
@@ -409,3 +445,15 @@ async def _first(*several: Coroutine[Any, Any, object]) -> int:
     for task in done:
         task.result()
     return min(tasks.index(task) for task in done)
+
+
+def _machine() -> str:
+    """What tells a run of this machine from all others."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text()[:13].replace("-", "")
+
+
+def _instance_of(stored: Stored) -> str:
+    """Which start of a host has registered; empty if that cannot be read."""
+    with suppress(OtherVersion, BadDocument):
+        return HostRecord.decode(stored.data).instance
+    return ""

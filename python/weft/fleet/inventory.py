@@ -126,7 +126,13 @@ class Inventory:
         command = tuple(os.fsdecode(word) for word in words if word)
         if seen.is_over or not command:
             return None
-        exe = str((folder / "exe").readlink()).removesuffix(" (deleted)")
+        try:
+            exe = str((folder / "exe").readlink()).removesuffix(" (deleted)")
+            build_id = {"build_id": (self._build_id(folder / "exe"),)}
+            is_hidden = False
+        except PermissionError:
+            # What it calls itself is for everybody to read, and most often what it is.
+            exe, build_id, is_hidden = command[0], {}, True
         name = program_name(command, exe)
         uid = folder.stat().st_uid
         cgroup = _cgroup(folder)
@@ -140,11 +146,12 @@ class Inventory:
             "user": (self._user(uid),),
             "cgroup": (cgroup,),
             "container": (container[1],) if container else ("",),
-            "build_id": (self._build_id(folder / "exe"),),
+            **build_id,
             "netns": (netns, "own") if netns == self.netns else (netns,),
         }
-        process = Process(pid, seen.started, facts, parent=seen.parent)
-        return process if self._only.matches(facts) else None
+        process = Process(pid, seen.started, facts, seen.parent, is_hidden)
+        is_meant = self._only.may_match(facts) if is_hidden else self._only.matches(facts)
+        return process if is_meant else None
 
     def _user(self, uid: int) -> str:
         import pwd
@@ -187,6 +194,7 @@ def programs(processes: Iterable[Process]) -> tuple[Program, ...]:
             first(one, "container"),
         )
         for one in processes
+        if not one.is_hidden
     )
     listed = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:_MOST_PROGRAMS]
     return tuple(Program(*key, processes=count) for key, count in listed)

@@ -43,9 +43,14 @@ class LocalMachine:
         self._rest = 0.0
         """How long to rest between two looks, because of what they take."""
 
-    def open(self) -> None:
-        """Tell other hosts of this machine whose the processes of this namespace are."""
+    def open(self, instance: str) -> None:
+        """Tell other hosts of this machine of this one, and of the namespace that it is in."""
         self._claims.take(_namespace(self.inventory.netns))
+        self._claims.take(_instance(instance))
+
+    def is_there(self, instance: str) -> bool:
+        """Whether another host of this machine still is."""
+        return self._claims.is_anothers(_instance(instance))
 
     def close(self) -> None:
         """Let the thread that weaves go, and leave all processes to other hosts."""
@@ -122,6 +127,10 @@ def _timed(do: Callable[[], _T]) -> tuple[float, _T]:
 
 def _namespace(number: str) -> str:
     return f"netns-{number}"
+
+
+def _instance(name: str) -> str:
+    return f"host-{name}"
 
 
 def ticks() -> int:

@@ -25,6 +25,8 @@ class Process:
     """When, in ticks of the kernel's clock since the machine was."""
     facts: Facts
     parent: int = 0
+    is_hidden: bool = False
+    """Whether this user may not look at it, nor measure it: what it executes is not known then."""
 
     @property
     def identity(self) -> Identity:
@@ -58,7 +60,8 @@ def changes(
     ``measured`` are the processes that are measured for it, and ``settled`` those of which it was
     decided that they are not: they are not tried again. What has begun to be measured goes on even
     if it would no longer match, as when a process has changed its name: its values are part of the
-    total.
+    total. Of one that may not be looked at it may not be known whether it matches: it is begun
+    with, which fails, so that this is said.
     """
     everybody = {one.identity: one for one in there}
     known = {*measured, *settled}
@@ -66,7 +69,8 @@ def changes(
         begin=tuple(
             one
             for identity, one in sorted(everybody.items())
-            if identity not in known and selector.matches(one.facts)
+            if identity not in known
+            and (selector.may_match(one.facts) if one.is_hidden else selector.matches(one.facts))
         ),
         end=tuple(sorted(identity for identity in measured if identity not in everybody)),
     )

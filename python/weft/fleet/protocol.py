@@ -19,6 +19,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, get_args
 from weft.errors import BadFile, InvalidArgument
 from weft.fleet.folding import Series
 from weft.fleet.names import checked
+from weft.model.completeness import Interval
 from weft.model.values import Bucket, Histogram
 
 __all__ = [
@@ -420,7 +421,14 @@ def _of_series(series: Series) -> dict[str, Any]:
         "aggregate": series.aggregate,
         "complete": series.complete,
         **({"part": series.part} if series.part else {}),
+        **_of_interval(series.interval),
     }
+
+
+def _of_interval(interval: Interval | None) -> dict[str, list[float]]:
+    if interval is None:
+        return {}
+    return {"interval": [interval.low, interval.high, interval.confidence]}
 
 
 # Reading: each of these takes whatever JSON has, and returns what it should be, or refuses it.
@@ -567,7 +575,17 @@ def _series(read: _Fields) -> Series:
         aggregate=aggregate,
         complete=_flag(read.value("complete"), "complete"),
         part=read.optional("part", lambda one: _text(one, "part", _SHORT)) or "",
+        interval=read.optional("interval", _interval),
     )
+
+
+def _interval(value: object) -> Interval:
+    if not isinstance(value, list) or len(value) != 3:
+        raise _bad("series", "its interval has other parts")
+    low, high, confidence = map(_scalar, value)
+    if not (low <= high and 0 < confidence < 1):
+        raise _bad("series", "its interval is none")
+    return Interval(low, high, confidence)
 
 
 def _read_value(value: object) -> int | float | Histogram | dict[str, int | float]:

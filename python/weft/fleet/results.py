@@ -11,7 +11,9 @@ from weft.export.metrics.document import plain
 from weft.fleet.dividing import Divided, divided, summed_up
 from weft.fleet.folding import SeriesKey, folded
 from weft.fleet.protocol import HostRecord, Report
+from weft.model.completeness import Interval, Status
 from weft.model.measured import Value
+from weft.model.values import Histogram
 
 if TYPE_CHECKING:
     import pandas
@@ -38,6 +40,15 @@ class FleetTotal:
     """Whether nothing is missing, and nothing estimated. The hosts' notes say why not."""
     by: Mapping[str, Value] | None = None
     """What the value is made of, by the keys that it was divided by; nothing if it was not."""
+    interval: Interval | None = None
+    """Where the number is that the value comes to, if it is an estimate and nothing is missing."""
+
+    @property
+    def status(self) -> Status:
+        """``exact``, ``estimate`` or ``incomplete``."""
+        if self.complete:
+            return "exact"
+        return "incomplete" if self.interval is None else "estimate"
 
 
 @dataclass(frozen=True)
@@ -83,10 +94,11 @@ class FleetResult:
         """Return it as an Arrow table: a row for each host, metric and focus, and for each key.
 
         The columns are ``host``, ``state``, ``label.NAME`` for each label, ``metric``, ``focus``,
-        ``unit``, ``complete``, ``key``, ``value``, and of histograms ``sum``, ``mean``, ``p50``,
-        ``p90``, ``p99``, ``p999``; the value of these is how many values there were. Times are in
-        seconds. A host that has no value has a row without one. The key ``weft`` of the table's
-        metadata has the fleet's totals as JSON.
+        ``unit``, ``complete``, ``status`` (``exact``, ``estimate`` or ``incomplete``), ``low`` and
+        ``high`` (between which an estimate is), ``key``, ``value``, and of histograms ``sum``,
+        ``mean``, ``p50``, ``p90``, ``p99``, ``p999``; the value of these is how many values there
+        were. Times are in seconds. A host that has no value has a row without one. The key ``weft``
+        of the table's metadata has the fleet's totals as JSON.
         """
         from weft.fleet.tables import to_arrow
 
@@ -111,6 +123,8 @@ class FleetResult:
 def _total(total: FleetTotal, **more: int) -> dict[str, Any]:
     is_time = total.unit == "ns"
     divisor = 1e9 if is_time else 1
+    # Of a distribution the number is how many values there are.
+    bound = 1 if isinstance(total.value, Histogram) else divisor
     found: dict[str, Any] = {
         "metric": total.metric,
         "focus": total.focus,
@@ -119,6 +133,12 @@ def _total(total: FleetTotal, **more: int) -> dict[str, Any]:
         **more,
         "complete": total.complete,
     }
+    if not total.complete:
+        found["status"] = total.status
+    if total.interval is not None:
+        found["low"] = total.interval.low / bound
+        found["high"] = total.interval.high / bound
+        found["confidence"] = total.interval.confidence
     if total.by is not None:
         found["by"] = {key: plain(value, divisor) for key, value in total.by.items()}
     return found
@@ -207,8 +227,13 @@ def _is_whole(starts: Sequence[Report]) -> bool:
 
 def _told(one: Divided, hosts: int, *, is_whole: bool) -> FleetTotal:
     whole = one.whole
-    complete = whole.complete and is_whole and one.is_divided
-    return FleetTotal(whole.metric, whole.focus, whole.value, whole.unit, hosts, complete, one.by)
+    is_whole = is_whole and one.is_divided
+    return FleetTotal(
+        *(whole.metric, whole.focus, whole.value, whole.unit, hosts),
+        complete=whole.complete and is_whole,
+        by=one.by,
+        interval=whole.interval if is_whole else None,
+    )
 
 
 def _of_host(

@@ -284,6 +284,11 @@ class Serving:
         if self._machine.is_elsewhere(process) or self._is_inherited(process):
             self._settled[process.identity] = process
             return
+        if process.is_hidden:
+            user = process.facts["user"][0]
+            why = f"it is {user}'s, or protected; if it is meant, this host has to be root"
+            self._settle(process, "failed", f"{name} may not be looked at: {why}")
+            return
         others = host.measured(request.requester) - {process.identity}
         decision = host.options.policy.of_process(request, self._texts.needs, process, len(others))
         if decision.rule is None:

@@ -1,10 +1,11 @@
 """The fleet's answer as a table: one row for each host, metric and focus; and for each key.
 
 The columns are ``host``, ``state``, one for each label of the hosts (``label.zone``), ``metric``,
-``focus``, ``unit``, ``complete``, ``key`` (of a map, or of what values are divided by; where both
-are there, one after the other with a slash between), ``value`` and, of a histogram, ``sum``,
-``mean``, ``p50``, ``p90``, ``p99`` and ``p999``; its value is how many values there were. Times are
-in seconds. A host that has no value has a row without one.
+``focus``, ``unit``, ``complete``, ``status``, ``low`` and ``high`` (of an estimate: between which
+the number is that the whole value comes to), ``key`` (of a map, or of what values are divided by;
+where both are there, one after the other with a slash between), ``value`` and, of a histogram,
+``sum``, ``mean``, ``p50``, ``p90``, ``p99`` and ``p999``; its value is how many values there were.
+Times are in seconds. A host that has no value has a row without one.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ def to_arrow(result: FleetResult) -> pyarrow.Table:
         import pyarrow
     real, text = pyarrow.float64(), pyarrow.string()
     types: dict[str, Any] = dict.fromkeys(_columns(result), text)
-    types |= {"complete": pyarrow.bool_(), "value": real} | dict.fromkeys(_SUMMARY, real)
+    numbers = ("value", "low", "high", *_SUMMARY)
+    types |= {"complete": pyarrow.bool_(), **dict.fromkeys(numbers, real)}
     document = {key: one for key, one in result.document().items() if key != "hosts"}
     about = {**document, "request": result.request, "complete": result.complete}
     schema = pyarrow.schema([*types.items()], metadata={"weft": readable(json.dumps(about))})
@@ -78,7 +80,7 @@ def write_parquet(file: BinaryIO, result: FleetResult) -> None:
 def _columns(result: FleetResult) -> list[str]:
     labels = sorted({name for host in result.hosts for name in host.labels})
     named = [f"label.{name}" for name in labels]
-    what = ("metric", "focus", "unit", "complete", "key", "value")
+    what = ("metric", "focus", "unit", "complete", "status", "low", "high", "key", "value")
     return ["host", "state", *named, *what, *_SUMMARY]
 
 
@@ -111,10 +113,17 @@ def _of_total(
         "unit": "s" if is_time else shown.unit,
         "complete": host.complete if total is None else total.complete,
     }
-    if total is None or total.value is None:
+    if total is None:
+        yield {**about, "status": "exact" if host.complete else "incomplete", "value": None}
+        return
+    about["status"] = total.status
+    if total.value is None:
         yield {**about, "value": None}
         return
     divisor = 1e9 if is_time else 1
+    if total.interval is not None:
+        bound = 1 if isinstance(total.value, Histogram) else divisor
+        about |= {"low": total.interval.low / bound, "high": total.interval.high / bound}
     for key, value in [("", total.value)] if total.by is None else total.by.items():
         yield from ({**about, **row} for row in _of_value(key, value, divisor))
 

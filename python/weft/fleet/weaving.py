@@ -235,7 +235,7 @@ def _reading(woven: _Woven, key: RequestKey, *, is_over: bool = False) -> Readin
         if completeness.missing:
             notes.append(f"{ask}: {completeness.summary()}")
         elif completeness.interval is not None:
-            notes.append(f"{ask}: an estimate, to stay within the budget")
+            notes.append(f"{ask}: an estimate, measured now and then to stay within the budget")
         aggregate = _aggregate(metric.definition)
         value = cut(_plain(metric.value, aggregate), MOST_KEYS, aggregate)
         series.append(
@@ -246,6 +246,7 @@ def _reading(woven: _Woven, key: RequestKey, *, is_over: bool = False) -> Readin
                 value,
                 aggregate,
                 completeness.is_exact,
+                interval=None if completeness.missing else completeness.interval,
                 worth=of_metric(metric, is_over=is_over),
             )
         )

@@ -9,13 +9,14 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from weft.base.numbers import exact, printable, quantity, shortened
+from weft.base.numbers import exact, percent, printable, quantity, shortened
 from weft.export.metrics.values import QUANTILES
 from weft.fleet.fetching import HostFiles
 from weft.fleet.folding import number
 from weft.fleet.front import Running
 from weft.fleet.measuring import FleetHost
 from weft.fleet.results import FleetResult, FleetTotal, HostResult
+from weft.model.completeness import SIGNS
 from weft.model.values import Histogram
 
 __all__ = ["files", "hosts", "quantiles", "requests", "result"]
@@ -58,8 +59,7 @@ def _title(total: FleetTotal) -> str:
 def _number(total: FleetTotal) -> str:
     if total.value is None:
         return "-"
-    shown = exact(number(total.value))
-    return shown if total.complete else f"!{shown}"
+    return f"{SIGNS[total.status]}{exact(number(total.value))}"
 
 
 def _unit(total: FleetTotal) -> str:
@@ -81,6 +81,10 @@ def _totals(totals: Iterable[FleetTotal]) -> Table:
 
 def _details(total: FleetTotal) -> list[RenderableType]:
     value, found = total.value, list[RenderableType]()
+    if (interval := total.interval) is not None:
+        low, high = exact(round(interval.low)), exact(round(interval.high))
+        sure = percent(interval.confidence)
+        found.append(Text(f"~ from {low} to {high} with {sure} confidence", style="yellow"))
     if isinstance(value, Histogram) and value.count:
         found.append(Text(quantiles(value, total.unit)))
     by = total.by if total.by is not None else value
