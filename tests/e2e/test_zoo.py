@@ -292,7 +292,7 @@ def test_attach_across_namespaces(build: Build) -> None:
 
 ATTACH_BY_NOBODY = """
 import os
-from weft import attach  # while its modules can be read
+from weft import Session, attach  # while their modules can be read
 os.setgroups([]), os.setresgid(*[{user}] * 3), os.setresuid(*[{user}] * 3)
 for _ in range({cycles}):
     with attach({pid}) as session:
