@@ -90,6 +90,7 @@ RECIPES = {
     "works_and_naps": _compile("gcc", "works_and_naps.c"),
     "refused_mutex": _compile("gcc", "refused_mutex.c"),
     "timed": _compile("gcc", "timed.c", "-O2", "-g", "-pthread"),
+    "numbered_calls": _compile("gcc", "numbered_calls.c"),
     "timed_calls": _compile("gcc", "timed_calls.c"),
     "timed_calls_O0": _compile("gcc", "timed_calls.c", "-O0"),
     "vforks": _compile("gcc", "vforks.c"),

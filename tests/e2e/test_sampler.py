@@ -178,6 +178,16 @@ def test_a_call_in_which_a_thread_lost_its_processor_is_run() -> None:
     assert share == pytest.approx(samples / everything, abs=0.1)
 
 
+def test_a_call_of_unknown_number_is_one(build: Build) -> None:
+    with Background([build("numbered_calls")]) as program:
+        sampler = ThreadSampler(program.pid)
+        assert sampler.watch(1.0)
+        found = sampler.result()
+    in_calls = [place for place in found.places if place.call is not None]
+    assert {place.call for place in in_calls} <= {"a system call", "getrandom"}
+    assert sum(place.running for place in in_calls) > 0.8 * found.running
+
+
 def test_waiting_for_a_processor_is_no_running(build: Build) -> None:
     """Where others have the processors, a thread is mostly found right where it was woken."""
     spin = [sys.executable, "-c", "while True: pass"]

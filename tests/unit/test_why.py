@@ -298,3 +298,12 @@ def test_what_python_makes_of_locks(function: str, file: str, is_news: bool) -> 
     """Conditions, queues and the end of threads are no locks that somebody holds for long."""
     frames = (frame("PyThread_acquire_lock_timed"), python_frame(function, file))
     assert _is_for_news(frames) == is_news
+
+
+def test_of_a_call_of_unknown_number_the_caller_is_named() -> None:
+    (hypothesis,) = (one for one in load() if one.name == "syscalls")
+    functions = ("runtime/internal/syscall.Syscall6", "syscall.fstatat", "main.main")
+    (part,) = narrow(hypothesis, [spot(*functions, call="a system call")])
+    assert part[0] == "a system call from main.main (prog)"
+    (part,) = narrow(hypothesis, [spot(*functions, call="newfstatat")])
+    assert part[0] == "newfstatat from runtime/internal/syscall.Syscall6 (prog)"

@@ -10,7 +10,7 @@ from typing import Final
 
 from weft.errors import InvalidArgument
 
-__all__ = ["NUMBERS", "matching", "name_of"]
+__all__ = ["NUMBERS", "UNKNOWN", "matching", "name_of"]
 
 _FROM_0 = """
     read write open close stat fstat lstat poll lseek mmap mprotect munmap brk rt_sigaction
@@ -63,6 +63,11 @@ _FROM_424 = """
     lsm_set_self_attr lsm_list_modules mseal
 """
 
+UNKNOWN = "a system call"
+"""What stands for the name of one of which the number is not known."""
+_UNKNOWN = (1 << 64) - 1
+"""The number that the core gives to such a one."""
+
 NUMBERS: Final[dict[str, int]] = {
     name: first + index
     for first, names in ((0, _FROM_0), (424, _FROM_424))
@@ -86,4 +91,6 @@ def matching(pattern: str) -> dict[str, int]:
 
 def name_of(number: int) -> str:
     """Return the name of a system call; its number, if it is none that is known."""
+    if number == _UNKNOWN:
+        return UNKNOWN
     return _NAMES.get(number, str(number))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from weft.model.stacks import StackFrame
 from weft.program.futexes import is_c_library
+from weft.program.system_calls import UNKNOWN
 from weft.why.hypotheses import Hypothesis
 from weft.why.spots import Spot
 
@@ -173,9 +174,17 @@ def _above(claimed: Sequence[Spot]) -> Part | None:
 
 
 def _calls(_: Hypothesis, claimed: Sequence[Spot]) -> list[Part]:
-    return _shares(
-        (f"{one.call} from {_own(one, lambda _: False)}", one.seconds) for one in claimed
-    )
+    def place(one: Spot) -> str:
+        # Which call it is of those that a function makes for all others, its caller tells.
+        is_known = one.call != UNKNOWN
+        return f"{one.call} from {_own(one, lambda name: not is_known and _makes_calls(name))}"
+
+    return _shares((place(one), one.seconds) for one in claimed)
+
+
+def _makes_calls(name: str) -> bool:
+    """Whether a function is one like Go's ``syscall.Syscall6`` and the C library's ``syscall``."""
+    return "syscall" in re.split(r"[.:/]", name)[-1].lower()
 
 
 def _locks(hypothesis: Hypothesis, claimed: Sequence[Spot]) -> list[Part]:

@@ -39,6 +39,10 @@ pub struct Frame {
     pub is_guess: bool,
 }
 
+/// The number of a system call of which only is known that it is one: the kernel's clock does not show it, nor does the
+/// code, where a function like `syscall` takes it from its caller.
+pub const UNKNOWN_CALL: u64 = u64::MAX;
+
 /// The stack of a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stack {
@@ -48,6 +52,6 @@ pub struct Stack {
     pub frames: Vec<Frame>,
     /// Why there may be more calls; `None` if there are none.
     pub cut: Option<&'static str>,
-    /// The system call that it is in, and its arguments, if the kernel shows it.
+    /// The system call that it is in, or [`UNKNOWN_CALL`], and its arguments, if the kernel shows it.
     pub call: Option<(u64, [u64; 6])>,
 }

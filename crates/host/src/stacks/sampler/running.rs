@@ -13,6 +13,7 @@ use crate::stacks::capture::Captured;
 use crate::stacks::clock::Interrupted;
 use crate::stacks::engine::{Cloning, Seen};
 use crate::stacks::python::python_stacks;
+use crate::stacks::stack::UNKNOWN_CALL;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Why nothing is known of a thread in a clone.
@@ -79,7 +80,7 @@ impl Sampler {
                 let is_short = number.is_none_or(|number| may_end_short(number.into()));
                 let is_counted = number.is_some_and(|number| is_counted(number.into()));
                 let work = if is_short { Work::Call { is_counted } } else { Work::Stoppable };
-                (number.map(|number| (number.into(), registers.arguments)), work)
+                (Some((number.map_or(UNKNOWN_CALL, Into::into), registers.arguments)), work)
             }
             _ => (None, Work::Stoppable),
         };
