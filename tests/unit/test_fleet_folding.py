@@ -265,12 +265,12 @@ def test_nothing_is_complete_before_it_is_over() -> None:
 
 def test_what_nobody_has_a_value_of_is_told_as_well() -> None:
     found = result([])
-    assert found.document()["totals"] == [
-        {"metric": "calls", "focus": "", "value": None, "unit": "", "hosts": 0, "complete": True}
-    ]
+    (total,) = found.document()["totals"]
+    assert (total["metric"], total["value"], total["hosts"]) == ("calls", None, 0)
+    assert (total["complete"], total["status"], found.complete) == (False, "incomplete", False)
 
 
-def test_what_nobody_has_measured_is_not_complete_where_there_were_processes() -> None:
+def test_what_nobody_has_measured_is_not_complete() -> None:
     found = summed(
         "r", [report("a", 3)], {"a": host("a")}, [("calls", ""), ("lost", "")], is_over=True
     )

@@ -231,6 +231,26 @@ def test_a_policy_of_another_user_is_refused(tmp_path: Path) -> None:
         Policy.read(file)
 
 
+def test_a_policy_that_others_may_replace_is_refused(tmp_path: Path) -> None:
+    outer = tmp_path / "outer"
+    folder = outer / "inner"
+    folder.mkdir(parents=True)
+    file = folder / "policy.toml"
+    file.write_text("")
+    file.chmod(0o600)
+    link = tmp_path / "policy.toml"
+    link.symlink_to(file)
+    for changed in (folder, outer):
+        changed.chmod(0o777)
+        for path in (file, link):
+            with pytest.raises(BadFile, match="others may replace the policy") as refused:
+                Policy.read(path)
+            assert str(changed) in refused.value.why
+        changed.chmod(0o1777)
+        assert Policy.read(file) == Policy()
+        changed.chmod(0o755)
+
+
 def test_a_policy_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadFile, match="cannot read the policy"):
         Policy.read(tmp_path / "policy.toml")

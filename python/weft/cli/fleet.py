@@ -33,7 +33,7 @@ from weft.cli.output import (
     print_json,
 )
 from weft.cli.printing import echo
-from weft.errors import BadFile, InvalidArgument, NoSuchProcess
+from weft.errors import BadFile, InvalidArgument, NoSuchProcess, TargetError, WeftError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
 _FORMATS = ["text", "json", "csv", "parquet"]
 _LONGEST_VIEW = 3600.0
+_MOST_WHY = 3
+"""Of how many hosts an error says why they have measured nothing."""
 _MOMENT = 1.0
 """How long a file is fetched without that being shown, in seconds."""
 _ROUND = 0.2
@@ -270,6 +272,22 @@ def run(
         for host in found.hosts:
             for note in host.notes:
                 echo(f"note: {host.host}: {note}", err=True)
+    if not any(host.processes for host in found.hosts):
+        raise _unmeasured(found, where)
+
+
+def _unmeasured(found: FleetResult, where: str) -> WeftError:
+    """Say that no process was measured, and why as far as that is known."""
+    what, states = "no process was measured", {host.state for host in found.hosts}
+    if states <= {"idle", "unasked"}:
+        why = f"no host has one that is meant by {printable(where)!r}"
+        return NoSuchProcess(what, why, "list what hosts run: weft fleet ps")
+    whys = [f"{one.host}: {one.notes[0] if one.notes else one.state}" for one in found.hosts]
+    if (rest := len(whys) - _MOST_WHY) > 0:
+        whys[_MOST_WHY:] = [f"and {rest} more hosts"]
+    why = printable("; ".join(whys))
+    is_refused = states <= {"idle", "unasked", "refused"}
+    return InvalidArgument(what, why) if is_refused else TargetError(what, why)
 
 
 @command.part("top")
@@ -303,10 +321,10 @@ def top(
     """
     del output_format
     _check_asked(metrics, probes)
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not all(one.isatty() for one in (sys.stdin, sys.stdout, sys.stderr)):
         raise InvalidArgument(
             "the live view needs a terminal",
-            "standard input or output is none",
+            "standard input, output or error is none",
             "use `weft fleet run`",
         )
     with _fleet(url, credentials, authority, requester) as fleet:
@@ -374,6 +392,7 @@ def _watch(measurement: FleetMeasurement, interval: float, *, is_shown: bool) ->
             if has_stopped:
                 raise
             has_stopped = True
+            echo("waiting for the last values; Ctrl-C again gives them up", err=True)
             measurement.stop()
 
 
@@ -598,13 +617,15 @@ def fetch(
         if host is None or name is None:
             _list_files(fleet.files(where or "*", patience=patience), output_format)
             return
-        path = Path(name).name if output is None else output
+        path = Path(Path(name).name) if output is None else output
         with _progress() as progress:
             fetched = fleet.fetch(host, name, path, patience=patience, progress=progress)
     if output_format == "json":
         print_json({"schema": 1, **asdict(fetched), "file": str(path)})
         return
-    echo(f"{fetched.size:,} bytes of {fetched.name} from {fetched.host}: {path}")
+    # What is fetched to /dev/stdout is alone there.
+    is_device = path.parts[:2] == ("/", "dev")
+    echo(f"{fetched.size:,} bytes of {fetched.name} from {fetched.host}: {path}", err=is_device)
 
 
 def _list_files(found: list[HostFiles], output_format: str) -> None:

@@ -133,13 +133,13 @@ class Fleet:
         seconds: float = 10.0,
         interval: float = 1.0,
         budget: float | None = None,
-        probes: Iterable[str] = (),
-        texts: Iterable[str] = (),
+        probes: str | Iterable[str] = (),
+        texts: str | Iterable[str] = (),
         by: str | None = None,
         patience: float = PATIENCE,
         first: str = "all",
         rest: float = REST,
-        guards: Iterable[str] = (),
+        guards: str | Iterable[str] = (),
     ) -> FleetMeasurement:
         """Have the fleet begin to measure: see :meth:`AsyncFleet.run`."""
         request = self._fleet.request(
@@ -165,13 +165,13 @@ class Fleet:
         seconds: float = 10.0,
         interval: float = 1.0,
         budget: float | None = None,
-        probes: Iterable[str] = (),
-        texts: Iterable[str] = (),
+        probes: str | Iterable[str] = (),
+        texts: str | Iterable[str] = (),
         by: str | None = None,
         patience: float = PATIENCE,
         first: str = "all",
         rest: float = REST,
-        guards: Iterable[str] = (),
+        guards: str | Iterable[str] = (),
     ) -> FleetResult:
         """Measure metrics in all processes that are meant: see :meth:`AsyncFleet.run`."""
         return self.start(

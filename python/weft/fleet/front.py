@@ -25,6 +25,7 @@ from weft.fleet.broker import (
     Stored,
     bucket_subject,
 )
+from weft.fleet.defining import check_metrics
 from weft.fleet.fetching import Fetched, HostFiles, Progress, fetch, list_files
 from weft.fleet.guards import Guard
 from weft.fleet.measuring import PATIENCE, REST, FleetHost, Measurement, asked, deleted, of_host
@@ -35,7 +36,7 @@ from weft.fleet.names import (
     of_sample,
     sample_subject,
 )
-from weft.fleet.protocol import Ask, BadDocument, HostRecord, Report, Request
+from weft.fleet.protocol import LONGEST, Ask, BadDocument, HostRecord, Report, Request
 from weft.fleet.results import FleetResult, summed
 from weft.fleet.selectors import Selector
 from weft.fleet.stages import Stage
@@ -126,13 +127,12 @@ class AsyncFleet:
         seconds: float = 10.0,
         interval: float = 1.0,
         budget: float | None = None,
-        probes: Iterable[str] = (),
-        texts: Iterable[str] = (),
+        probes: str | Iterable[str] = (),
+        texts: str | Iterable[str] = (),
         by: str | None = None,
     ) -> Request:
         """Return a request; what makes no sense raises an error."""
-        names = [metrics] if isinstance(metrics, str) else [*metrics]
-        asks = tuple(Ask(*metric_and_focus(name)) for name in names)
+        asks = tuple(Ask(*metric_and_focus(name)) for name in _each(metrics))
         request = Request(
             id=secrets.token_hex(6),
             requester=self.requester,
@@ -141,17 +141,18 @@ class AsyncFleet:
             seconds=float(seconds),
             interval=float(interval),
             budget=budget,
-            texts=tuple(texts),
-            probes=tuple(probes),
+            texts=_each(texts),
+            probes=_each(probes),
             by=by or "",
         )
         Selector.parse(where)
-        read_texts(request)
         try:
-            return Request.decode(request.encode())
+            request = Request.decode(request.encode())
         except (BadDocument, ValueError) as error:
             why = error.why if isinstance(error, BadDocument) else str(error)
             raise InvalidArgument("this cannot be asked of a fleet", why) from None
+        check_metrics(request, read_texts(request))
+        return request
 
     async def start(
         self,
@@ -160,9 +161,13 @@ class AsyncFleet:
         patience: float = PATIENCE,
         first: str = "all",
         rest: float = REST,
-        guards: Iterable[str] = (),
+        guards: str | Iterable[str] = (),
     ) -> Measurement:
         """Have the fleet begin to measure: see :meth:`run`."""
+        for name, number in (("patience", patience), ("rest", rest)):
+            if not 0 <= number <= LONGEST:  # nor is NaN
+                why = f"it is a number of seconds, from 0 to {LONGEST:g}"
+                raise InvalidArgument(f"{name} cannot be {number}", why)
         keys = [*asked(request), *((one.name, "") for one in read_texts(request).metrics)]
         measurement = Measurement(
             self._broker,
@@ -170,7 +175,7 @@ class AsyncFleet:
             patience,
             Stage.parse(first),
             rest,
-            [Guard.parse(one, keys) for one in guards],
+            [Guard.parse(one, keys) for one in _each(guards)],
         )
         await measurement.start(await self.hosts())
         return measurement
@@ -183,13 +188,13 @@ class AsyncFleet:
         seconds: float = 10.0,
         interval: float = 1.0,
         budget: float | None = None,
-        probes: Iterable[str] = (),
-        texts: Iterable[str] = (),
+        probes: str | Iterable[str] = (),
+        texts: str | Iterable[str] = (),
         by: str | None = None,
         patience: float = PATIENCE,
         first: str = "all",
         rest: float = REST,
-        guards: Iterable[str] = (),
+        guards: str | Iterable[str] = (),
     ) -> FleetResult:
         """Measure metrics in all processes that are meant, and return what they come to.
 
@@ -329,6 +334,11 @@ def _meant(record: HostRecord, selector: Selector) -> HostRecord | None:
         )
     )
     return replace(record, programs=tuple(programs))
+
+
+def _each(texts: str | Iterable[str]) -> tuple[str, ...]:
+    """A text that is given alone is not its characters."""
+    return (texts,) if isinstance(texts, str) else tuple(texts)
 
 
 def _requester(url: str) -> str:

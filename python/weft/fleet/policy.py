@@ -187,6 +187,7 @@ class Policy:
                 "who can change it decides what may be measured",
                 f"chmod go-w {path}",
             )
+        _check_folders(path)
         if len(data) > _MOST_BYTES:
             raise BadFile(f"the policy {path} is too large", f"it has more than {_MOST_BYTES:,}")
         try:
@@ -212,6 +213,28 @@ class Policy:
         machine = _share(document.get("budget", f"{100 * _MACHINE:g}%"))
         rules = tuple(_rule(one, at) for at, one in enumerate(tables, 1))
         return cls(rules, machine, _health(document.get("health", {})))
+
+
+def _check_folders(path: str | os.PathLike[str]) -> None:
+    """Refuse folders in which others may put another file in the place of the policy."""
+    for file in (Path(path).absolute(), Path(path).resolve()):
+        for folder in file.parents:
+            if _is_others(folder):
+                raise BadFile(
+                    f"others may replace the policy {path}",
+                    f"they may change the folder {folder}",
+                    f"chown root {folder} && chmod go-w {folder}, or keep it elsewhere: /etc/weft",
+                )
+
+
+def _is_others(folder: Path) -> bool:
+    status = folder.stat()
+    if status.st_uid not in (0, os.geteuid()):
+        return True
+    # In a folder like /tmp nobody may rename what is another's. Kubernetes mounts what everybody
+    # may change, but read-only.
+    is_open = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not status.st_mode & stat.S_ISVTX
+    return bool(is_open) and not os.statvfs(folder).f_flag & os.ST_RDONLY
 
 
 def _toml(text: str) -> dict[str, Any]:

@@ -199,11 +199,12 @@ def summed(
     counts = Counter(key for own in parts.values() for key in _measured(own))
     totals = [_told(one, counts[one.whole.key], is_whole=all_whole) for one in summed_up(parts, by)]
     found = {(one.metric, one.focus) for one in totals}
-    # What no process has a value of is told as well. Where there were processes, it may be a name
-    # that is not right.
-    is_none = all_whole and not any(one.processes for one in hosts)
+    # What no process has a value of is told as well. It is never complete: where there were
+    # processes it may be a name that is not right, and where there were none nothing was measured.
     totals += [
-        FleetTotal(*key, None, "", 0, is_none) for key in dict.fromkeys(asked) if key not in found
+        FleetTotal(*key, None, "", 0, complete=False)
+        for key in dict.fromkeys(asked)
+        if key not in found
     ]
     hosts += [HostResult(name, "unasked", 0, ()) for name in sorted(unasked)]
     complete = all_whole and all(one.complete for one in totals)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 
@@ -167,7 +168,7 @@ def files(found: Sequence[HostFiles]) -> RenderableType:
 def requests(found: Sequence[Running]) -> Table:
     """The requests that there are, and how far they are."""
     table = _table(
-        "REQUEST", "REQUESTER", ">AGE", ">FOR", ">HOSTS", ">PROCESSES", "METRICS", "WHERE"
+        "REQUEST", "REQUESTER", ">AGE", ">FOR", "STATE", ">HOSTS", ">PROCESSES", "METRICS", "WHERE"
     )
     for one in found:
         request = one.request
@@ -177,12 +178,21 @@ def requests(found: Sequence[Running]) -> Table:
             printable(request.requester),
             f"{one.age:.0f} s",
             "-" if one.problem else f"{request.seconds:g} s",
+            printable(_states(one)),
             str(len(one.result.hosts)),
             str(sum(host.processes for host in one.result.hosts)),
             printable(one.problem or shortened(", ".join(asked), 60)),
             printable(shortened(request.where, 60)),
         )
     return table
+
+
+def _states(one: Running) -> str:
+    """What its hosts do, each state with how many are in it if there are several."""
+    counts = Counter(host.state for host in one.result.hosts)
+    if len(counts) < 2:
+        return next(iter(counts), "-" if one.problem else "asked")
+    return " ".join(f"{state}({count})" for state, count in counts.most_common())
 
 
 def _table(*columns: str) -> Table:
