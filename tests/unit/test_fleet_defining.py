@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from weft.errors import InvalidArgument
@@ -11,7 +13,7 @@ from weft.fleet.protocol import Ask, Request
 from weft.fleet.texts import read
 
 
-def request(*metrics: str, **more: tuple[str, ...]) -> Request:
+def request(*metrics: str, **more: Any) -> Request:
     return Request("r", "tests", tuple(map(Ask, metrics)), "*", 10.0, **more)
 
 
@@ -43,6 +45,6 @@ def test_a_text_alone_is_not_its_characters() -> None:
 
 
 @pytest.mark.parametrize("more", [{"seconds": -1}, {"seconds": float("nan")}, {"interval": 0}])
-def test_times_that_make_no_sense_are_refused(more: dict[str, float]) -> None:
+def test_times_that_make_no_sense_are_refused(more: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgument, match="cannot be asked"):
         AsyncFleet("nats://127.0.0.1").request("calls", **more)
