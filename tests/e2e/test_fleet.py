@@ -355,7 +355,9 @@ def test_the_result_as_a_table(fleet: Fleet, tmp_path: Path) -> None:
     command = fleet.fleet("run", *words, "--format", "csv")
     said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=90).stdout
     head, *lines = said.splitlines()
-    assert head.startswith("host,state,label.zone,metric,focus,unit,complete,key,value,")
+    assert head.startswith(
+        "host,state,label.zone,metric,focus,unit,complete,status,low,high,key,value,"
+    )
     assert [line.split(",")[:4] for line in lines] == [
         ["h1", "done", "b", "calls"],
         ["h2", "done", "b", "calls"],
