@@ -6,8 +6,9 @@ import json
 import sys
 import time
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -54,15 +55,47 @@ _MOMENT = 1.0
 _ROUND = 0.2
 """How long to wait at most before signals are looked at, in seconds."""
 
-_connection = all_of(
-    connection_options,
-    click.option(
-        "--as",
-        "requester",
-        metavar="NAME",
-        help="In whose name to ask; without it that of the user.",
-    ),
-)
+
+@dataclass(frozen=True)
+class _Connection:
+    """Which fleet is asked, and in whose name."""
+
+    url: str
+    credentials: Path | None
+    authority: Path | None
+    requester: str | None
+
+    def open(self) -> Fleet:
+        """Connect, as a context manager."""
+        quiet()
+        from weft.fleet.blocking import Fleet
+
+        return Fleet(
+            self.url,
+            credentials=self.credentials,
+            authority=self.authority,
+            requester=self.requester,
+        )
+
+
+def _connected(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of a connection, which are one parameter."""
+
+    @all_of(
+        connection_options,
+        click.option(
+            "--as",
+            "requester",
+            metavar="NAME",
+            help="In whose name to ask; without it that of the user.",
+        ),
+    )
+    @wraps(command)
+    def connected(**options: Any) -> None:
+        own = {one.name: options.pop(one.name) for one in fields(_Connection)}
+        command(connection=_Connection(**own), **options)
+
+    return connected
 
 
 _what = all_of(
@@ -195,7 +228,7 @@ def command(ctx: click.Context, output_format: str) -> None:
     "'latency.p99@processCommand < 2ms'.",
 )
 @output_options(_FORMATS)
-@_connection
+@_connected
 @click.pass_context
 def run(
     ctx: click.Context,
@@ -214,10 +247,7 @@ def run(
     guards: tuple[str, ...],
     output: str | None,
     output_format: str,
-    url: str,
-    credentials: Path | None,
-    authority: Path | None,
-    requester: str | None,
+    connection: _Connection,
 ) -> None:
     """Measure metrics in processes of many machines.
 
@@ -245,8 +275,8 @@ def run(
 
         parquet.check()
     texts = [_text(file) for file in files]
-    with _fleet(url, credentials, authority, requester) as fleet:
-        _check_hosts(fleet, url)
+    with connection.open() as fleet:
+        _check_hosts(fleet, connection.url)
         if until is not None:
             seconds = (until - datetime.now().astimezone()).total_seconds()
         measurement = fleet.start(
@@ -294,7 +324,7 @@ def _unmeasured(found: FleetResult, where: str) -> WeftError:
 @click.command()
 @_what
 @measure.interval_option
-@_connection
+@_connected
 @format_option
 def top(
     metrics: tuple[str, ...],
@@ -303,10 +333,7 @@ def top(
     where: str,
     budget: str | None,
     interval: float,
-    url: str,
-    credentials: Path | None,
-    authority: Path | None,
-    requester: str | None,
+    connection: _Connection,
     output_format: str,
 ) -> None:
     """Watch metrics on all hosts, those first that are least like the others.
@@ -327,8 +354,8 @@ def top(
             "standard input, output or error is none",
             "use `weft fleet run`",
         )
-    with _fleet(url, credentials, authority, requester) as fleet:
-        _check_hosts(fleet, url)
+    with connection.open() as fleet:
+        _check_hosts(fleet, connection.url)
         texts, share = [_text(file) for file in files], measure.share(budget)
         begun: list[FleetMeasurement] = []
 
@@ -455,14 +482,11 @@ def _print(shown: RenderableType, output: str | None = None) -> None:
 @command.part("ps")
 @click.command()
 @click.option("--where", default="*", metavar="SELECTOR", help="Only hosts and programs like this.")
-@_connection
+@_connected
 @format_option
 def ps(
     where: str,
-    url: str,
-    credentials: Path | None,
-    authority: Path | None,
-    requester: str | None,
+    connection: _Connection,
     output_format: str,
 ) -> None:
     """List the hosts, and what they run.
@@ -472,7 +496,7 @@ def ps(
       weft fleet ps --nats nats://broker
       weft fleet ps --where 'label.zone=b' --nats nats://broker --format json
     """
-    with _fleet(url, credentials, authority, requester) as fleet:
+    with connection.open() as fleet:
         found = fleet.hosts(where)
     if output_format == "json":
         listed = [
@@ -488,13 +512,10 @@ def ps(
 
 @command.part("status")
 @click.command()
-@_connection
+@_connected
 @format_option
 def status(
-    url: str,
-    credentials: Path | None,
-    authority: Path | None,
-    requester: str | None,
+    connection: _Connection,
     output_format: str,
 ) -> None:
     """List the requests that there are, and what hosts do for them.
@@ -504,7 +525,7 @@ def status(
       weft fleet status --nats nats://broker
       weft fleet status --nats nats://broker --format json
     """
-    with _fleet(url, credentials, authority, requester) as fleet:
+    with connection.open() as fleet:
         found = fleet.status()
     if output_format == "json":
         print_json({"schema": 1, "requests": [_request(one) for one in found]})
@@ -531,14 +552,11 @@ def _request(one: Running) -> dict[str, object]:
 @command.part("stop")
 @click.command()
 @click.argument("request", metavar="REQUEST")
-@_connection
+@_connected
 @format_option
 def stop(
     request: str,
-    url: str,
-    credentials: Path | None,
-    authority: Path | None,
-    requester: str | None,
+    connection: _Connection,
     output_format: str,
 ) -> None:
     """End a request before its time, by its id or the beginning of that.
@@ -549,7 +567,7 @@ def stop(
     Examples:
       weft fleet stop 4f2a --nats nats://broker
     """
-    with _fleet(url, credentials, authority, requester) as fleet:
+    with connection.open() as fleet:
         stopped = fleet.stop(request)
     if output_format == "json":
         print_json({"schema": 1, "stopped": stopped})
@@ -577,7 +595,7 @@ def stop(
     metavar="TIME",
     help="How long to wait for hosts that do not answer.",
 )
-@_connection
+@_connected
 @format_option
 def fetch(
     host: str | None,
@@ -585,10 +603,7 @@ def fetch(
     where: str | None,
     output: Path | None,
     patience: float,
-    url: str,
-    credentials: Path | None,
-    authority: Path | None,
-    requester: str | None,
+    connection: _Connection,
     output_format: str,
 ) -> None:
     """List the files that hosts offer, or fetch one.
@@ -613,7 +628,7 @@ def fetch(
         raise InvalidArgument("--where is about lists", "a host and a file are named", "leave it")
     if host is None and output is not None:
         raise InvalidArgument("-o is about a file", "none is named", "weft fleet fetch HOST FILE")
-    with _fleet(url, credentials, authority, requester) as fleet:
+    with connection.open() as fleet:
         if host is None or name is None:
             _list_files(fleet.files(where or "*", patience=patience), output_format)
             return
@@ -663,12 +678,3 @@ def _progress() -> Iterator[Progress]:
 
 
 command.part("demo")(fleet_demo.command)
-
-
-def _fleet(
-    url: str, credentials: Path | None, authority: Path | None, requester: str | None
-) -> Fleet:
-    quiet()
-    from weft.fleet.blocking import Fleet
-
-    return Fleet(url, credentials=credentials, authority=authority, requester=requester)
