@@ -26,7 +26,7 @@ from weft.fleet.audit import Audit
 from weft.fleet.broker import Access
 from weft.fleet.folding import Series
 from weft.fleet.host import Host
-from weft.fleet.machine import Reading, RequestKey
+from weft.fleet.machine import Cleaned, Reading, RequestKey
 from weft.fleet.plan import Identity, Process
 from weft.fleet.policy import Policy, Rule
 from weft.fleet.protocol import Ask, Request
@@ -116,9 +116,9 @@ class MadeUpMeasures:
         self._asks: dict[RequestKey, tuple[Ask, ...]] = {}
         self._reads: dict[tuple[Identity, RequestKey], int] = {}
 
-    def clean(self, pids: Collection[int]) -> list[int]:
+    def clean(self, pids: Collection[int]) -> Cleaned:
         del pids
-        return []
+        return Cleaned()
 
     def begin(
         self, identity: Identity, key: RequestKey, request: Request, texts: Texts, share: float

@@ -168,6 +168,30 @@ def test_a_host_that_was_killed_says_so(fleet: Fleet) -> None:
     assert harmed(fleet) == []
 
 
+def test_what_a_killed_host_has_left_is_named_by_another(fleet: Fleet, tmp_path: Path) -> None:
+    """One that is not for its processes leaves these alone, and says so."""
+    killed, other = fleet.hosts
+    options = ["--name", "narrow", "--only", f"pid={other.redis.pid}"]
+    command = [*WEFT, "host", "--nats", url(fleet), "--policy", str(fleet.policy), *options]
+    narrow = Process(command, tmp_path / "host.log", "narrow is ready")
+    with weft.Fleet(url(fleet)) as asked:
+        running = measuring(asked, f"calls@{FUNCTION}", where=f"host={killed.name}")
+        service(killed).end(signal.SIGKILL)
+        try:
+            narrow.start()
+            narrow.wait_until_ready()
+            eventually(lambda: "has left probes" in narrow.log.read_text())
+            assert f"to now: {killed.redis.pid};" in narrow.log.read_text()
+            assert code(killed.redis.pid) != killed.code
+        finally:
+            narrow.end(signal.SIGTERM)
+            service(killed).start()
+            service(killed).wait_until_ready()
+        running.stop()
+        running.result()
+    eventually(lambda: harmed(fleet) == [], 60)
+
+
 def test_a_host_that_was_told_to_end_tells_what_it_has_measured(fleet: Fleet) -> None:
     ended = fleet.hosts[0]
     running = fleet.begin(*WHERE, "--for", "600")
@@ -664,6 +688,7 @@ def test_without_a_broker(fleet: Fleet) -> None:
         (["ps", "--where", "x=1"], 2, "no field"),
         (["ps", "--creds", "/nothing"], 4, "cannot read the credentials"),
         (["ps", "--ca", "/nothing"], 4, "cannot use the certificates"),
+        (["ps", "--nats", "http://127.0.0.1"], 2, "no address of a broker"),
     ],
 )
 def test_what_makes_no_sense(fleet: Fleet, words: list[str], exit_code: int, said: str) -> None:
@@ -678,6 +703,7 @@ def test_what_makes_no_sense(fleet: Fleet, words: list[str], exit_code: int, sai
         (["--policy", "/nothing"], 4, "cannot read the policy"),
         (["--name", "a b"], 2, "cannot be the name"),
         (["--labels", "zone"], 2, "no label"),
+        (["--labels", "zone=a,zone=b"], 2, "has two values"),
         (["--only", "x"], 2, "no selector"),
     ],
 )
@@ -686,6 +712,50 @@ def test_a_host_that_makes_no_sense(
 ) -> None:
     found, text = failed("host", "--nats", url(fleet), "--policy", fleet.policy, *words)
     assert (found, said in text) == (exit_code, True), text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "garbage",
+        "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4",
+        "-----BEGIN NATS USER JWT-----\n------END NATS USER JWT------\n",
+        "-----BEGIN NATS USER JWT-----\nx\n------END NATS USER JWT------\n"
+        "-----BEGIN USER NKEY SEED-----\nx\n------END USER NKEY SEED------\n",
+    ],
+)
+@pytest.mark.parametrize("command", [["fleet", "ps"], ["host", "--policy"]])
+def test_credentials_that_are_none(
+    fleet: Fleet, tmp_path: Path, command: list[str | Path], text: str
+) -> None:
+    file = tmp_path / "user.creds"
+    file.write_text(text)
+    file.chmod(0o600)
+    words = [*command, *([fleet.policy] if "--policy" in command else [])]
+    found, said = failed(*words, "--nats", url(fleet), "--creds", file)
+    assert (found, "no credentials of a user" in said) == (4, True), said
+
+
+def test_what_a_host_cannot_note_it_does_not_do(fleet: Fleet, tmp_path: Path) -> None:
+    server = fleet.hosts[0].redis
+    service(fleet.hosts[0]).end(signal.SIGTERM)
+    options = ["--name", "a-full", "--only", f"pid={server.pid}", "--audit", "/dev/full"]
+    command = [*WEFT, "host", "--nats", url(fleet), "--policy", str(fleet.policy), *options]
+    host = Process(command, tmp_path / "host.log", "a-full is ready")
+    try:
+        host.start()
+        host.wait_until_ready()
+        with weft.Fleet(url(fleet)) as asked:
+            found = asked.run(f"calls@{FUNCTION}", where="host=a-full", seconds=600)
+        (only,) = found.hosts
+        assert (only.state, only.processes, found.complete) == ("refused", 0, False)
+        assert "cannot note its decisions: No space left" in only.notes[0]
+        assert code(server.pid) == fleet.hosts[0].code
+    finally:
+        host.end(signal.SIGTERM)
+        service(fleet.hosts[0]).start()
+        service(fleet.hosts[0]).wait_until_ready()
 
 
 # Faults of networks.

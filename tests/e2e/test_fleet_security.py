@@ -221,9 +221,41 @@ def test_nobody_asks_in_the_name_of_another(secured: Secured) -> None:
 
 
 def test_nobody_reads_what_another_has_asked_for(secured: Secured) -> None:
-    done = secured.weft("alice", "fleet", "status")
+    done = secured.weft("alice", "fleet", "status", "--as", "bob")
     assert done.returncode == 3
-    assert "weft.samples.*" in done.stderr
+    assert "weft.samples.bob" in done.stderr
+
+
+def test_who_asks_sees_and_ends_what_is_ones_own(secured: Secured) -> None:
+    def known(key: str) -> dict[str, dict[str, Any]]:
+        done = secured.weft(key, "fleet", "status", "--as", key, "--format", "json")
+        assert done.returncode == 0, done.stderr
+        return {one["requester"]: one for one in json.loads(done.stdout)["requests"]}
+
+    def is_measured() -> bool:
+        return "measuring" in str(known("admin").get("alice"))
+
+    command = secured.command("alice", *RUN, "--as", "alice", "--for", "600")
+    others = secured.command("admin", *RUN, "--as", "carol", "--where", "host=none", "--for", "600")
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as own,
+        subprocess.Popen(others, stdout=subprocess.DEVNULL) as other,
+    ):
+        try:
+            eventually(is_measured, 60)
+            eventually(lambda: "carol" in known("admin"), 60)
+            assert [*known("alice")] == ["alice"]
+            identity = known("alice")["alice"]["id"]
+            done = secured.weft("alice", "fleet", "stop", identity, "--as", "alice")
+            assert done.returncode == 0, done.stderr
+            text, _ = own.communicate(timeout=60)
+            assert json.loads(text)["hosts"][0]["state"] == "stopped"
+        finally:
+            own.kill()
+            other.kill()
+            done = secured.weft(
+                "admin", "fleet", "stop", known("admin")["carol"]["id"], "--as", "carol"
+            )
 
 
 def test_a_name_that_the_policy_does_not_know_is_refused(secured: Secured) -> None:

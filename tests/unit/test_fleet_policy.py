@@ -193,6 +193,8 @@ def test_a_text_that_looks_like_a_file_is_a_text() -> None:
         ('[[allow]]\nrequester = "a"\nprocesses = "*"\nbudget = 0.01', "no percentage"),
         ('[[allow]]\nrequester = "a"\nprocesses = "*"\nbudget = "nan%"', "no percentage"),
         ('[[allow]]\nrequester = "a"\nprocesses = "*"\nweavers = "patch"', "no list"),
+        ('[[allow]]\nrequester = "a"\nprocesses = "*"\nweavers = ["x"]', "no weaver 'x'"),
+        ('[[allow]]\nrequester = "a"\nprocesses = "*"\nlongest = inf', "longest = inf"),
         ('[[allow]]\nrequester = "a"\nprocesses = "*"\nrequests = -1', "requests = -1"),
         ('[[allow]]\nrequester = "a"\nprocesses = "*"\nlongest = "1h"', "longest"),
         ('[[allow]]\nrequester = "a"\nprocesses = "*"\ncolor = 1', "no 'color'"),

@@ -176,6 +176,8 @@ def _labels(text: str) -> dict[str, str]:
         is_name = re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_./-]*", name)
         if not is_name or not sign or not value:
             raise InvalidArgument(f"{part!r} is no label", advice="write --labels zone=b,rack=7")
+        if name in found:
+            raise InvalidArgument(f"the label {name!r} has two values", "a host has one of each")
         found[name] = value
     return found
 

@@ -41,8 +41,8 @@ class Audit:
         program: str = "",
         budget: float | None = None,
         why: str = "",
-    ) -> None:
-        """Note a decision."""
+    ) -> str:
+        """Note a decision, or return why that cannot be done: what is not noted is not to be."""
         line = {
             "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "host": self._host,
@@ -56,8 +56,9 @@ class Audit:
             "budget": budget,
             "why": why,
         }
-        print(
-            json.dumps({key: one for key, one in line.items() if one not in ("", None)}),
-            file=self._file,
-            flush=True,
-        )
+        text = json.dumps({key: one for key, one in line.items() if one not in ("", None)})
+        try:
+            print(text, file=self._file, flush=True)
+        except OSError as error:
+            return f"the host cannot note its decisions: {error.strerror}"
+        return ""

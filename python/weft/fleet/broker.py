@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.base.extras import needed
-from weft.errors import BadFile, WeftError
+from weft.base.numbers import printable
+from weft.errors import BadFile, InvalidArgument, WeftError
 from weft.fleet.names import FILES, HOSTS, REQUESTS, SAMPLES
 from weft.fleet.protocol import LONGEST, LONGEST_FETCH, MOST_BYTES
 from weft.fleet.tasks import cancelled
@@ -50,6 +51,7 @@ __all__ = [
 ]
 
 KV = "$KV"
+_SCHEMES = ("nats", "tls")
 HOSTS_LIVE = 120.0
 """How long the broker keeps what a host that says nothing more has said of itself, in seconds."""
 _ANSWER = 5.0
@@ -110,12 +112,21 @@ class Access:
 
     def options(self) -> dict[str, Any]:
         """What the client is to be told."""
+        scheme, sign, _ = self.url.rpartition("://")
+        if sign and scheme.lower() not in _SCHEMES:
+            raise InvalidArgument(
+                f"{printable(self.url)} is no address of a broker",
+                advice="write nats://broker.example.org, or tls://10.0.0.1:4222",
+            )
         found: dict[str, Any] = {}
         if self.credentials is not None:
             text = _secret(self.credentials)
             if "BEGIN NATS USER JWT" in text:
+                has_token = bool(_between(text, "NATS USER JWT"))
+                _check_seed(self.credentials, _between(text, "USER NKEY SEED") if has_token else "")
                 found["user_credentials"] = str(self.credentials)
             else:
+                _check_seed(self.credentials, text)
                 found["nkeys_seed_str"] = text.strip()
         if self.authority is not None:
             try:
@@ -137,6 +148,25 @@ def _secret(path: Path) -> str:
             return file.read(1 << 16)
     except (OSError, UnicodeDecodeError) as error:
         raise BadFile(f"cannot read the credentials {path}", str(error)) from error
+
+
+def _between(text: str, what: str) -> str:
+    """What a file of credentials has under a heading; empty if there is nothing."""
+    found = re.search(rf"-+BEGIN {what}-+\s+(\S+)\s+-+END {what}-+", text)
+    return found[1] if found else ""
+
+
+def _check_seed(path: Path, seed: str) -> None:
+    """Refuse what is no key of a user, which the client does not expect."""
+    with needed("fleet", "a fleet"):
+        import nkeys
+    try:
+        nkeys.from_seed(seed.strip().encode()).wipe()
+        why = "" if seed.strip().startswith("SU") else "it is the seed of something else"
+    except (nkeys.NkeysError, ValueError, TypeError):
+        why = "it has no token and key, nor the seed of an NKey, which begins with SU"
+    if why:
+        raise BadFile(f"{path} has no credentials of a user of NATS", why)
 
 
 @dataclass(frozen=True)

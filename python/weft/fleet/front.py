@@ -21,6 +21,7 @@ from weft.fleet.broker import (
     SAMPLES_STREAM,
     Access,
     Broker,
+    Denied,
     Lost,
     Stored,
     bucket_subject,
@@ -34,6 +35,7 @@ from weft.fleet.names import (
     REQUESTS,
     checked,
     of_sample,
+    request_key,
     sample_subject,
 )
 from weft.fleet.protocol import LONGEST, Ask, BadDocument, HostRecord, Report, Request
@@ -226,9 +228,17 @@ class AsyncFleet:
         return await running.result()
 
     async def status(self) -> list[Running]:
-        """The requests that the broker has, the newest first."""
+        """The requests that the broker has, the newest first.
+
+        Who may not read the answers to others sees only requests of one's own.
+        """
         requests = await self._broker.all(REQUESTS_STREAM, bucket_subject(REQUESTS, ">"))
-        samples = await self._broker.all(SAMPLES_STREAM, sample_subject("*", "*"))
+        try:
+            samples = await self._broker.all(SAMPLES_STREAM, sample_subject("*", "*"))
+        except Denied:
+            own = bucket_subject(REQUESTS, request_key(self.requester, ""))
+            requests = [one for one in requests if one.subject.startswith(own)]
+            samples = await self._broker.all(SAMPLES_STREAM, sample_subject(self.requester, "*"))
         now = self._now([*requests, *samples])
         reports: dict[tuple[str, str], list[Report]] = {}
         others: dict[tuple[str, str], dict[str, str]] = {}

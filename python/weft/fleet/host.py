@@ -65,6 +65,10 @@ _MOST_SERVED = 64
 _MOST_AT_ONCE = 1000
 """How many requests are looked at at a time, most of them to be refused."""
 _MOST_REMEMBERED = 200_000
+_MOST_NAMED = 20
+"""How many processes are named in a line."""
+_STALE = 60.0
+"""For how long after its end a request is still answered, in seconds: nobody waits any longer."""
 _HEALTH = 2.0
 """How often it is looked how the machine is, in seconds: the kernel does not know more."""
 _LOAD_WINDOW = 10.0
@@ -134,8 +138,16 @@ class Host:
         await self.broker.listen(bucket_subject(REQUESTS, ">"), self._hear)
         await self._check_name()
         await self._register()
-        for pid in await self.machine.clean():
+        found = await self.machine.clean()
+        for pid in found.cleaned:
             self.say(f"removed what a killed weft had left in process {pid}")
+        if found.left:
+            some = ", ".join(map(str, found.left[:_MOST_NAMED]))
+            more = f" and {rest} more" if (rest := len(found.left) - _MOST_NAMED) > 0 else ""
+            self.say(
+                f"a killed weft has left probes in processes that are not for this host, or cannot "
+                f"be attached to now: {some}{more}; a weft that attaches to them removes these"
+            )
 
     async def _leave(self) -> None:
         """Read everything for the last time, publish it, and go."""
@@ -158,7 +170,8 @@ class Host:
         """Say what this host is not allowed to look at: its requests will be incomplete."""
         if hidden := sum(one.is_hidden for one in await self.machine.look()):
             many = "1 process" if hidden == 1 else f"{hidden} processes"
-            self.say(f"{many} of others may not be looked at, nor measured: this needs root")
+            why = "not even by root" if os.geteuid() == 0 else "this needs root"
+            self.say(f"{many} of others may not be looked at, nor measured: {why}")
 
     async def _check_name(self) -> None:
         """Leave the name to a host that has it and is there: it has come first."""
@@ -351,6 +364,10 @@ class Host:
             self._finish(key)
             return
         if not request.is_for(self.options.name):
+            return
+        if self.broker.clock > stored.time + request.seconds + _STALE:
+            # Whoever has made it is no more, or it would have been removed.
+            self._finish(key)
             return
         if isinstance(request, FileRequest):
             self._servings[key] = sending = self._sending(request, stored)

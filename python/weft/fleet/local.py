@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from weft.fleet.claims import Claims
-from weft.fleet.machine import Measures, Processes, RequestKey
+from weft.fleet.machine import Cleaned, Measures, Processes, RequestKey
 from weft.fleet.plan import Process
 
 __all__ = ["LOOK", "LocalMachine", "ago", "ticks"]
@@ -69,10 +69,10 @@ class LocalMachine:
 
         return await asyncio.get_running_loop().run_in_executor(self._thread, timed)
 
-    async def clean(self) -> list[int]:
+    async def clean(self) -> Cleaned:
         """Take out what a weft has left that was killed: this service before it was started."""
 
-        def clean() -> list[int]:
+        def clean() -> Cleaned:
             return self.weaver.clean({process.pid for process in self.inventory.look()})
 
         return await self.weave(clean)

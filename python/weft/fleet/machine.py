@@ -15,7 +15,7 @@ from weft.fleet.plan import Identity, Process
 from weft.fleet.protocol import Request
 from weft.fleet.texts import Texts
 
-__all__ = ["Measures", "Processes", "Reading", "RequestKey"]
+__all__ = ["Cleaned", "Measures", "Processes", "Reading", "RequestKey"]
 
 RequestKey: TypeAlias = "tuple[str, str]"
 """A requester, and the id of a request."""
@@ -52,11 +52,20 @@ class Processes(Protocol):
         """Whether there is anything of a weft in a process, also of one that is no more."""
 
 
+@dataclass(frozen=True)
+class Cleaned:
+    """What was done about processes in which a weft has left something that was killed."""
+
+    cleaned: tuple[int, ...] = ()
+    left: tuple[int, ...] = ()
+    """Those that are for others, or that cannot be attached to now."""
+
+
 class Measures(Protocol):
     """What measures; one thread at a time does all of this."""
 
-    def clean(self, pids: Collection[int]) -> list[int]:
-        """Take out of these processes what a weft has left that was killed; say of which."""
+    def clean(self, pids: Collection[int]) -> Cleaned:
+        """Take out of these processes what a weft has left that was killed."""
 
     def begin(
         self, identity: Identity, key: RequestKey, request: Request, texts: Texts, share: float

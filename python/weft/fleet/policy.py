@@ -24,6 +24,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from weft.fleet.texts import Snippets
 __all__ = ["Decision", "Policy", "Rule"]
 
 _KINDS: tuple[Snippets, ...] = ("library", "read", "write")
+_WEAVERS = ("patch", "clone")
 _BUDGET = 0.01
 """The part of its time that a process may lose where a rule does not say it."""
 _MACHINE = 0.02
@@ -273,8 +275,11 @@ def _rule(table: Mapping[str, Any], number: int) -> Rule:
     weavers = table.get("weavers", ["patch"])
     if not isinstance(weavers, list) or not all(isinstance(one, str) for one in weavers):
         raise InvalidArgument(f"weavers is no list {place}", "", 'write: weavers = ["patch"]')
+    if unknown := [one for one in weavers if one not in _WEAVERS]:
+        why = f"there are {_listed(_WEAVERS)}"
+        raise InvalidArgument(f"there is no weaver {unknown[0]!r} {place}", why)
     longest = table.get("longest", 3600.0)
-    if not isinstance(longest, int | float) or isinstance(longest, bool) or longest < 0:
+    if not isinstance(longest, int | float) or isinstance(longest, bool) or not 0 <= longest < inf:
         raise InvalidArgument(f"longest = {longest!r} {place}", "it is a number of seconds")
     files = table.get("files", "")
     if not isinstance(files, str):

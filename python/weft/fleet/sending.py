@@ -105,12 +105,11 @@ class Sending:
 
     async def run(self, refusal: str) -> None:
         """Do all that there is to do for it."""
-        if refusal:
-            self._audit("refused", refusal)
-            await self._tell("refused", refusal)
+        if why := refusal or self._audit("allowed"):
+            self._audit("refused", why)
+            await self._tell("refused", why)
             return
         self.is_served = True
-        self._audit("allowed")
         is_sent = False
         try:
             if not await self._begin():
@@ -132,11 +131,11 @@ class Sending:
                 with suppress(Lost, Stale):
                     await self._broker.clear(self._object)
 
-    def _audit(self, outcome: Outcome, why: str = "") -> None:
+    def _audit(self, outcome: Outcome, why: str = "") -> str:
         name = self._request.name
         what = f"file {printable(name)}" if name else "list of files"
         request = self._request
-        self._audit_log.note(outcome, request.requester, what, request=request.id, why=why)
+        return self._audit_log.note(outcome, request.requester, what, request=request.id, why=why)
 
     async def _begin(self) -> bool:
         """Find out whether there is still something to do."""

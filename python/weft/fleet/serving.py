@@ -118,7 +118,7 @@ class Serving:
     ) -> None:
         request = self._request
         asks = [str(one) for one in request.metrics]
-        self._host.audit.note(
+        failure = self._host.audit.note(
             outcome,
             request.requester,
             ", ".join([*asks, *request.probes])[:_LONGEST_WHAT],
@@ -129,6 +129,8 @@ class Serving:
             budget=budget,
             why=why,
         )
+        if failure:
+            self._finish("refused", failure, complete=False)
 
     async def run(self) -> None:
         """Do all that there is to do for it."""
@@ -146,6 +148,10 @@ class Serving:
             await self._publish_last("refused")
             return
         self._audit("allowed")
+        if self._ending == "refused":
+            self.is_served = False
+            await self._publish_last("refused")
+            return
         publisher = asyncio.create_task(self._keep_publishing())
         try:
             if (remaining := await self._accept()) is not None:

@@ -15,7 +15,7 @@ from weft import _native
 from weft.errors import InvalidArgument, WeftError
 from weft.fleet.dividing import PROCESS
 from weft.fleet.folding import Aggregate, Series, cut, fold
-from weft.fleet.machine import Reading, RequestKey
+from weft.fleet.machine import Cleaned, Reading, RequestKey
 from weft.fleet.plan import Identity
 from weft.fleet.protocol import LONGEST_KEY, MOST_KEYS, Ask, Request
 from weft.fleet.texts import Texts
@@ -59,16 +59,22 @@ class Weaver:
         self._leaving: list[Session] = []
         """What could not be left yet: a process may wait in the kernel for long."""
 
-    def clean(self, pids: Collection[int]) -> list[int]:
-        """Take out of these processes what a weft has left that was killed; say of which."""
-        cleaned = []
+    def clean(self, pids: Collection[int]) -> Cleaned:
+        """Take out of these processes what a weft has left that was killed."""
+        cleaned, left = [], []
         for process in _native.processes():
-            is_left = process["attachable"] and "killed" in process["wefts"]
-            if is_left and process["pid"] in pids:
-                with suppress(WeftError):
-                    attach(process["pid"]).detach()
-                    cleaned.append(process["pid"])
-        return cleaned
+            pid = process["pid"]
+            if "killed" not in process["wefts"]:
+                continue
+            try:
+                if pid not in pids or not process["attachable"]:
+                    left.append(pid)
+                    continue
+                attach(pid).detach()
+                cleaned.append(pid)
+            except WeftError:
+                left.append(pid)
+        return Cleaned(tuple(cleaned), tuple(left))
 
     def begin(
         self, identity: Identity, key: RequestKey, request: Request, texts: Texts, share: float
