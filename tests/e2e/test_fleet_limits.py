@@ -153,34 +153,33 @@ def busy_processors() -> Iterator[None]:
 @pytest.mark.skipif(pressure("cpu") is None, reason="this kernel tells no pressure")
 def test_a_machine_under_pressure_sheds_and_refuses(fleet: Fleet, tmp_path: Path) -> None:
     server = fleet.hosts[0].redis
-    policy = '[health]\ncpu = "50%"\n[[allow]]\nrequester = "*"\nprocesses = "*"\nbudget = "50%"\n'
+    policy = '[health]\ncpu = "{}%"\n[[allow]]\nrequester = "*"\nprocesses = "*"\nbudget = "50%"\n'
+    only = f"pid={server.pid}"
     service_of(fleet.hosts[0]).end(signal.SIGTERM)
     try:
-        only = f"pid={server.pid}"
-        with (
-            another(fleet, tmp_path, policy, only, "a-tired") as host,
-            weft.Fleet(fleet.url_of(0)) as asked,
-        ):
-            running = asked.start(f"calls@{FUNCTION}", where="host=a-tired", seconds=600)
-            with busy_processors():
+        with weft.Fleet(fleet.url_of(0)) as asked, busy_processors():
+            with another(fleet, tmp_path, policy.format(30), only, "a-tired") as host:
+                running = asked.start(f"calls@{FUNCTION}", where="host=a-tired", seconds=600)
                 shed = running.result()
                 # It may have been so before, on a busy machine.
                 assert shed.hosts[0].state in ("shed", "refused")
                 assert "the machine is under pressure: processes wait for cpu" in str(shed.hosts)
-                assert "and 50% are allowed" in str(shed.hosts[0].notes)
+                assert "and 30% are allowed" in str(shed.hosts[0].notes)
                 assert not shed.complete
                 lines = noted(host, running.request.id)
                 assert lines[-1]["outcome"] in ("ended", "refused")
                 assert any("under pressure" in one["why"] for one in lines if "why" in one)
-                eventually(lambda: (pressure("cpu") or 0.0) > 0.6, 60)
+            # Some kernels stop counting although processes wait: what they say falls then, so less
+            # is allowed than they said a moment ago.
+            with another(fleet, tmp_path, policy.format(1), only, "a-weary") as host:
                 again = asked.start(
                     f"calls@{FUNCTION}", where="exe=redis-server", seconds=600, first="1 then all"
                 )
                 refused = again.result()
-        assert "stopped at 1 of 2 hosts: a-tired has refused it" in again.halted
-        assert [one.state for one in refused.hosts] == ["refused", "unasked"]
-        (line,) = noted(host, again.request.id)
-        assert (line["outcome"], "under pressure" in line["why"]) == ("refused", True)
+                assert "stopped at 1 of 2 hosts: a-weary has refused it" in again.halted
+                assert [one.state for one in refused.hosts] == ["refused", "unasked"]
+                (line,) = noted(host, again.request.id)
+                assert (line["outcome"], "under pressure" in line["why"]) == ("refused", True)
         assert code(server.pid) == fleet.hosts[0].code
     finally:
         service_of(fleet.hosts[0]).start()
