@@ -23,9 +23,16 @@ import weft
 from tests.e2e.harness import eventually
 from tests.fleets import FUNCTION, PATIENCE, WEFT, Fleet, harmed, redis_cli
 
-FIRST = "41b16b5"
-"""The first revision that has a fleet."""
 ROOT = Path(__file__).parents[2]
+
+
+def first() -> str:
+    """The first revision that has a fleet."""
+    added = ["log", "--diff-filter=A", "--format=%H", "--", "python/weft/fleet/protocol.py"]
+    done = subprocess.run(["git", *added], cwd=ROOT, capture_output=True, text=True, check=True)
+    if not done.stdout:
+        sys.exit("this checkout does not go back to when there was no fleet: git fetch --unshallow")
+    return done.stdout.split()[-1]
 
 
 def older(folder: Path, revision: str) -> list[str]:
@@ -67,11 +74,11 @@ def measured(fleet: Fleet, command: list[str]) -> str:
 def main() -> int:
     """Try both ways."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--revision", default=FIRST)
+    parser.add_argument("--revision", help="without it the first that has a fleet")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="weft-fleet-") as name:
         folder = Path(name)
-        other = older(folder, options.revision)
+        other = older(folder, options.revision or first())
         with Fleet(folder, 1) as fleet:
             (host,) = fleet.hosts
             for service, front in ((other, WEFT), (WEFT, other)):
