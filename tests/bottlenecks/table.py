@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from statistics import median
 
 from tests.bottlenecks.asking import Verdict
 from tests.bottlenecks.model import KINDS
 
+_FOLDER = f"{Path.cwd()}/"
+"""What node says in front of the names of its files: the table is the same wherever it is made."""
 HEADS = ("case", "language", "planted", "answered first", "where", "right", "s", "throughput")
 
 
@@ -18,7 +21,7 @@ def cells(verdict: Verdict) -> tuple[str, ...]:
     if verdict.answers:
         answer = verdict.answers[0]
         share = "" if answer.share is None else f" ({100 * answer.share:.0f}%)"
-        first, where = f"{answer.hypothesis}{share}", answer.focus
+        first, where = f"{answer.hypothesis}{share}", answer.focus.replace(_FOLDER, "")
     ratio = "-" if verdict.throughput is None else f"{verdict.throughput:.3f}"
     return (
         *(case.name, case.language, case.planted),
