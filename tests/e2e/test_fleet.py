@@ -751,6 +751,7 @@ def test_what_a_host_cannot_note_it_does_not_do(fleet: Fleet, tmp_path: Path) ->
         (only,) = found.hosts
         assert (only.state, only.processes, found.complete) == ("refused", 0, False)
         assert "cannot note its decisions: No space left" in only.notes[0]
+        assert "cannot note its decisions: No space left" in host.log.read_text()
         assert code(server.pid) == fleet.hosts[0].code
     finally:
         host.end(signal.SIGTERM)

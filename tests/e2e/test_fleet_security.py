@@ -230,6 +230,7 @@ def test_who_asks_sees_and_ends_what_is_ones_own(secured: Secured) -> None:
     def known(key: str) -> dict[str, dict[str, Any]]:
         done = secured.weft(key, "fleet", "status", "--as", key, "--format", "json")
         assert done.returncode == 0, done.stderr
+        assert ("only the requests of alice are shown" in done.stderr) == (key == "alice")
         return {one["requester"]: one for one in json.loads(done.stdout)["requests"]}
 
     def is_measured() -> bool:

@@ -527,6 +527,9 @@ def status(
     """
     with connection.open() as fleet:
         found = fleet.status()
+        if fleet.is_restricted:
+            text = "only the requests of {} are shown: the broker lets no answers to others be read"
+            echo(f"note: {text.format(fleet.requester)}", err=True)
     if output_format == "json":
         print_json({"schema": 1, "requests": [_request(one) for one in found]})
         return

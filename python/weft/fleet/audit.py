@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal, TextIO, TypeAlias
 
@@ -60,5 +61,9 @@ class Audit:
         try:
             print(text, file=self._file, flush=True)
         except OSError as error:
-            return f"the host cannot note its decisions: {error.strerror}"
+            why = f"the host cannot note its decisions: {error.strerror}"
+            if self._file is not sys.stderr:
+                with suppress(OSError):
+                    print(f"{why}: {text}", file=sys.stderr, flush=True)
+            return why
         return ""

@@ -90,6 +90,11 @@ class Fleet:
         """In whose name one asks."""
         return self._fleet.requester
 
+    @property
+    def is_restricted(self) -> bool:
+        """Whether :meth:`status` has last left out the requests of others."""
+        return self._fleet.is_restricted
+
     def hosts(self, where: str = "*") -> list[FleetHost]:
         """The hosts that are there, by their names; and what they run, as far as it is meant."""
         return self._do(self._fleet.hosts(where))

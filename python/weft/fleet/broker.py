@@ -112,7 +112,7 @@ class Access:
 
     def options(self) -> dict[str, Any]:
         """What the client is to be told."""
-        scheme, sign, _ = self.url.rpartition("://")
+        scheme, sign, _ = self.url.partition("://")
         if sign and scheme.lower() not in _SCHEMES:
             raise InvalidArgument(
                 f"{printable(self.url)} is no address of a broker",

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, Protocol, TypeAlias, TypeVar
 
 from weft.fleet.worth import Worth, together
-from weft.model.completeness import Interval, Missing, Status
+from weft.model.completeness import Interval, Missing, Status, status_of
 from weft.model.measured import Value
 from weft.model.values import Histogram
 
@@ -66,9 +66,7 @@ class Series:
     @property
     def status(self) -> Status:
         """``exact``, ``estimate`` or ``incomplete``."""
-        if self.complete:
-            return "exact"
-        return "incomplete" if self.interval is None else "estimate"
+        return status_of(self.interval, is_exact=self.complete)
 
 
 def fold(aggregate: Aggregate, values: Iterable[Value | None]) -> Value | None:

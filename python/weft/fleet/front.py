@@ -91,6 +91,8 @@ class AsyncFleet:
         )
         self.requester = checked(requester or _requester(url), "a requester")
         self._broker = Broker(access, say)
+        self.is_restricted = False
+        """Whether :meth:`status` has last left out the requests of others."""
 
     async def __aenter__(self) -> Self:
         await self._broker.connect(_CONNECT)
@@ -230,12 +232,15 @@ class AsyncFleet:
     async def status(self) -> list[Running]:
         """The requests that the broker has, the newest first.
 
-        Who may not read the answers to others sees only requests of one's own.
+        Who may not read the answers to others sees only requests of one's own, and
+        ``is_restricted`` says so.
         """
         requests = await self._broker.all(REQUESTS_STREAM, bucket_subject(REQUESTS, ">"))
+        self.is_restricted = False
         try:
             samples = await self._broker.all(SAMPLES_STREAM, sample_subject("*", "*"))
         except Denied:
+            self.is_restricted = True
             own = bucket_subject(REQUESTS, request_key(self.requester, ""))
             requests = [one for one in requests if one.subject.startswith(own)]
             samples = await self._broker.all(SAMPLES_STREAM, sample_subject(self.requester, "*"))

@@ -28,7 +28,7 @@ from weft.fleet.broker import (
 )
 from weft.fleet.claims import Claims
 from weft.fleet.inventory import Inventory, programs
-from weft.fleet.local import LocalMachine
+from weft.fleet.local import LocalMachine, not_to_be_seen
 from weft.fleet.machine import Measures, Processes, RequestKey
 from weft.fleet.names import HOSTS, REQUESTS, host_key, of_request, request_key
 from weft.fleet.plan import Identity
@@ -68,7 +68,8 @@ _MOST_REMEMBERED = 200_000
 _MOST_NAMED = 20
 """How many processes are named in a line."""
 _STALE = 60.0
-"""For how long after its end a request is still answered, in seconds: nobody waits any longer."""
+"""For how long after its end a request is still answered, in seconds: front ends wait for less, if
+they are not told to be more patient; then they say that this host is silent."""
 _HEALTH = 2.0
 """How often it is looked how the machine is, in seconds: the kernel does not know more."""
 _LOAD_WINDOW = 10.0
@@ -170,8 +171,7 @@ class Host:
         """Say what this host is not allowed to look at: its requests will be incomplete."""
         if hidden := sum(one.is_hidden for one in await self.machine.look()):
             many = "1 process" if hidden == 1 else f"{hidden} processes"
-            why = "not even by root" if os.geteuid() == 0 else "this needs root"
-            self.say(f"{many} of others may not be looked at, nor measured: {why}")
+            self.say(f"{many} of others may not be looked at, nor measured: {not_to_be_seen()}")
 
     async def _check_name(self) -> None:
         """Leave the name to a host that has it and is there: it has come first."""

@@ -13,7 +13,7 @@ from weft.fleet.claims import Claims
 from weft.fleet.machine import Cleaned, Measures, Processes, RequestKey
 from weft.fleet.plan import Process
 
-__all__ = ["LOOK", "LocalMachine", "ago", "ticks"]
+__all__ = ["LOOK", "LocalMachine", "ago", "not_to_be_seen", "ticks"]
 
 LOOK = 1.0
 """How often it is looked at most for processes that have come or gone, in seconds."""
@@ -131,6 +131,11 @@ def _namespace(number: str) -> str:
 
 def _instance(name: str) -> str:
     return f"host-{name}"
+
+
+def not_to_be_seen() -> str:
+    """Why some processes may not be looked at, nor measured."""
+    return "not even root may look at it" if os.geteuid() == 0 else "this host has to be root"
 
 
 def ticks() -> int:

@@ -11,7 +11,7 @@ from weft.export.metrics.document import plain
 from weft.fleet.dividing import Divided, divided, summed_up
 from weft.fleet.folding import SeriesKey, folded
 from weft.fleet.protocol import HostRecord, Report
-from weft.model.completeness import Interval, Status
+from weft.model.completeness import Interval, Status, status_of
 from weft.model.measured import Value
 from weft.model.values import Histogram
 
@@ -46,9 +46,19 @@ class FleetTotal:
     @property
     def status(self) -> Status:
         """``exact``, ``estimate`` or ``incomplete``."""
-        if self.complete:
-            return "exact"
-        return "incomplete" if self.interval is None else "estimate"
+        return status_of(self.interval, is_exact=self.complete)
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """Between what the number is that the value comes to; nothing if it is no estimate.
+
+        Times are in seconds. Of a distribution the number is how many values there are.
+        """
+        if self.interval is None:
+            return None
+        is_time = self.unit == "ns" and not isinstance(self.value, Histogram)
+        divisor = 1e9 if is_time else 1
+        return self.interval.low / divisor, self.interval.high / divisor
 
 
 @dataclass(frozen=True)
@@ -123,8 +133,6 @@ class FleetResult:
 def _total(total: FleetTotal, **more: int) -> dict[str, Any]:
     is_time = total.unit == "ns"
     divisor = 1e9 if is_time else 1
-    # Of a distribution the number is how many values there are.
-    bound = 1 if isinstance(total.value, Histogram) else divisor
     found: dict[str, Any] = {
         "metric": total.metric,
         "focus": total.focus,
@@ -135,9 +143,8 @@ def _total(total: FleetTotal, **more: int) -> dict[str, Any]:
     }
     if not total.complete:
         found["status"] = total.status
-    if total.interval is not None:
-        found["low"] = total.interval.low / bound
-        found["high"] = total.interval.high / bound
+    if total.interval is not None and total.bounds is not None:
+        found["low"], found["high"] = total.bounds
         found["confidence"] = total.interval.confidence
     if total.by is not None:
         found["by"] = {key: plain(value, divisor) for key, value in total.by.items()}

@@ -13,7 +13,7 @@ from weft.fleet.audit import Outcome
 from weft.fleet.broker import SAMPLES_STREAM, Lost, Stale, Stored
 from weft.fleet.dividing import PROCESS, bounded, fitted
 from weft.fleet.folding import Series, folded
-from weft.fleet.local import LOOK, ago, ticks
+from weft.fleet.local import LOOK, ago, not_to_be_seen, ticks
 from weft.fleet.machine import RequestKey
 from weft.fleet.names import sample_subject
 from weft.fleet.plan import Identity, Process, changes
@@ -292,7 +292,7 @@ class Serving:
             return
         if process.is_hidden:
             user = process.facts["user"][0]
-            why = f"it is {user}'s, or protected; if it is meant, this host has to be root"
+            why = f"it is {user}'s, or protected; if it is meant, {not_to_be_seen()}"
             self._settle(process, "failed", f"{name} may not be looked at: {why}")
             return
         others = host.measured(request.requester) - {process.identity}

@@ -121,9 +121,8 @@ def _of_total(
         yield {**about, "value": None}
         return
     divisor = 1e9 if is_time else 1
-    if total.interval is not None:
-        bound = 1 if isinstance(total.value, Histogram) else divisor
-        about |= {"low": total.interval.low / bound, "high": total.interval.high / bound}
+    if total.bounds is not None:
+        about["low"], about["high"] = total.bounds
     for key, value in [("", total.value)] if total.by is None else total.by.items():
         yield from ({**about, **row} for row in _of_value(key, value, divisor))
 

@@ -61,19 +61,14 @@ class Weaver:
 
     def clean(self, pids: Collection[int]) -> Cleaned:
         """Take out of these processes what a weft has left that was killed."""
-        cleaned, left = [], []
-        for process in _native.processes():
-            pid = process["pid"]
-            if "killed" not in process["wefts"]:
-                continue
-            try:
-                if pid not in pids or not process["attachable"]:
-                    left.append(pid)
-                    continue
-                attach(pid).detach()
-                cleaned.append(pid)
-            except WeftError:
-                left.append(pid)
+        found = [one for one in _native.processes() if "killed" in one["wefts"]]
+        cleaned = []
+        for process in found:
+            if process["attachable"] and (pid := process["pid"]) in pids:
+                with suppress(WeftError):
+                    attach(pid).detach()
+                    cleaned.append(pid)
+        left = (one["pid"] for one in found if one["pid"] not in cleaned)
         return Cleaned(tuple(cleaned), tuple(left))
 
     def begin(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-__all__ = ["EXACT", "Completeness", "Interval", "Missing", "Status"]
+__all__ = ["EXACT", "Completeness", "Interval", "Missing", "Status", "status_of"]
 
 Status: TypeAlias = Literal["exact", "estimate", "incomplete"]
 """All was measured; a part was, and stands for the rest; or something is missing."""
@@ -23,6 +23,13 @@ class Interval:
     low: float
     high: float
     confidence: float
+
+
+def status_of(interval: Interval | None, *, is_exact: bool) -> Status:
+    """What a value is of which an interval is only known if nothing is missing from it."""
+    if is_exact:
+        return "exact"
+    return "incomplete" if interval is None else "estimate"
 
 
 @dataclass(frozen=True, slots=True)
