@@ -59,9 +59,7 @@ test-rust:  ## The tests of the crates
 
 .PHONY: test-python
 test-python:  ## The tests of everything together: most side by side, fleets, and those that want to be alone
-	$(PY) -m pytest -m "not alone and not fleet" --numprocesses auto --dist loadfile --no-loadscope-reorder
-	$(PY) -m pytest -m fleet --numprocesses auto --dist loadfile --no-loadscope-reorder
-	$(PY) -m pytest -m alone
+	$(PY) -m tests.suite
 
 .PHONY: bench
 bench: release  ## Every benchmark, as ratios over native and over the peers
