@@ -244,16 +244,17 @@ class Cloned:
         self,
     ) -> tuple[
         list[tuple[str, str | None, int, int, int]],
-        list[tuple[int, int, int, int, int]],
+        list[list[tuple[int, int, int, int]]],
         list[tuple[int, int, int, int, EdgeKind, int]],
         int,
         list[tuple[str, int]],
     ]:
         """What was executed, as far as that is recorded.
 
-        Modules: path, build-id, bias, start and size. Blocks: module, offset, size, instructions,
-        count. Edges: module and offset that each leaves, those that it leads to, kind, count. How
-        many counters were executed. What is missing, and how often: see weft.model.losses.
+        Modules: path, build-id, bias, start and size. Blocks of each module: offset, size,
+        instructions, count. Edges: module and offset that each leaves, those that it leads to,
+        kind, count. How many counters were executed. What is missing, and how often: see
+        weft.model.losses.
         """
     def stats(self) -> list[tuple[str, int]]:
         """What the engine has counted, by name."""
@@ -357,6 +358,14 @@ def snippet_points(snippet: str) -> list[PointKind]:
 
 def disassemble(code: bytes, address: int) -> list[tuple[int, int, str]]:
     """The instructions of a piece of code: of each its address, its length, and its text."""
+
+def blocks_at(
+    blocks: Sequence[tuple[int, int, int]], wanted: Sequence[tuple[int, int]]
+) -> list[int | None]:
+    """Of each module and offset, the place of the block that contains it.
+
+    Blocks are modules, offsets and sizes, in the order of modules and offsets.
+    """
 
 # --- What can be learnt of a process without touching it ---------------------------------------
 
@@ -578,9 +587,9 @@ _FrameRow: TypeAlias = tuple[str | None, str | None, int | None, int | None, boo
 _LineColumns: TypeAlias = tuple[list[str], bytes, bytes, bytes, bytes, bytes, bytes]
 """files; offsets (u64), sizes, files, lines, columns (u32), whether a statement begins (u8)."""
 
-_Written: TypeAlias = tuple[bytes, list[tuple[int, tuple[int, int] | None]]]
+_Written: TypeAlias = tuple[bytes, list[tuple[int, str, int]]]
 """The bytes of a block, none if they are not what was executed; and from which offsets on it is
-written in which file and line."""
+written in which file and line, no file and 0 where that is not known."""
 
 _InstructionColumns: TypeAlias = tuple[bytes, bytes, bytes, bytes]
 """offsets (u64), sizes (u8), transfers (u8), targets (u64)."""
@@ -717,10 +726,10 @@ class ModuleSymbols:
         Empty where they are not all in a segment with code.
         """
 
-    def written(self, blocks: Sequence[tuple[int, int, int]]) -> tuple[list[str], list[_Written]]:
+    def written(self, blocks: Sequence[tuple[int, int, int]]) -> list[_Written]:
         """What the file has of blocks that were executed: each an offset, a size, and a number.
 
-        The number is that of its instructions. First the source files that lines are in.
+        The number is that of its instructions.
         """
 
     def disassemble(self, pieces: Sequence[tuple[int, int]]) -> list[list[tuple[int, str]]]:

@@ -50,7 +50,7 @@ def weft(*arguments: str | Path) -> Result:
 def slower(profile: Profile) -> Profile:
     """The same with twice as much of one loop, and without another function."""
     blocks = [
-        replace(block, count=2 * block.count) if block.offset == 0x1282 else block
+        block._replace(count=2 * block.count) if block.offset == 0x1282 else block
         for block in profile.blocks
         if block.function != COMPARE
     ]
@@ -89,7 +89,7 @@ def test_a_loop_to_the_beginning_of_a_function_is_no_call() -> None:
     first = replace(profile.functions[HASH], offset=0x1282)
     functions = (*profile.functions[:HASH], first, *profile.functions[HASH + 1 :])
     edges = tuple(
-        replace(edge, target=0x1282) if edge.target == 0x1280 else edge
+        edge._replace(target=0x1282) if edge.target == 0x1280 else edge
         for edge in profile.edges
         if edge.source != 0x1280
     )
@@ -142,7 +142,7 @@ def test_on_a_narrow_screen_names_are_shortened_and_numbers_are_not() -> None:
 def test_of_a_long_block_both_ends_are_shown() -> None:
     profile = words()
     code = b"\x90" * 40 + bytes.fromhex("c3")
-    long = replace(profile.blocks[-1], code=code, size=41, instructions=41, count=10**9)
+    long = profile.blocks[-1]._replace(code=code, size=41, instructions=41, count=10**9)
     file = io.BytesIO()
     profile_text.write(file, replace(profile, blocks=(*profile.blocks[:-1], long)), 1)
     text = file.getvalue().decode()
@@ -382,7 +382,7 @@ def test_bolt_wants_the_program() -> None:
         modules=(profile.modules[1], profile.modules[0]),
         functions=tuple(replace(one, module=1 - one.module) for one in profile.functions),
         edges=tuple(
-            replace(edge, module=1 - edge.module, to_module=1 - edge.to_module)
+            edge._replace(module=1 - edge.module, to_module=1 - edge.to_module)
             for edge in profile.edges
         ),
     )

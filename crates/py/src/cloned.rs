@@ -17,12 +17,12 @@ use weft_symbols::hex;
 
 /// path, build-id, bias, start, size.
 type ModuleRow = (String, Option<String>, u64, u64, u64);
-/// module, offset, size, instructions, count.
-type BlockRow = (u32, u64, u32, u32, u64);
+/// offset, size, instructions, count.
+type BlockRow = (u64, u32, u32, u64);
 /// module, source, module, target, kind, count.
 type EdgeRow = (u32, u64, u32, u64, &'static str, u64);
-/// Modules, blocks, edges, how many counters were executed, what is missing.
-type FlowRows = (Vec<ModuleRow>, Vec<BlockRow>, Vec<EdgeRow>, u64, Vec<LossRow>);
+/// Modules, the blocks of each, edges, how many counters were executed, what is missing.
+type FlowRows = (Vec<ModuleRow>, Vec<Vec<BlockRow>>, Vec<EdgeRow>, u64, Vec<LossRow>);
 
 #[pyclass(frozen, module = "weft._native")]
 pub struct Cloned {
@@ -144,12 +144,14 @@ impl Cloned {
     fn flow(&self, py: Python<'_>) -> PyResult<FlowRows> {
         let host = self.host()?;
         let flow = py.detach(|| host.flow());
+        let mut blocks = vec![Vec::new(); flow.modules.len()];
+        for b in flow.blocks {
+            blocks[b.module as usize].push((b.offset, b.size, b.instructions, b.count));
+        }
         let modules = flow.modules.into_iter().map(|module| {
             let build_id = module.build_id.map(|id| hex(&id));
             (module.path, build_id, module.bias, module.start, module.size)
         });
-        let blocks = flow.blocks.into_iter();
-        let blocks = blocks.map(|b| (b.module, b.offset, b.size, b.instructions, b.count));
         let edges = flow.edges.into_iter().map(|edge| {
             let kind = match edge.kind {
                 EdgeKind::Fall => "fall",
@@ -160,8 +162,7 @@ impl Cloned {
             let ((module, source), (to_module, target)) = (edge.source, edge.target);
             (module, source, to_module, target, kind, edge.count)
         });
-        let (blocks, edges) = (blocks.collect(), edges.collect());
-        Ok((modules.collect(), blocks, edges, flow.counted, flow.losses.named()))
+        Ok((modules.collect(), blocks, edges.collect(), flow.counted, flow.losses.named()))
     }
 
     fn trace_to(

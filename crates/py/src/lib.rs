@@ -38,6 +38,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(process::read_words, m)?)?;
     m.add_function(wrap_pyfunction!(process::program, m)?)?;
     m.add_function(wrap_pyfunction!(probes::snippet_points, m)?)?;
+    m.add_function(wrap_pyfunction!(code::blocks_at, m)?)?;
     m.add_function(wrap_pyfunction!(code::disassemble, m)?)?;
     m.add_function(wrap_pyfunction!(code::soname, m)?)?;
     checks::register(m)?;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyString};
 use weft_symbols::{Cache, Frame, Function, Glob, Layout, ModuleFile, ModuleImage, Result};
 
 use crate::errors::to_python;
@@ -46,7 +46,7 @@ type InstructionColumns<'py> =
 type SlotRow = (u64, Option<u64>, String, String);
 
 /// The bytes of a block, and from which offsets on it is written in which file and line.
-type WrittenRow<'py> = (Bound<'py, PyBytes>, Vec<(u64, Option<(u32, u32)>)>);
+type WrittenRow<'py> = (Bound<'py, PyBytes>, Vec<(u64, Bound<'py, PyString>, u32)>);
 
 #[pyclass(frozen, module = "weft._native")]
 pub struct ModuleSymbols(weft_symbols::ModuleSymbols);
@@ -250,10 +250,18 @@ impl ModuleSymbols {
         &self,
         py: Python<'py>,
         blocks: Vec<weft_symbols::Executed>,
-    ) -> PyResult<(Vec<String>, Vec<WrittenRow<'py>>)> {
+    ) -> PyResult<Vec<WrittenRow<'py>>> {
         let (files, found) = py.detach(|| self.0.written(&blocks)).map_err(to_python)?;
-        let rows = found.into_iter().map(|one| (PyBytes::new(py, &one.code), one.lines));
-        Ok((files, rows.collect()))
+        let unknown = PyString::new(py, "");
+        let files: Vec<_> = files.iter().map(|file| PyString::new(py, file)).collect();
+        let line = |(offset, place): (u64, Option<(u32, u32)>)| match place {
+            Some((file, line)) => (offset, files[file as usize].clone(), line),
+            None => (offset, unknown.clone(), 0),
+        };
+        let rows = found
+            .into_iter()
+            .map(|one| (PyBytes::new(py, &one.code), one.lines.into_iter().map(line).collect()));
+        Ok(rows.collect())
     }
 
     fn disassemble(

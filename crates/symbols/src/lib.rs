@@ -61,4 +61,4 @@ pub use slots::{Candidates, Slot};
 pub use soname::soname;
 pub use sources::Sources;
 pub use table::{Function, FunctionTable};
-pub use written::{Executed, Written};
+pub use written::{Executed, Written, block_at};

@@ -93,6 +93,9 @@ fn read_wanted(debug_info: &DebugInfo, wanted: Option<Pieces>) -> LineTable {
     let mut units = dwarf.units();
     while let Ok(Some(header)) = units.next() {
         let Ok(unit) = dwarf.unit(header) else { continue };
+        if found.wanted.as_ref().is_some_and(|wanted| is_elsewhere(&dwarf, &unit, wanted)) {
+            continue;
+        }
         // Several units may share the lines of one, which are the same.
         let offset = unit.line_program.as_ref().map(|program| program.header().offset().0);
         if offset.is_some_and(|offset| programs.insert(offset)) {
@@ -101,6 +104,29 @@ fn read_wanted(debug_info: &DebugInfo, wanted: Option<Pieces>) -> LineTable {
         }
     }
     found.finish()
+}
+
+/// Whether a unit says where its code is, and none of that is wanted.
+fn is_elsewhere(
+    dwarf: &gimli::Dwarf<Slice<'_>>,
+    unit: &Unit<Slice<'_>>,
+    wanted: &[(u64, u64)],
+) -> bool {
+    let Ok(mut ranges) = dwarf.unit_ranges(unit) else { return false };
+    let mut is_known = false;
+    loop {
+        match ranges.next() {
+            Ok(Some(range)) => {
+                let next = wanted.partition_point(|&(_, end)| end <= range.begin);
+                if wanted.get(next).is_some_and(|&(begin, _)| begin < range.end) {
+                    return false;
+                }
+                is_known |= range.begin < range.end;
+            }
+            Ok(None) => return is_known,
+            Err(_) => return false,
+        }
+    }
 }
 
 impl Collected {

@@ -21,6 +21,15 @@ pub struct Written {
     pub lines: Vec<Line>,
 }
 
+/// The place of the block that contains an offset of a module. Blocks are modules, offsets and sizes, in the order of
+/// modules and offsets.
+pub fn block_at(blocks: &[(u32, u64, u64)], wanted: (u32, u64)) -> Option<usize> {
+    let after = blocks.partition_point(|&(module, offset, _)| (module, offset) <= wanted);
+    let place = after.checked_sub(1)?;
+    let (module, offset, size) = blocks[place];
+    (module == wanted.0 && wanted.1 - offset < size).then_some(place)
+}
+
 /// Finds blocks in a module.
 pub(crate) fn find(elf: &Elf, table: &LineTable, blocks: &[Executed]) -> Vec<Written> {
     // Rows of no line are where nothing is written.

@@ -22,7 +22,7 @@ from weft.model.losses import sentences
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from weft.model.flow import Block, Flow
+    from weft.model.flow import Flow
     from weft.model.thread_stacks import Stacks
 
 __all__ = ["CloneStats", "ClonedProgram", "Records", "Tracing"]
@@ -197,26 +197,23 @@ class ClonedProgram:
         from weft.model.flow import NO_FILE, Block, CodeModule, Edge, Flow
 
         modules, blocks, edges, counted, lost = self._target.flow()
-        numbers: dict[int, int] = {}
-        for place, (path, *_) in enumerate(modules):
-            if is_wanted is None or is_wanted(path or NO_FILE):
-                numbers[place] = len(numbers)
-        by_module: list[list[Block]] = [[] for _ in numbers]
-        for module, offset, size, instructions, count in blocks:
-            if module in numbers:
-                by_module[numbers[module]].append(Block(offset, size, instructions, count))
+        found = tuple(
+            CodeModule(path or NO_FILE, build_id, bias, start, size, tuple(map(Block._make, own)))
+            for (path, build_id, bias, start, size), own in zip(modules, blocks, strict=True)
+        )
+        ways = tuple(map(Edge._make, edges))
+        if is_wanted is not None:
+            wanted = [place for place, module in enumerate(found) if is_wanted(module.path)]
+            numbers = {place: number for number, place in enumerate(wanted)}
+            ways = tuple(
+                edge._replace(module=numbers[edge.module], to_module=numbers[edge.to_module])
+                for edge in ways
+                if edge.module in numbers and edge.to_module in numbers
+            )
+            found = tuple(found[place] for place in wanted)
         return Flow(
-            modules=tuple(
-                CodeModule(path or NO_FILE, build_id, bias, start, size, tuple(found))
-                for (path, build_id, bias, start, size), found in zip(
-                    (modules[place] for place in numbers), by_module, strict=True
-                )
-            ),
-            edges=tuple(
-                Edge(numbers[edge[0]], edge[1], numbers[edge[2]], *edge[3:])
-                for edge in edges
-                if edge[0] in numbers and edge[2] in numbers
-            ),
+            modules=found,
+            edges=ways,
             is_counted=self._records != "hits",
             command=self._command,
             lost=sentences(lost),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 __all__ = ["NO_FILE", "Block", "CodeModule", "Edge", "EdgeKind", "Flow"]
 
@@ -15,8 +15,7 @@ NO_FILE = "[generated]"
 """The path of the module that holds code which no file has: what a program has made itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(NamedTuple):
     """Instructions that are executed one after the other, all of them or none."""
 
     offset: int
@@ -26,12 +25,11 @@ class Block:
     """Its bytes."""
     instructions: int
     """How many instructions that are."""
-    count: int
+    count: int  # type: ignore[assignment] # not the method of tuples
     """How often it was executed; 1 for one that was, if that was not counted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
+class Edge(NamedTuple):
     """A way from one block to another that was taken.
 
     Where an indirect branch or a return leads is not kept: there are no edges for them.
@@ -47,7 +45,7 @@ class Edge:
     """The instruction that it leads to: the first one of a block."""
     kind: EdgeKind
     """How control goes this way."""
-    count: int
+    count: int  # type: ignore[assignment] # not the method of tuples
     """How often; 1 for one that was taken, if that was not counted."""
 
 

@@ -12,10 +12,13 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from weft import _native
 from weft.model.flow import Block, Edge, Flow
+
+if TYPE_CHECKING:
+    from weft._native import _LineColumns
 
 __all__ = ["LineRows", "ModuleEdges", "Place", "edges_of", "line_counts", "line_rows"]
 
@@ -96,16 +99,17 @@ class LineRows:
 
 def line_rows(
     symbols: _native.ModuleSymbols,
+    table: _LineColumns,
     extents: Sequence[tuple[int, int]],
     declared: Mapping[int, tuple[str, int] | None],
     returns: Collection[int],
 ) -> LineRows:
-    """Read the lines of a module.
+    """Put the lines of a module's table in order.
 
     ``extents`` are the offsets and sizes of its functions, ``declared`` says where each of them is
     written, and ``returns`` are the instructions that leave them.
     """
-    names, *columns = symbols.line_table()
+    names, *columns = table
     starts = memoryview(columns[0]).cast("Q")
     sizes, files, lines = (memoryview(column).cast("I") for column in columns[1:4])
     statements = columns[5]

@@ -11,7 +11,7 @@ use super::losses::Losses;
 use super::options::Records;
 use super::recording::Recording;
 use iced_x86::{Decoder, DecoderOptions};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use weft_abi::recording::{ending, entry};
 
 /// How many entries of logs are looked at for all processes of a program: each looks at those of the one that has
@@ -95,14 +95,26 @@ enum Way {
     Rest,
 }
 
+/// A run that was executed.
+struct Executed<'a> {
+    /// Its place in the log.
+    place: usize,
+    run: &'a Run,
+    count: RunCount,
+    /// Where it was left otherwise than by its ways.
+    cuts: Vec<u64>,
+}
+
 /// What the log says to a process, with what that has counted.
 struct Solver<'a> {
     log: &'a Log,
     counts: &'a [u64],
-    /// The runs that begin at each address, by their places in the log.
-    runs: BTreeMap<u64, Vec<usize>>,
-    /// How often each address was come to, as far as that is known.
-    arrivals: HashMap<u64, i64>,
+    /// The runs with their places, in the order of the log.
+    runs: Vec<(usize, &'a Run)>,
+    /// Where they begin: each address once.
+    starts: Vec<u64>,
+    /// How often each of these was come to, as far as that is known.
+    arrivals: Vec<i64>,
     /// Where runs were left that were not left by their ways.
     cuts: HashMap<usize, Vec<u64>>,
     /// Of branches with one counter: whether the way to what follows is the one that is not counted.
@@ -111,33 +123,25 @@ struct Solver<'a> {
 
 impl<'a> Solver<'a> {
     fn new(log: &'a Log, process: &Process, places: &[usize], counts: &'a [u64]) -> Self {
-        let mut solver = Self {
-            log,
-            counts,
-            runs: BTreeMap::new(),
-            arrivals: HashMap::new(),
-            cuts: HashMap::new(),
-            sides: HashMap::new(),
-        };
-        let mut by_code: HashMap<u64, Vec<usize>> = HashMap::new();
+        let runs: Vec<(usize, &Run)> =
+            places.iter().filter_map(|&place| Some((place, log.run(place)?))).collect();
+        let mut starts: Vec<u64> = runs.iter().map(|(_, run)| run.start).collect();
+        starts.sort_unstable();
+        starts.dedup();
+        let arrivals = vec![0; starts.len()];
+        let (cuts, sides) = (HashMap::new(), HashMap::new());
+        let mut solver = Self { log, counts, runs, starts, arrivals, cuts, sides };
+        // Most programs have no cut at all.
+        let mut by_code = None;
         for &place in places {
             match log.entries[place].what {
-                What::Run(ref run) => {
-                    solver.runs.entry(run.start).or_default().push(place);
-                    by_code.entry(run.code).or_default().push(place);
-                }
                 What::Entered { address, counter } => solver.arrive(address, solver.value(counter)),
                 What::Side { counter, is_fall } => drop(solver.sides.insert(counter, is_fall)),
                 // Of others it is no cut.
                 What::Cut { pc, code } if process.entries.binary_search(&place).is_ok() => {
-                    let is_it = |run: &Run| match code & entry::AT_END {
-                        0 => (run.start..run.end()).contains(&pc),
-                        _ => run.end() == pc,
-                    };
-                    let is_it = |&&place: &&usize| log.run(place).is_some_and(is_it);
-                    let known = by_code.get(&(code & !entry::AT_END));
-                    match known.and_then(|all| all.iter().rev().find(is_it)) {
-                        Some(&run) => solver.cuts.entry(run).or_default().push(pc),
+                    let by_code = by_code.get_or_insert_with(|| solver.by_code());
+                    match solver.left_at(by_code, place, pc, code) {
+                        Some(index) => solver.cuts.entry(index).or_default().push(pc),
                         None => solver.arrive(pc, -1),
                     }
                 }
@@ -147,13 +151,38 @@ impl<'a> Solver<'a> {
         solver
     }
 
+    /// The runs by where their clones are.
+    fn by_code(&self) -> Vec<(u64, usize)> {
+        let mut found: Vec<(u64, usize)> =
+            self.runs.iter().enumerate().map(|(index, (_, run))| (run.code, index)).collect();
+        found.sort_unstable();
+        found
+    }
+
+    /// The run that a cut was in: the last one that the log had until then.
+    fn left_at(&self, by_code: &[(u64, usize)], cut: usize, pc: u64, code: u64) -> Option<usize> {
+        let is_it = |run: &Run| match code & entry::AT_END {
+            0 => (run.start..run.end()).contains(&pc),
+            _ => run.end() == pc,
+        };
+        let wanted = code & !entry::AT_END;
+        let known = &by_code[by_code.partition_point(|&(code, _)| code < wanted)..];
+        known
+            .iter()
+            .take_while(|&&(code, index)| code == wanted && self.runs[index].0 < cut)
+            .map(|&(_, index)| index)
+            .filter(|&index| is_it(self.runs[index].1))
+            .last()
+    }
+
     fn value(&self, counter: u32) -> i64 {
         self.counts.get(counter as usize).map_or(0, |&count| count.min(HIGHEST) as i64)
     }
 
     fn arrive(&mut self, address: u64, count: i64) {
-        let sum = self.arrivals.entry(address).or_default();
-        *sum = sum.saturating_add(count);
+        if let Ok(index) = self.starts.binary_search(&address) {
+            self.arrivals[index] = self.arrivals[index].saturating_add(count);
+        }
     }
 
     /// The ways out of a run: by its branch, and to what follows.
@@ -177,12 +206,11 @@ impl<'a> Solver<'a> {
         }
     }
 
-    /// How often each run was executed, by its place in the log, and where it was left otherwise.
-    fn solve(mut self) -> (HashMap<usize, RunCount>, HashMap<usize, Vec<u64>>) {
-        let log = self.log;
+    /// The runs that were executed, in the order of the log.
+    fn solve(mut self) -> Vec<Executed<'a>> {
         let runs = std::mem::take(&mut self.runs);
         // What is counted is known before anything else.
-        for run in runs.values().flatten().filter_map(|&place| log.run(place)) {
+        for (_, run) in &runs {
             let (taken, fall) = self.ways(run);
             for (way, to) in [(taken, run.target), (fall, run.end())] {
                 if let Way::Counted(count) = way {
@@ -190,24 +218,31 @@ impl<'a> Solver<'a> {
                 }
             }
         }
-        let mut solved = HashMap::new();
-        for (start, places) in runs {
-            let instances: Vec<(usize, &Run)> =
-                places.iter().filter_map(|&place| Some((place, log.run(place)?))).collect();
-            let own = instances.iter().map(|(_, run)| self.value(run.own));
+        let mut order: Vec<usize> = (0..runs.len()).collect();
+        order.sort_by_key(|&index| runs[index].1.start);
+        let mut solved = vec![RunCount::default(); runs.len()];
+        let instances = order.chunk_by(|&a, &b| runs[a].1.start == runs[b].1.start);
+        for (start, instances) in instances.enumerate() {
+            let own = instances.iter().map(|&index| self.value(runs[index].1.own));
             let own = own.fold(0, i64::saturating_add);
-            let arrived = self.arrivals.get(&start).copied().unwrap_or(0);
-            let mut rest = arrived.saturating_sub(own).max(0);
-            for (place, run) in instances {
+            let mut rest = self.arrivals[start].saturating_sub(own).max(0);
+            for &index in instances {
+                let run = runs[index].1;
                 let count = match run.own {
                     0 => std::mem::take(&mut rest),
                     own => self.value(own),
                 };
-                let cut = self.cuts.get(&place).map_or(0, |cuts| cuts.len() as i64);
-                solved.insert(place, self.leave(run, count, cut));
+                let cut = self.cuts.get(&index).map_or(0, |cuts| cuts.len() as i64);
+                solved[index] = self.leave(run, count, cut);
             }
         }
-        (solved, self.cuts)
+        let all = runs.into_iter().zip(solved).enumerate();
+        all.filter(|(_, (_, count))| count.count != 0)
+            .map(|(index, ((place, run), count))| {
+                let cuts = self.cuts.remove(&index).unwrap_or_default();
+                Executed { place, run, count, cuts }
+            })
+            .collect()
     }
 
     /// Divides the executions of a run among its exits, but for those that were cut.
@@ -231,13 +266,61 @@ impl<'a> Solver<'a> {
 /// A module, and an address as its file states it.
 pub type Located = (u32, u64);
 
+/// Counts by keys, of which the first one that is added has the details.
+///
+/// They are appended and put together when they have become twice as many, which is faster than a tree.
+#[derive(Clone, Debug)]
+struct Counts<K, D> {
+    rows: Vec<(K, D, u64)>,
+    /// How many there were when they had been put together.
+    distinct: usize,
+}
+
+impl<K, D> Default for Counts<K, D> {
+    fn default() -> Self {
+        Self { rows: Vec::new(), distinct: 0 }
+    }
+}
+
+impl<K: Ord + Copy, D> Counts<K, D> {
+    fn add(&mut self, key: K, details: D, count: u64) {
+        self.rows.push((key, details, count));
+        if self.rows.len() > FEW + 2 * self.distinct {
+            self.put_together();
+        }
+    }
+
+    fn put_together(&mut self) {
+        // It keeps the order of what has the same key.
+        self.rows.sort_by_key(|row| row.0);
+        self.rows.dedup_by(|row, first| {
+            let is_same = row.0 == first.0;
+            if is_same {
+                first.2 = first.2.saturating_add(row.2);
+            }
+            is_same
+        });
+        self.distinct = self.rows.len();
+    }
+
+    /// Each key once, in their order.
+    fn into_rows(mut self) -> Vec<(K, D, u64)> {
+        self.put_together();
+        self.rows
+    }
+}
+
+/// So few counts are not worth putting together.
+const FEW: usize = 1 << 16;
+
 /// Puts together what several programs have told.
 #[derive(Clone, Debug)]
 pub struct Sum {
     modules: Vec<FlowModule>,
     by_path: HashMap<(String, Option<Vec<u8>>), u32>,
-    blocks: BTreeMap<(u32, u64, u32), (u32, u64)>,
-    edges: BTreeMap<(Located, Located, EdgeKind), u64>,
+    /// By module, address and size, with the number of their instructions.
+    blocks: Counts<(u32, u64, u32), u32>,
+    edges: Counts<(Located, Located, EdgeKind), ()>,
     counted: u64,
     garbled: u64,
     is_hits: bool,
@@ -285,8 +368,8 @@ impl Default for Sum {
             // What no file has comes first.
             modules: vec![FlowModule::default()],
             by_path: HashMap::new(),
-            blocks: BTreeMap::new(),
-            edges: BTreeMap::new(),
+            blocks: Counts::default(),
+            edges: Counts::default(),
             counted: 0,
             garbled: 0,
             is_hits: false,
@@ -327,10 +410,16 @@ impl Sum {
     /// All of it.
     pub fn flow(self, losses: Losses) -> Flow {
         let once = |count: u64| if self.is_hits { count.min(1) } else { count };
-        let blocks = self.blocks.iter().map(|(&(module, offset, size), &(instructions, count))| {
-            FlowBlock { module, offset, size, instructions, count: once(count) }
+        let blocks = self.blocks.into_rows().into_iter();
+        let blocks = blocks.map(|((module, offset, size), instructions, count)| FlowBlock {
+            module,
+            offset,
+            size,
+            instructions,
+            count: once(count),
         });
-        let edges = self.edges.iter().map(|(&(source, target, kind), &count)| EdgeCount {
+        let edges = self.edges.into_rows().into_iter();
+        let edges = edges.map(|((source, target, kind), (), count)| EdgeCount {
             source,
             target,
             kind,
@@ -360,38 +449,33 @@ impl Sum {
     }
 
     fn add_process(&mut self, log: &Log, process: &Process, places: &[usize], counts: &[u64]) {
-        let (solved, cuts) = Solver::new(log, process, places, counts).solve();
-        let executed = |place: usize| {
-            let count = solved.get(&place).filter(|it| it.count != 0)?;
-            Some((log.run(place)?, *count, cuts.get(&place).map_or(&[][..], Vec::as_slice)))
-        };
+        let executed = Solver::new(log, process, places, counts).solve();
         // Where blocks begin: all that overlap are divided there.
-        let mut starts: BTreeSet<u64> = BTreeSet::new();
-        for (run, _, cuts) in places.iter().filter_map(|&place| executed(place)) {
-            starts.insert(run.start);
+        let mut starts: Vec<u64> = Vec::with_capacity(executed.len());
+        for Executed { run, cuts, .. } in &executed {
+            starts.push(run.start);
             starts.extend(cuts.iter().filter(|&&pc| pc < run.end()));
         }
+        starts.sort_unstable();
+        starts.dedup();
         let mut space = Space::default();
         for mapped in &log.mapped {
             self.map(&mut space, mapped);
         }
+        let mut executed = executed.iter().peekable();
         for &place in places {
             if let What::Mapped(mapped) = &log.entries[place].what {
                 self.map(&mut space, mapped);
-            } else if let Some((run, count, cuts)) = executed(place) {
-                self.add_run(run, count, &starts, cuts, &space);
+            } else if let Some(run) = executed.next_if(|run| run.place == place) {
+                self.add_run(run, &starts, &space);
             }
         }
     }
 
-    fn add_run(
-        &mut self,
-        run: &Run,
-        solved: RunCount,
-        starts: &BTreeSet<u64>,
-        cuts: &[u64],
-        space: &Space,
-    ) {
+    fn add_run(&mut self, executed: &Executed<'_>, starts: &[u64], space: &Space) {
+        let Executed { run, count: ref solved, ref cuts, .. } = *executed;
+        let after = starts.partition_point(|&start| start <= run.start);
+        let mut starts = starts[after..].iter().copied().peekable();
         let mut decoder = Decoder::with_ip(64, &run.bytes, run.start, DecoderOptions::NONE);
         let mut from = run.start;
         let mut instructions = 0;
@@ -401,7 +485,8 @@ impl Sum {
             let _ = decoder.decode();
             instructions += 1;
             let next = decoder.ip();
-            if next < run.end() && !starts.contains(&next) {
+            while starts.next_if(|&start| start < next).is_some() {}
+            if next < run.end() && starts.peek() != Some(&next) {
                 continue;
             }
             let missed = cuts.iter().filter(|&&pc| pc <= from).count() as i64;
@@ -409,8 +494,7 @@ impl Sum {
             if count != 0 {
                 let (module, offset) = space.locate(from);
                 let key = (module, offset, (next - from) as u32);
-                let block = self.blocks.entry(key).or_insert((instructions, 0));
-                block.1 = block.1.saturating_add(count);
+                self.blocks.add(key, instructions, count);
                 if next < run.end() {
                     self.add_edge(space.locate(last), space.locate(next), EdgeKind::Fall, count);
                 }
@@ -434,7 +518,6 @@ impl Sum {
     }
 
     fn add_edge(&mut self, source: Located, target: Located, kind: EdgeKind, count: u64) {
-        let sum = self.edges.entry((source, target, kind)).or_default();
-        *sum = sum.saturating_add(count);
+        self.edges.add((source, target, kind), (), count);
     }
 }

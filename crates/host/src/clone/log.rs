@@ -156,8 +156,11 @@ pub enum What {
 impl Entry {
     /// An entry from its words; `None` if it is none.
     pub fn read(kind: u8, pid: u32, words: &[u64]) -> Option<Self> {
-        let text =
-            |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+        let text = |words: &[u64]| {
+            let mut bytes = Vec::with_capacity(8 * words.len());
+            words.iter().for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
+            bytes
+        };
         let what = match (kind, words) {
             (entry::BLOCK, &[start, code, shape, counters, fall, target, ref rest @ ..]) => {
                 let mut bytes = text(rest);

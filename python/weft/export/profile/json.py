@@ -27,8 +27,18 @@ _KIND = "profile"
 
 
 def write(file: BinaryIO, profile: Profile) -> None:
-    """Write everything that is known."""
-    file.write(json.dumps(document(profile)).encode() + b"\n")
+    """Write everything that is known.
+
+    Modules and functions are named by their places in the lists of them. The lines of a block are
+    the offset from which on, the place of the file, and the line.
+    """
+    files: dict[str, int] = {}
+    # A program has very many blocks and edges: made of text at once they take a third of the time.
+    blocks = ", ".join([_block(block, files) for block in profile.blocks])
+    edges = ", ".join([_EDGE % edge for edge in profile.edges])
+    rest = json.dumps(_document(profile) | {"files": list(files)})
+    text = f'{rest[:-1]}, "blocks": [{blocks}], "edges": [{edges}]}}\n'
+    file.write(text.encode())
 
 
 def write_changes(file: BinaryIO, changes: list[Change]) -> None:
@@ -46,13 +56,24 @@ def write_changes(file: BinaryIO, changes: list[Change]) -> None:
     file.write(json.dumps({"schema": SCHEMA, "kind": "diff", "functions": rows}).encode() + b"\n")
 
 
-def document(profile: Profile) -> dict[str, Any]:
-    """Return the profile as JSON has it.
+_EDGE = '{"module": %d, "source": %d, "to_module": %d, "target": %d, "kind": "%s", "count": %d}'
 
-    Modules and functions are named by their places in the lists of them. The lines of a block are
-    the offset from which on, the place of the file, and the line.
-    """
-    files: dict[str, int] = {}
+
+def _block(block: ProfiledBlock, files: dict[str, int]) -> str:
+    """A block as text."""
+    function, offset, size, instructions, count, code, lines = block
+    places = ", ".join(
+        [f"[{at}, {files.setdefault(file, len(files))}, {line}]" for at, file, line in lines]
+    )
+    return (
+        f'{{"function": {function}, "offset": {offset}, "size": {size}, '
+        f'"instructions": {instructions}, "count": {count}, '
+        f'"code": "{code.hex()}", "lines": [{places}]}}'
+    )
+
+
+def _document(profile: Profile) -> dict[str, Any]:
+    """All but the blocks and the edges, and the files of lines."""
     return {
         "schema": SCHEMA,
         "kind": _KIND,
@@ -96,33 +117,6 @@ def document(profile: Profile) -> dict[str, Any]:
             }
             for (caller, callee), count in profile.graph.calls.items()
         ],
-        "blocks": [
-            {
-                "function": block.function,
-                "offset": block.offset,
-                "size": block.size,
-                "instructions": block.instructions,
-                "count": block.count,
-                "code": block.code.hex(),
-                "lines": [
-                    [line.offset, files.setdefault(line.file, len(files)), line.line]
-                    for line in block.lines
-                ],
-            }
-            for block in profile.blocks
-        ],
-        "edges": [
-            {
-                "module": edge.module,
-                "source": edge.source,
-                "to_module": edge.to_module,
-                "target": edge.target,
-                "kind": edge.kind,
-                "count": edge.count,
-            }
-            for edge in profile.edges
-        ],
-        "files": list(files),
     }
 
 

@@ -17,7 +17,7 @@ def between(before: Flow, after: Flow) -> Flow:
     """
     known = {(module.path, module.build_id): module for module in before.modules}
     numbers = {(module.path, module.build_id): place for place, module in enumerate(before.modules)}
-    counts = {replace(edge, count=0): edge.count for edge in before.edges}
+    counts = {edge._replace(count=0): edge.count for edge in before.edges}
     pieces = [
         _Counted(known.get((module.path, module.build_id), replace(module, blocks=())))
         for module in after.modules
@@ -32,7 +32,7 @@ def between(before: Flow, after: Flow) -> Flow:
         source, target = old[edge.module], old[edge.to_module]
         if source is None or target is None:
             return 0
-        key = replace(edge, module=source, to_module=target, count=0)
+        key = edge._replace(module=source, to_module=target, count=0)
         if key in counts:
             return counts[key]
         # A block that is cut now: control went on within it as often as it was executed.
@@ -40,13 +40,13 @@ def between(before: Flow, after: Flow) -> Flow:
             return pieces[edge.module].within(edge.source, edge.target)
         return 0
 
-    edges = tuple(replace(edge, count=1) for edge in after.edges if edge.count > count_before(edge))
+    edges = tuple(edge._replace(count=1) for edge in after.edges if edge.count > count_before(edge))
     return replace(after, modules=modules, edges=edges, is_counted=False)
 
 
 def _executed(module: CodeModule, before: _Counted) -> list[Block]:
     return [
-        replace(block, count=1) for block in module.blocks if block.count > before.at(block.offset)
+        block._replace(count=1) for block in module.blocks if block.count > before.at(block.offset)
     ]
 
 

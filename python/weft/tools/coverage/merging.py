@@ -62,7 +62,7 @@ def merge(coverages: Sequence[Coverage]) -> Coverage:
         all_details = [coverages[run].modules[place] for run, place in places]
         details.append(_merged_details(all_details, add))
     edges = falls + [
-        replace(edge, module=numbers[run, edge.module], to_module=numbers[run, edge.to_module])
+        edge._replace(module=numbers[run, edge.module], to_module=numbers[run, edge.to_module])
         for run, coverage in enumerate(coverages)
         for edge in coverage.flow.edges
     ]
@@ -91,8 +91,8 @@ def _common_command(different: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
 def _summed(edges: Iterable[Edge], add: Add) -> tuple[Edge, ...]:
     same: dict[Edge, list[int]] = defaultdict(list)
     for edge in edges:
-        same[replace(edge, count=0)].append(edge.count)
-    return tuple(replace(edge, count=add(counts)) for edge, counts in same.items())
+        same[edge._replace(count=0)].append(edge.count)
+    return tuple(edge._replace(count=add(counts)) for edge, counts in same.items())
 
 
 def _merged_module(

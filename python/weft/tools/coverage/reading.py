@@ -88,6 +88,10 @@ class ModuleReader:
 
     @cached_property
     def _rows(self) -> LineRows:
+        table = self._symbols.line_table()
+        if not table[1]:
+            # Without debug information no instruction need be looked at.
+            return LineRows([], [], [], [], [])
         destructors = {row[2] for row in self._functions if "::~" in (row[1] or "")}
         starts = self._starts
         returns = [
@@ -96,7 +100,7 @@ class ModuleReader:
             # The end of a destructor is a statement: its object ends there.
             if transfer == _RETURN and starts[bisect_right(starts, at) - 1] not in destructors
         ]
-        return line_rows(self._symbols, self._extents, self._declared, returns)
+        return line_rows(self._symbols, table, self._extents, self._declared, returns)
 
     @cached_property
     def _places(self) -> list[tuple[int, int]]:

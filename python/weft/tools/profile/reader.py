@@ -8,9 +8,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from weft.errors import BadFile
-from weft.model.flow import NO_FILE, CodeModule, Edge, Flow
+from weft.model.flow import NO_FILE, CodeModule, Flow
 from weft.model.program import Function, Module
-from weft.tools.profile.result import Profile, ProfiledBlock, ProfiledFunction, ProfiledModule
+from weft.tools.profile.result import (
+    Profile,
+    ProfiledBlock,
+    ProfiledFunction,
+    ProfiledModule,
+    ends_of,
+)
 from weft.tools.profile.sources import Table, written
 
 __all__ = ["profile"]
@@ -45,11 +51,6 @@ class _Reader:
         self.parts: dict[int, list[int]] = defaultdict(list)
         """What counted to each function, at least for a while."""
         self.tables: dict[int, Table] = {}
-        self.edges_inside: dict[int, list[Edge]] = defaultdict(list)
-        """The edges that lead from modules to themselves, but for calls."""
-        for edge in flow.edges:
-            if edge.module == edge.to_module and edge.kind != "call":
-                self.edges_inside[edge.module].append(edge)
 
     def read(self) -> Profile:
         for place, module in enumerate(self.flow.modules):
@@ -86,17 +87,7 @@ class _Reader:
         found = written(module, recorded.blocks)
         for block, index, (code, lines) in zip(recorded.blocks, indexes, found, strict=True):
             number = numbers[index]
-            self.blocks.append(
-                ProfiledBlock(
-                    function=number,
-                    offset=block.offset,
-                    size=block.size,
-                    instructions=block.instructions,
-                    count=block.count,
-                    code=code,
-                    lines=lines,
-                )
-            )
+            self.blocks.append(ProfiledBlock(number, *block, code, lines))
             if block.offset == self.functions[number].offset:
                 self.entries[number] += block.count
 
@@ -112,9 +103,17 @@ class _Reader:
             return found
         starts = [row[2] for row in table.rows]
         ends = [block.offset + block.size for block in blocks]
-        sources: dict[int, set[int]] = defaultdict(set)
-        for edge in self.edges_inside[place]:
-            sources[edge.target].add(edge.source)
+        sources: dict[int, set[int]] = {
+            block.offset: set() for block, index in zip(blocks, found, strict=True) if index is None
+        }
+        for edge in self.flow.edges:
+            # What lies within the module and is no call.
+            if (
+                edge.target in sources
+                and edge.module == place == edge.to_module
+                and edge.kind != "call"
+            ):
+                sources[edge.target].add(edge.source)
         for number, block in enumerate(blocks):
             if found[number] is not None:
                 continue
@@ -204,19 +203,14 @@ class _Reader:
         They are never called, they are jumped to from one function only, and they jump back into
         the midst of it.
         """
-        starts, numbers = self._where()
         entered = Counter(self.entries)
         reached_from: dict[int, set[int | None]] = defaultdict(set)
         back: set[tuple[int, int]] = set()
-        for edge in self.flow.edges:
-            places = []
-            for module, offset in ((edge.module, edge.source), (edge.to_module, edge.target)):
-                inside = starts.get(module, [])
-                place = bisect_right(inside, offset) - 1
-                places.append(numbers[module][place] if place >= 0 else None)
-            source, target = places
-            if source is None or target is None:
+        ends = ends_of(self.flow.edges, self.blocks, self.functions)
+        for edge, (left, come_to) in zip(self.flow.edges, ends, strict=True):
+            if left is None or come_to is None:
                 continue
+            source, target = self.blocks[left].function, self.blocks[come_to].function
             is_entry = edge.target == self.functions[target].offset
             if is_entry:
                 entered[target] -= edge.count
@@ -235,16 +229,6 @@ class _Reader:
             # Of two that were never entered, as far as is known, the larger one is the function.
             if parts.get(whole) != part or self.functions[part].size < self.functions[whole].size:
                 self._fold(part, whole)
-
-    def _where(self) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
-        """Of each module the offsets of its blocks, and the functions that they are in."""
-        starts: dict[int, list[int]] = defaultdict(list)
-        numbers: dict[int, list[int]] = defaultdict(list)
-        for block in self.blocks:
-            module = self.functions[block.function].module
-            starts[module].append(block.offset)
-            numbers[module].append(block.function)
-        return starts, numbers
 
     def _fold_stubs(self) -> None:
         """Let the linker's stubs count to the functions that they lead to, by their names."""

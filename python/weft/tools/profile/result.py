@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
+from typing import NamedTuple
 
-from weft._native import disassemble
+from weft._native import blocks_at, disassemble
 from weft.model.flow import Edge
 from weft.model.program import Module
 from weft.tools.callgraph import INDIRECT, SMALL, CallGraph
@@ -71,8 +72,7 @@ class ProfiledFunction:
         return self.demangled or self.name
 
 
-@dataclass(frozen=True, slots=True)
-class SourceLine:
+class SourceLine(NamedTuple):
     """Where the code from an offset on is written."""
 
     offset: int
@@ -81,8 +81,7 @@ class SourceLine:
     line: int
 
 
-@dataclass(frozen=True, slots=True)
-class ProfiledBlock:
+class ProfiledBlock(NamedTuple):
     """Instructions that are executed one after the other, all of them or none."""
 
     function: int
@@ -90,7 +89,7 @@ class ProfiledBlock:
     offset: int
     size: int
     instructions: int
-    count: int
+    count: int  # type: ignore[assignment] # not the method of tuples
     """How often it was executed."""
     code: bytes
     """Its bytes; none where they could not be read."""
@@ -250,6 +249,11 @@ class Profile:
             return None
         return blocks[place]
 
+    @cached_property
+    def ends(self) -> list[tuple[int | None, int | None]]:
+        """Of each edge the places of the blocks that it leaves and leads to, as far as they are."""
+        return ends_of(self.edges, self.blocks, self.functions)
+
     def only(self, pattern: str) -> Profile:
         """The same, of the modules whose name or path matches a pattern.
 
@@ -276,12 +280,12 @@ class Profile:
                 for one in functions
             ),
             blocks=tuple(
-                replace(block, function=new[block.function])
+                block._replace(function=new[block.function])
                 for block in self.blocks
                 if block.function in new
             ),
             edges=tuple(
-                replace(edge, module=modules[edge.module], to_module=modules[edge.to_module])
+                edge._replace(module=modules[edge.module], to_module=modules[edge.to_module])
                 for edge in self.edges
                 if edge.module in modules and edge.to_module in modules
             ),
@@ -306,20 +310,30 @@ class Profile:
             function = self.functions[block.function]
             if function.part_of is None and block.offset == function.offset:
                 unknown[block.function] += block.count
-        for edge in self.edges:
-            source = self.block_at(edge.module, edge.source)
-            target = self.block_at(edge.to_module, edge.target)
+        owners = [self.owner(place) for place in range(len(self.functions))]
+        for edge, (source, target) in zip(self.edges, self.ends, strict=True):
             if source is None or target is None:
                 continue
-            caller, callee = self.owner(source.function), self.owner(target.function)
-            if edge.target == self.functions[target.function].offset and (
-                target.function == callee or caller != callee or edge.kind == "call"
+            entered = self.blocks[target].function
+            caller, callee = owners[self.blocks[source].function], owners[entered]
+            if edge.target == self.functions[entered].offset and (
+                entered == callee or caller != callee or edge.kind == "call"
             ):
                 unknown[callee] -= edge.count
             if edge.kind == "call" or caller != callee:
                 sites.append(CallSite(caller, edge.module, edge.source, callee, edge.count))
         # A program that runs on while it is looked at may not add up by a few.
         return tuple(sites), {place: count for place, count in unknown.items() if count > 0}
+
+
+def ends_of(
+    edges: Sequence[Edge], blocks: Sequence[ProfiledBlock], functions: Sequence[ProfiledFunction]
+) -> list[tuple[int | None, int | None]]:
+    """Of each edge the places of the blocks that it leaves and leads to, as far as they are."""
+    places = [(functions[block.function].module, block.offset, block.size) for block in blocks]
+    sources = blocks_at(places, [(edge.module, edge.source) for edge in edges])
+    targets = blocks_at(places, [(edge.to_module, edge.target) for edge in edges])
+    return list(zip(sources, targets, strict=True))
 
 
 def _lines_of(block: ProfiledBlock) -> Iterator[tuple[str, int, int]]:

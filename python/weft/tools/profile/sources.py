@@ -23,21 +23,8 @@ def written(
     """The bytes of blocks, of those that are what was executed, and where they are written."""
     if module is None:
         return [(b"", ())] * len(blocks)
-    files, found = module.symbols.written(
-        [(block.offset, block.size, block.instructions) for block in blocks]
-    )
-    return [
-        (
-            code,
-            tuple(
-                SourceLine(offset, files[place[0]], place[1])
-                if place
-                else SourceLine(offset, "", 0)
-                for offset, place in lines
-            ),
-        )
-        for code, lines in found
-    ]
+    found = module.symbols.written([block[:3] for block in blocks])
+    return [(code, tuple(map(SourceLine._make, lines))) for code, lines in found]
 
 
 class Table:
