@@ -154,9 +154,13 @@ pub struct CloneStart {
     pub reserved: u64,
 }
 
-/// The bytes of the tables by which indirect branches find their way: 8 for each value of the lowest sixteen bits
-/// of an address, and as many entries of 16.
-pub const TABLES_SIZE: u64 = (8 + 16) << 16;
+/// How many of the lowest bits of an address choose an entry of the first table by which indirect branches find
+/// their way. With sixteen, up to a quarter of the branches of a large program met an entry that was another's.
+pub const FIRST_BITS: u32 = 18;
+/// The same for the second one.
+pub const SECOND_BITS: u32 = 16;
+/// The bytes of both: 8 for an entry of the first, 16 for one of the second.
+pub const TABLES_SIZE: u64 = (8 << FIRST_BITS) + (16 << SECOND_BITS);
 
 /// How the engine goes about it.
 pub mod option {
@@ -166,6 +170,9 @@ pub mod option {
     pub const STAY: u64 = 2;
     /// After each block the program waits for the host: see [`CloneStep`](super::CloneStep).
     pub const IN_STEP: u64 = 4;
+    /// The processor is quick at picking bits (`pext`): all of the first table is used, and not one entry for each
+    /// value of the lowest sixteen bits only.
+    pub const PICKS_BITS: u64 = 8;
 }
 
 /// Whose turn it is when a program waits after each block.

@@ -22,8 +22,9 @@ pub mod recording;
 
 pub use clone::{
     CLONE_MAGIC, CLONE_NAME, CLONE_THREAD_SIZE, CloneControl, CloneRegisters, CloneStart,
-    CloneStats, CloneStep, CloneThread, CloneVisit, EXEC_COUNT, ExecRequest, FOLDER_SIZE,
-    REGION_SHARED, REPORTS_SIZE, TABLES_SIZE, busy, exec, option, region_words, turn, weaving,
+    CloneStats, CloneStep, CloneThread, CloneVisit, EXEC_COUNT, ExecRequest, FIRST_BITS,
+    FOLDER_SIZE, REGION_SHARED, REPORTS_SIZE, SECOND_BITS, TABLES_SIZE, busy, exec, option,
+    region_words, turn, weaving,
 };
 pub use probes::{
     CHANGE_COUNT, CHANGE_SIZE, CHANGES_OFFSET, Change, PROBES_MAGIC, PROBES_NAME, PROBES_VERSION,

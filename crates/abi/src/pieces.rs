@@ -46,6 +46,8 @@ pub const SAVE: u8 = 9;
 pub const ENTRY: usize = 39;
 /// How long it is to put a return address in its place.
 pub const RETURN_ADDRESS: usize = 14;
+/// How long it is to jump to where a table leads.
+pub const THROUGH_TABLE: usize = 18;
 /// How long it is to leave the clone.
 pub const LEAVE: usize = 21;
 
@@ -303,10 +305,10 @@ impl InBlock {
                     state.general[RAX] = aside.rax;
                 }
             }
-            Kind::Jump => spilled(aside, state, offset, copied.wrapping_sub(10)),
+            Kind::Jump => spilled(aside, state, offset, copied.wrapping_sub(THROUGH_TABLE as u8)),
             Kind::CallIndirect => spilled(aside, state, offset, copied.wrapping_sub(5)),
             Kind::JumpSegment => {
-                spilled_for_segment(aside, state, offset, copied.wrapping_sub(10));
+                spilled_for_segment(aside, state, offset, copied.wrapping_sub(THROUGH_TABLE as u8));
             }
             Kind::CallSegment => {
                 spilled_for_segment(aside, state, offset, copied.wrapping_sub(5));

@@ -125,7 +125,7 @@ pub extern "C" fn gate_missing() {
         target = const at!(target),
         pending = const at!(is_pending),
         factor = const branch_tables::FACTOR,
-        shift = const 32 - branch_tables::SECOND_BITS,
+        shift = const 32 - weft_abi::SECOND_BITS,
         next = const at!(next),
         rcx = const at!(rcx),
         rax = const at!(rax),

@@ -9,6 +9,7 @@ use super::presence::{Presence, control_of, failed, image, lengths};
 use super::recording::Recording;
 use super::tables::{TablePlace, find_place};
 use super::visit::{EngineCall, VisitArea, describe};
+use crate::arch::cpu::picks_bits;
 use crate::arch::{Step, Value};
 use crate::process::limits::{self, Needs};
 use crate::process::proc::{self, Tid};
@@ -260,6 +261,7 @@ fn flags(options: &CloneOptions) -> u64 {
     flag(!options.sees_changes, option::BLIND)
         | flag(!options.follows, option::STAY)
         | flag(options.in_step, option::IN_STEP)
+        | flag(picks_bits(), option::PICKS_BITS)
 }
 
 /// Builds the engine. Returns the threads as it knows them.

@@ -8,11 +8,11 @@ use crate::clone::base::system;
 use core::ops::Range;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
-use weft_abi::TABLES_SIZE;
+use weft_abi::{FIRST_BITS, SECOND_BITS, TABLES_SIZE};
 
-/// One entry for each value of the lowest sixteen bits of an address.
-const FIRST: usize = 1 << 16;
-pub const SECOND_BITS: u32 = 16;
+const FIRST: usize = 1 << FIRST_BITS;
+/// What chooses an entry of it by instructions that every processor has.
+const NARROW: u64 = 0xffff;
 const SECOND: usize = 1 << SECOND_BITS;
 const SIZE: usize = TABLES_SIZE as usize;
 const _: () = assert!(SIZE == FIRST * 8 + SECOND * 16);
@@ -28,10 +28,21 @@ pub fn are_lent_from(range: &Range<u64>) -> bool {
     at != 0 && range.start < at + TABLES_SIZE && at < range.end
 }
 
+/// The first table, for code that looks in it.
+#[derive(Clone, Copy, Debug)]
+pub struct FirstTable {
+    /// Where it is.
+    pub at: u32,
+    /// Whether more than the lowest sixteen bits of an address choose an entry: those of [`Tables::mask`].
+    pub is_wide: bool,
+}
+
 /// Both tables.
 #[derive(Debug)]
 pub struct Tables {
     at: usize,
+    /// The bits of an address that choose an entry of the first one.
+    pub mask: u64,
     /// If they are in memory that the program has reserved: the flags to `mmap` that it had.
     reserved: usize,
     /// Where branches go that they do not know.
@@ -40,7 +51,7 @@ pub struct Tables {
 
 impl Tables {
     /// Maps them, with nothing in them, where the host has found a place; `None` if there is no memory.
-    pub fn map(at: usize, reserved: usize, missing: u64) -> Option<Self> {
+    pub fn map(at: usize, reserved: usize, is_wide: bool, missing: u64) -> Option<Self> {
         let place = if reserved == 0 { system::MAP_FIXED_NOREPLACE } else { system::MAP_FIXED };
         let flags = system::MAP_PRIVATE | system::MAP_ANONYMOUS | place;
         let args = [at, SIZE, system::PROT_READ | system::PROT_WRITE, flags, usize::MAX, 0];
@@ -48,7 +59,8 @@ impl Tables {
         if unsafe { system::call6(system::MMAP, args) } != at as isize {
             return None;
         }
-        let mut tables = Self { at, reserved, missing };
+        let mask = if is_wide { FIRST as u64 - 1 } else { NARROW };
+        let mut tables = Self { at, mask, reserved, missing };
         tables.clear();
         LENT.store(if reserved == 0 { 0 } else { at as u64 }, Relaxed);
         Some(tables)
@@ -69,9 +81,9 @@ impl Tables {
         self.at as u64..(self.at + SIZE) as u64
     }
 
-    /// Where the first one is.
-    pub fn first(&self) -> u32 {
-        self.at as u32
+    /// The first one.
+    pub fn first(&self) -> FirstTable {
+        FirstTable { at: self.at as u32, is_wide: self.mask != NARROW }
     }
 
     /// Where the second one is.
@@ -108,7 +120,8 @@ impl Tables {
     pub fn clear(&mut self) {
         // SAFETY: the tables lie there.
         unsafe {
-            core::slice::from_raw_parts_mut(self.at as *mut u64, FIRST).fill(self.missing);
+            let used = self.mask as usize + 1;
+            core::slice::from_raw_parts_mut(self.at as *mut u64, used).fill(self.missing);
             // What is zero already need not be touched.
             let second = core::slice::from_raw_parts_mut(self.second() as *mut [u64; 2], SECOND);
             second.iter_mut().filter(|entry| entry[0] != 0).for_each(|entry| entry[0] = 0);
@@ -118,7 +131,7 @@ impl Tables {
     }
 
     fn first_of(&self, address: u64) -> *mut u64 {
-        (self.at + (address as usize & (FIRST - 1)) * 8) as *mut u64
+        (self.at + (address & self.mask) as usize * 8) as *mut u64
     }
 
     /// The address of an entry of the second table that stands for none: one whose entry is another. Programs

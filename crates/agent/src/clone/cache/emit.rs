@@ -4,10 +4,11 @@
 //! The distances within a piece are known to [`super::program_state`], which finds the program's registers in
 //! the middle of it.
 
+use crate::clone::cache::branch_tables::FirstTable;
 use crate::clone::thread::record;
 use crate::clone::thread::record::at;
 
-pub use weft_abi::pieces::{ENTRY, LEAVE, RETURN_ADDRESS, SAVE};
+pub use weft_abi::pieces::{ENTRY, LEAVE, RETURN_ADDRESS, SAVE, THROUGH_TABLE};
 
 /// Bytes that are being written to the clone: through `rw`, to be executed at `rx`.
 #[derive(Debug)]
@@ -124,17 +125,30 @@ pub const LINE: u64 = 64;
 pub const RAX: u8 = 0;
 pub const RCX: u8 = 1;
 
+/// The number of the table's entry for the address in `rcx`, to `rax`. No flag is changed. In as many bytes either
+/// way, so that the pieces that it is part of are the same on all processors.
+fn number(out: &mut Out, table: FirstTable) {
+    if table.is_wide {
+        out.bytes(&[0x65, 0xc4, 0xe2, 0x72, 0xf5, 0x04, 0x25]); // pext eax, ecx, gs:[mask]
+        out.u32(at!(mask) as u32);
+    } else {
+        out.bytes(&[0x0f, 0xb7, 0xc1]); // movzx eax, cx
+        out.bytes(&[0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0]); // nop
+    }
+}
+
 /// Jumps to the entry of the table for the address in `rcx`.
-pub fn through_table(out: &mut Out, table: u32) {
-    out.bytes(&[0x0f, 0xb7, 0xc1]); // movzx eax, cx
+pub fn through_table(out: &mut Out, table: FirstTable) {
+    number(out, table);
     out.bytes(&[0xff, 0x24, 0xc5]); // jmp [rax * 8 + table]
-    out.u32(table);
+    out.u32(table.at);
 }
 
 /// The same by a gate, in as many bytes: for code that is not to go on by itself.
 pub fn through_gate(out: &mut Out, gate: u64) {
     out.jump(gate);
     out.bytes(&NOTHING);
+    out.bytes(&[0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0]); // nop
 }
 
 /// A return that goes through a gate, up to that: `rcx` and `rax` are the program's when it begins.
@@ -147,13 +161,13 @@ pub fn step_out(out: &mut Out, popped: u16) {
 }
 
 /// A return: `rcx` and `rax` are the program's when it begins.
-pub fn ret(out: &mut Out, table: u32, popped: u16) {
+pub fn ret(out: &mut Out, table: FirstTable, popped: u16) {
     out.save(RCX, at!(rcx));
     out.bytes(&[0x48, 0x8b, 0x0c, 0x24]); // mov rcx, [rsp]
     out.save(RAX, at!(rax));
-    out.bytes(&[0x0f, 0xb7, 0xc1]); // movzx eax, cx
+    number(out, table);
     out.bytes(&[0x48, 0x8b, 0x04, 0xc5]); // mov rax, [rax * 8 + table]
-    out.u32(table);
+    out.u32(table.at);
     out.bytes(&[0x48, 0x89, 0x04, 0x24]); // mov [rsp], rax
     if popped == 0 {
         out.byte(0xc3);
@@ -164,7 +178,7 @@ pub fn ret(out: &mut Out, table: u32, popped: u16) {
 }
 
 /// How long [`ret`] is that pops nothing.
-pub const RETURN: usize = 38;
+pub const RETURN: usize = 46;
 
 /// What indirect branches enter a block by: makes sure that it is the right one, and gives `rax` and
 /// `rcx` back.

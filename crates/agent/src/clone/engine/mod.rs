@@ -90,8 +90,8 @@ impl Engine {
             self.give_stripe(thread);
             return Some(thread);
         }
-        let thread =
-            Thread::map(self.recorder.is_some(), self.cache.tables.second(), self.threads)?;
+        let tables = (self.cache.tables.mask, self.cache.tables.second());
+        let thread = Thread::map(self.recorder.is_some(), tables, self.threads)?;
         self.give_stripe(thread);
         thread.is_used.store(1, Relaxed);
         thread.epoch.store(u64::MAX, Relaxed);

@@ -96,6 +96,8 @@ pub struct Thread {
     pub missed: Cell<u32>,
     /// Where the second table for indirect branches is.
     pub second: u64,
+    /// The bits of an address that choose an entry of the first one.
+    pub mask: u64,
     /// Where in the clone to continue.
     pub target: Cell<u64>,
     /// Where an indirect branch goes in the program.
@@ -259,7 +261,11 @@ pub(crate) use at;
 impl Thread {
     /// Makes room for a thread, and keeps some behind it for counters if there are to be any. `second` and
     /// `next_thread` are for the fields of these names.
-    pub fn map(is_counting: bool, second: u64, next_thread: u64) -> Option<&'static Self> {
+    pub fn map(
+        is_counting: bool,
+        (mask, second): (u64, u64),
+        next_thread: u64,
+    ) -> Option<&'static Self> {
         let length = SIZE + if is_counting { STRIPE_SIZE as usize } else { 0 };
         let at = system::map_private(length)?;
         let record = at as *mut Self;
@@ -269,6 +275,7 @@ impl Thread {
             (&raw mut (*record).this).write(at as u64);
             (&raw mut (*record).length).write(length as u64);
             (&raw mut (*record).stack).write((at + HEAD + STACK) as u64);
+            (&raw mut (*record).mask).write(mask);
             (&raw mut (*record).second).write(second);
             (&raw mut (*record).next_thread).write(next_thread);
             &*record

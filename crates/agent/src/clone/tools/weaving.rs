@@ -8,6 +8,7 @@ use crate::clone::base::clock::is_counter_forbidden;
 use crate::clone::base::instructions::SYSTEM_CALL_LENGTH;
 use crate::clone::base::{observers, system};
 use crate::clone::cache::arena::Arena;
+use crate::clone::cache::branch_tables::FirstTable;
 use crate::clone::cache::emit;
 use crate::clone::cache::pieces::Cold;
 use crate::clone::thread::record::{MEMORIES, Thread, at};
@@ -162,7 +163,7 @@ impl Weaving {
         (address, way): (u64, u8),
         bytes: (u64, &[u8]),
         is_inner: bool,
-        (number, arena, table): (usize, &mut Arena, u32),
+        (number, arena, table): (usize, &mut Arena, FirstTable),
     ) -> Vec<Compiled> {
         let Self { memories, probes, strands, routines, named, seen, unwind, .. } = self;
         let strands = strands.get(&(address, way)).map(Vec::as_slice).unwrap_or_default();
@@ -410,7 +411,7 @@ fn is_alike((one, probe): (&Strand, &Probe), (other, others): (&Strand, &Probe))
 }
 
 /// Writes the routines of snippets to an arena.
-fn write_routines(arena: &mut Arena, mut env: Env, table: u32) -> Env {
+fn write_routines(arena: &mut Arena, mut env: Env, table: FirstTable) -> Env {
     let mut returns = arena.cold(emit::RETURN, Cold::Snippet);
     emit::ret(&mut returns, table, 0);
     if let Some(engine) = &mut env.engine {

@@ -345,7 +345,8 @@ impl Translator<'_> {
                 self.out.save(RCX, at!(rcx));
                 self.load_target(instruction, bytes);
                 self.out.save(RAX, at!(rax));
-                let mut thunk = self.arena.cold(emit::RETURN_ADDRESS + 10, Cold::CallIndirectThunk);
+                const INDIRECT_THUNK: usize = emit::RETURN_ADDRESS + emit::THROUGH_TABLE;
+                let mut thunk = self.arena.cold(INDIRECT_THUNK, Cold::CallIndirectThunk);
                 emit::return_address(&mut thunk, next);
                 match self.extent.is_single() {
                     true => emit::through_gate(&mut thunk, self.arena.gates().unknown),

@@ -3,6 +3,7 @@
 use crate::clone::cache::address_map::Map;
 use crate::clone::cache::arena::Arena;
 use crate::clone::cache::blocks::Block;
+use crate::clone::cache::branch_tables::FirstTable;
 use crate::clone::cache::emit;
 use crate::clone::cache::emit::Out;
 use crate::clone::cache::links::Link;
@@ -108,7 +109,7 @@ pub struct Inserts<'a> {
 pub struct Known<'a> {
     pub map: &'a Map,
     pub sequences: &'a Sequences,
-    pub table: u32,
+    pub table: FirstTable,
 }
 
 impl Translator<'_> {

@@ -1,6 +1,6 @@
 //! What the processor can do and what the kernel lets programs use of it.
 
-use std::arch::x86_64::{__cpuid_count, _xgetbv};
+use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
 
 /// The features that weft cares about.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +17,16 @@ pub(crate) struct Features {
 /// `rdfsbase` and the other three instructions of that extension.
 pub(crate) fn enables_fsgsbase(hwcap2: u64) -> bool {
     hwcap2 & 1 << 1 != 0
+}
+
+/// Whether the processor picks bits of a register (`pext`) in a cycle or two. AMD's took tens of them before their
+/// third Zen, family 0x19.
+pub fn picks_bits() -> bool {
+    let (maker, about) = (__cpuid(0), __cpuid(1).eax);
+    let family = (about >> 8 & 0xf) + (about >> 20 & 0xff);
+    // The first four letters of "AuthenticAMD" and "HygonGenuine".
+    let is_slow = [*b"Auth", *b"Hygo"].contains(&maker.ebx.to_le_bytes()) && family < 0x19;
+    std::is_x86_feature_detected!("bmi2") && !is_slow
 }
 
 /// The processor's report on extended state.
