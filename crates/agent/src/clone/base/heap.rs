@@ -115,6 +115,17 @@ unsafe impl GlobalAlloc for Heap {
         state.take(16 << class).map_or(null_mut(), |at| at as *mut u8)
     }
 
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promises are the same.
+        let at = unsafe { self.alloc(layout) };
+        // Large pieces are never handed out again, so they are as the kernel gave them.
+        if class(&layout) < CLASSES && !at.is_null() {
+            // SAFETY: it was allocated with that size.
+            unsafe { at.write_bytes(0, layout.size()) };
+        }
+        at
+    }
+
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         // SAFETY: see `Sync`.
         let state = unsafe { &mut *self.0.get() };

@@ -19,10 +19,49 @@ const EMPTY: u64 = 0;
 /// No code can be here: the end of the address space.
 const GONE: u64 = u64::MAX;
 
+/// Which addresses may have a place: one bit each, so that those of a block lie side by side. Before an
+/// instruction is translated its address is looked for, nearly always in vain: in the table that would be a miss of
+/// the processor's cache each time.
+#[derive(Debug)]
+struct Filter(Vec<u64>);
+
+impl Filter {
+    /// Half a megabyte, of which the kernel gives what is used.
+    const WORDS: usize = 1 << 16;
+    /// So many of them are for addresses that follow each other: a line of the processor's cache.
+    const LINE: usize = 8;
+
+    fn new() -> Self {
+        Self(vec![0; Self::WORDS])
+    }
+
+    fn bit(address: u64) -> (usize, u64) {
+        let line = hash(address / (64 * Self::LINE as u64)) % (Self::WORDS / Self::LINE);
+        let word = (address / 64) as usize % Self::LINE;
+        (line * Self::LINE + word, 1 << (address % 64))
+    }
+
+    fn insert(&mut self, address: u64) {
+        let (word, bit) = Self::bit(address);
+        self.0[word] |= bit;
+    }
+
+    fn may_have(&self, address: u64) -> bool {
+        let (word, bit) = Self::bit(address);
+        self.0[word] & bit != 0
+    }
+
+    fn clear(&mut self) {
+        self.0.iter_mut().filter(|word| **word != 0).for_each(|word| *word = 0);
+    }
+}
+
 /// A hash table with open addressing.
 #[derive(Debug)]
 pub struct Map {
     places: Vec<Place>,
+    /// What was inserted since it was cleared.
+    seen: Filter,
     /// How many are not empty.
     filled: usize,
 }
@@ -33,7 +72,7 @@ fn hash(address: u64) -> usize {
 
 impl Map {
     pub fn new() -> Self {
-        Self { places: vec![Place::default(); 1 << 12], filled: 0 }
+        Self { places: vec![Place::default(); 1 << 12], seen: Filter::new(), filled: 0 }
     }
 
     fn index(&self, address: u64) -> Result<usize, usize> {
@@ -56,6 +95,9 @@ impl Map {
     }
 
     pub fn get(&self, address: u64) -> Option<&Place> {
+        if !self.seen.may_have(address) {
+            return None;
+        }
         self.index(address).ok().map(|index| &self.places[index])
     }
 
@@ -67,6 +109,7 @@ impl Map {
         if self.filled * 2 > self.places.len() {
             self.grow();
         }
+        self.seen.insert(place.address);
         match self.index(place.address) {
             Ok(index) => self.places[index] = place,
             Err(index) => {
@@ -84,16 +127,16 @@ impl Map {
 
     pub fn clear(&mut self) {
         self.places.fill(Place::default());
+        self.seen.clear();
         self.filled = 0;
     }
 
     fn grow(&mut self) {
         let live = self.places.iter().filter(|p| p.address != EMPTY && p.address != GONE);
         let size = (live.clone().count() * 4).next_power_of_two().max(1 << 12);
-        let mut bigger = Self { places: vec![Place::default(); size], filled: 0 };
-        for place in live {
-            bigger.insert(*place);
-        }
-        *self = bigger;
+        let live: Vec<Place> = live.copied().collect();
+        self.places = vec![Place::default(); size];
+        self.filled = 0;
+        live.into_iter().for_each(|place| self.insert(place));
     }
 }
