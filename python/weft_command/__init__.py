@@ -6,9 +6,14 @@ takes long enough for a Ctrl-C to come in between.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
+
+_LOOK_FOR_CYCLES = (50_000, 20, 20)
+"""After how many objects Python looks for cycles among them. Commands keep most of what they build
+up: with Python's own 700, looking took a fifth of the time of a profile."""
 
 
 def main() -> None:
@@ -17,12 +22,17 @@ def main() -> None:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     _open_streams()
+    gc.set_threshold(*_LOOK_FOR_CYCLES)
     from weft.base import interrupts as _interrupts
 
     with _interrupts.orderly():
         from weft.cli import main as command
 
-        command(prog_name="weft")
+        try:
+            command(prog_name="weft")
+        finally:
+            # The kernel takes what is left: Python would look for cycles among all of it again.
+            gc.freeze()
 
 
 def _open_streams() -> None:

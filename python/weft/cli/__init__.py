@@ -7,7 +7,6 @@ add theirs by entry points of the group ``weft.commands``, which name such a com
 
 from __future__ import annotations
 
-import gc
 import importlib
 import os
 import sys
@@ -28,9 +27,6 @@ if TYPE_CHECKING:
 
     from click.shell_completion import CompletionItem
 
-_LOOK_FOR_CYCLES = (50_000, 20, 20)
-"""After how many objects Python looks for cycles among them. Commands keep most of what they build
-up: with Python's own 700, looking took a fifth of the time of a profile."""
 _GROUP = "weft.commands"
 """The group of entry points by which other packages add commands."""
 
@@ -89,7 +85,6 @@ class CommandFolder(click.Group):
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run the command line."""
-        gc.set_threshold(*_LOOK_FOR_CYCLES)
         if "_WEFT_COMPLETE" in os.environ:
             from weft.cli import completing
 

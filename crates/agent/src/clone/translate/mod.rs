@@ -169,7 +169,11 @@ impl Translator<'_> {
             if (number > 0 || !is_inner) && self.is_entered_at(address) {
                 self.places.push((address, body));
             }
-            let displacement = decoder.get_constant_offsets(&instruction).displacement_offset();
+            // Only of those relative to `rip` is it changed; and to find it takes as long as to decode.
+            let displacement = match instruction.is_ip_rel_memory_operand() {
+                true => decoder.get_constant_offsets(&instruction).displacement_offset(),
+                false => 0,
+            };
             let rest = &source.bytes[offset..];
             self.trace_before(rest, address);
             self.halt(&instruction);
