@@ -173,6 +173,8 @@ pub mod option {
     /// The processor is quick at picking bits (`pext`): all of the first table is used, and not one entry for each
     /// value of the lowest sixteen bits only.
     pub const PICKS_BITS: u64 = 8;
+    /// The kernel may be asked for huge pages: no filter is over the program that could forbid the call.
+    pub const HUGE_PAGES: u64 = 16;
 }
 
 /// Whose turn it is when a program waits after each block.

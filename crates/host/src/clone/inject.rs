@@ -213,11 +213,16 @@ fn start(
     let pid = stopped.pid();
     let image = image()?;
     let [_, _, leave, forget, weave] = image.entries.map(|entry| base + entry);
-    let mut bytes = image.bytes.clone();
+    // Addresses stand at its end only: not all of a megabyte need be copied for them.
+    let first = image.relative.iter().map(|&(at, _)| at).min().unwrap_or(image.bytes.len() as u64);
+    let (same, data) = image.bytes.split_at(first as usize);
+    let mut data = data.to_vec();
     for &(at, value) in &image.relative {
-        bytes[at as usize..at as usize + 8].copy_from_slice(&(base.0 + value).to_ne_bytes());
+        let at = (at - first) as usize;
+        data[at..at + 8].copy_from_slice(&(base.0 + value).to_ne_bytes());
     }
-    memory::write(pid, base, &bytes)?;
+    memory::write(pid, base, same)?;
+    memory::write(pid, base + first, &data)?;
     let TablePlace { at: tables, reserved } = find_place(pid)?;
     let members = Members::of(pid, control, proc::stat(pid)?.start_time)?;
     let recording = Recording::begin(stopped, room, options.records)?;
@@ -241,7 +246,7 @@ fn start(
         control: control.0,
         image: [base.0, control.0],
         cache_size: options.cache_size,
-        options: flags(options),
+        options: flags(options, seccomp::is_over_any_thread(pid)),
         recording: recorded.map_or(0, |(at, _)| at.0),
         mode: options.records.mode(),
         tables,
@@ -256,12 +261,13 @@ fn start(
     }
 }
 
-fn flags(options: &CloneOptions) -> u64 {
+fn flags(options: &CloneOptions, is_filtered: bool) -> u64 {
     let flag = |is_set: bool, flag: u64| if is_set { flag } else { 0 };
     flag(!options.sees_changes, option::BLIND)
         | flag(!options.follows, option::STAY)
         | flag(options.in_step, option::IN_STEP)
         | flag(picks_bits(), option::PICKS_BITS)
+        | flag(!is_filtered, option::HUGE_PAGES)
 }
 
 /// Builds the engine. Returns the threads as it knows them.

@@ -163,12 +163,15 @@ fn parse(file: &[u8]) -> Result<AgentImage, String> {
 /// The clone engine, as it was built.
 pub static ENGINE: &[u8] = include_bytes!(env!("WEFT_CLONE"));
 
-/// By what wefts know whether they have the same engine.
+/// By what wefts know whether they have the same engine. To compute it takes two milliseconds, so that is done once.
 pub fn engine_hash() -> u64 {
-    // FNV-1a: the same in every build of weft, as long as the engine is.
-    ENGINE.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
+    static HASH: LazyLock<u64> = LazyLock::new(|| {
+        // FNV-1a: the same in every build of weft, as long as the engine is.
+        ENGINE.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        })
+    });
+    *HASH
 }
 
 #[cfg(test)]

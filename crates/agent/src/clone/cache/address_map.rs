@@ -28,17 +28,17 @@ struct Filter(Vec<u64>);
 impl Filter {
     /// Half a megabyte, of which the kernel gives what is used.
     const WORDS: usize = 1 << 16;
-    /// So many of them are for addresses that follow each other: a line of the processor's cache.
-    const LINE: usize = 8;
+    /// So many of them are for addresses that follow each other: a page, so that a small program uses few.
+    const RUN: usize = 512;
 
     fn new() -> Self {
         Self(vec![0; Self::WORDS])
     }
 
     fn bit(address: u64) -> (usize, u64) {
-        let line = hash(address / (64 * Self::LINE as u64)) % (Self::WORDS / Self::LINE);
-        let word = (address / 64) as usize % Self::LINE;
-        (line * Self::LINE + word, 1 << (address % 64))
+        let run = hash(address / (64 * Self::RUN as u64)) % (Self::WORDS / Self::RUN);
+        let word = (address / 64) as usize % Self::RUN;
+        (run * Self::RUN + word, 1 << (address % 64))
     }
 
     fn insert(&mut self, address: u64) {

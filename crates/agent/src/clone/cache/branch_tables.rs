@@ -8,12 +8,13 @@ use crate::clone::base::system;
 use core::ops::Range;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
-use weft_abi::{FIRST_BITS, SECOND_BITS, TABLES_SIZE};
+use weft_abi::{FIRST_BITS, SECOND_BITS, TABLES_SIZE, option};
 
 const FIRST: usize = 1 << FIRST_BITS;
 /// What chooses an entry of it by instructions that every processor has.
 const NARROW: u64 = 0xffff;
 const SECOND: usize = 1 << SECOND_BITS;
+const MADV_HUGEPAGE: usize = 14;
 const SIZE: usize = TABLES_SIZE as usize;
 const _: () = assert!(SIZE == FIRST * 8 + SECOND * 16);
 /// Spreads addresses over the second table.
@@ -51,7 +52,7 @@ pub struct Tables {
 
 impl Tables {
     /// Maps them, with nothing in them, where the host has found a place; `None` if there is no memory.
-    pub fn map(at: usize, reserved: usize, is_wide: bool, missing: u64) -> Option<Self> {
+    pub fn map(at: usize, reserved: usize, options: u64, missing: u64) -> Option<Self> {
         let place = if reserved == 0 { system::MAP_FIXED_NOREPLACE } else { system::MAP_FIXED };
         let flags = system::MAP_PRIVATE | system::MAP_ANONYMOUS | place;
         let args = [at, SIZE, system::PROT_READ | system::PROT_WRITE, flags, usize::MAX, 0];
@@ -59,9 +60,16 @@ impl Tables {
         if unsafe { system::call6(system::MMAP, args) } != at as isize {
             return None;
         }
-        let mask = if is_wide { FIRST as u64 - 1 } else { NARROW };
+        if options & option::HUGE_PAGES != 0 {
+            // One fault instead of hundreds, and branches miss the processor's table of pages less. Nothing depends
+            // on whether the kernel has one.
+            // SAFETY: advice about memory that was just mapped.
+            let _ = unsafe { system::call3(system::MADVISE, at, FIRST * 8, MADV_HUGEPAGE) };
+        }
+        let mask = if options & option::PICKS_BITS != 0 { FIRST as u64 - 1 } else { NARROW };
         let mut tables = Self { at, mask, reserved, missing };
-        tables.clear();
+        // The kernel gives what is zero: an empty second table.
+        tables.clear_first();
         LENT.store(if reserved == 0 { 0 } else { at as u64 }, Relaxed);
         Some(tables)
     }
@@ -120,13 +128,21 @@ impl Tables {
     pub fn clear(&mut self) {
         // SAFETY: the tables lie there.
         unsafe {
-            let used = self.mask as usize + 1;
-            core::slice::from_raw_parts_mut(self.at as *mut u64, used).fill(self.missing);
             // What is zero already need not be touched.
             let second = core::slice::from_raw_parts_mut(self.second() as *mut [u64; 2], SECOND);
             second.iter_mut().filter(|entry| entry[0] != 0).for_each(|entry| entry[0] = 0);
-            let first = self.second_of(0);
-            *first = self.none_at(first);
+        }
+        self.clear_first();
+    }
+
+    /// Forgets everything where the second table is zero.
+    fn clear_first(&mut self) {
+        // SAFETY: the tables lie there.
+        unsafe {
+            let used = self.mask as usize + 1;
+            core::slice::from_raw_parts_mut(self.at as *mut u64, used).fill(self.missing);
+            let none = self.second_of(0);
+            *none = self.none_at(none);
         }
     }
 

@@ -19,7 +19,7 @@ use crate::clone::thread::landmarks::Landmark;
 use crate::clone::thread::record::at;
 use core::ops::Range;
 use core::sync::atomic::Ordering::{Relaxed, Release};
-use weft_abi::{COUNTER_FORBIDDEN, CloneControl, CloneVisit, addresses, option};
+use weft_abi::{COUNTER_FORBIDDEN, CloneControl, CloneVisit, addresses};
 
 /// Builds the engine for threads that will [`join`](crate::clone::kernel::processes::join) it. Until then nothing
 /// of the process has changed but that it has more memory.
@@ -30,9 +30,8 @@ pub extern "C" fn start(visit: &mut CloneVisit) {
     // SAFETY: the host has mapped the control block, and leaves it there.
     let control = unsafe { &*(start.control as *const CloneControl) };
     let place = (start.tables as usize, start.reserved as usize);
-    let is_wide = start.options & option::PICKS_BITS != 0;
     let missing = Landmark::Missing.address();
-    let Some(tables) = Tables::map(place.0, place.1, is_wide, missing) else { return };
+    let Some(tables) = Tables::map(place.0, place.1, start.options, missing) else { return };
     let table = tables.range();
     let cache = CodeCache::new(Regions::from_host(message(visit)), tables, switch::exits());
     let mut engine = Engine::new(&start, cache, control);
