@@ -99,6 +99,9 @@ def test_executed_blocks_are_written_where_the_whole_table_says(tmp_path: Path, 
                 told.append((at, line))
                 last = line
         assert [(at, (file, line) if file else None) for at, file, line in found_lines] == told
+    # Of one block, only the units are read that have its code.
+    for place in chance.sample(range(len(blocks)), 20):
+        assert symbols.written([blocks[place]]) == [written[place]]
 
 
 def test_a_module_without_debug_information_has_no_lines(tmp_path: Path) -> None:

@@ -140,3 +140,47 @@ impl Map {
         live.into_iter().for_each(|place| self.insert(place));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    /// Numbers that look random, the same each time.
+    fn numbers() -> impl Iterator<Item = u64> {
+        std::iter::successors(Some(1u64), |last| {
+            Some(last.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f))
+        })
+        .map(|number| number >> 33)
+    }
+
+    #[test]
+    fn it_has_what_was_inserted_and_not_removed() {
+        let (mut map, mut model) = (Map::new(), HashMap::new());
+        let mut numbers = numbers();
+        let mut next = move |below: u64| numbers.next().unwrap() % below;
+        for round in 0..200_000 {
+            // Code in several places, and some that share the filter's bits.
+            let module = [0x40_0000, 0x5555_5555_0000, 0x7fff_f7d0_0000][next(3) as usize];
+            let address = module + next(1 << 16) + (next(4) << 27);
+            match next(8) {
+                0 => {
+                    map.remove(address);
+                    model.remove(&address);
+                }
+                1..=5 => {
+                    let place = Place { address, body: round, ..Place::default() };
+                    map.insert(place);
+                    model.insert(address, place);
+                }
+                _ => {}
+            }
+            assert_eq!(map.get(address), model.get(&address));
+            if round % 70_000 == 69_999 {
+                map.clear();
+                model.clear();
+            }
+        }
+        assert!(model.iter().all(|(&address, place)| map.get(address) == Some(place)));
+    }
+}
