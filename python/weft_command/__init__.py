@@ -28,11 +28,7 @@ def main() -> None:
     with _interrupts.orderly():
         from weft.cli import main as command
 
-        try:
-            command(prog_name="weft")
-        finally:
-            # The kernel takes what is left: Python would look for cycles among all of it again.
-            gc.freeze()
+        command(prog_name="weft")
 
 
 def _open_streams() -> None:
