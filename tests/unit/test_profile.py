@@ -201,6 +201,28 @@ def test_what_is_no_profile_is_refused(content: str, what: str, tmp_path: Path) 
     assert "Traceback" not in result.output
 
 
+@pytest.mark.parametrize("rows", ["blocks", "edges"])
+@pytest.mark.parametrize("value", [-1, 1 << 64, 1.5, None, "1", True])
+def test_a_number_that_is_none_is_refused(rows: str, value: object, tmp_path: Path) -> None:
+    document = json.loads(written(profile_json, words()))
+    for name in {"offset", "source", "target", "count", "to_module"} & document[rows][0].keys():
+        changed = {**document, rows: [{**document[rows][0], name: value}, *document[rows][1:]]}
+        file = tmp_path / f"{name}.json"
+        file.write_text(json.dumps(changed))
+        with pytest.raises(BadFile, match="no whole profile"):
+            profile_json.read(str(file))
+
+
+@pytest.mark.parametrize(("name", "value"), [("kind", '", "'), ("module", 99), ("to_module", 99)])
+def test_an_edge_that_cannot_be_is_refused(name: str, value: object, tmp_path: Path) -> None:
+    document = json.loads(written(profile_json, words()))
+    document["edges"][0][name] = value
+    file = tmp_path / "it.json"
+    file.write_text(json.dumps(document))
+    with pytest.raises(BadFile, match="no whole profile"):
+        profile_json.read(str(file))
+
+
 def test_speedscope_adds_up() -> None:
     profile = words()
     document = json.loads(written(speedscope, profile))

@@ -17,15 +17,10 @@ use crate::{Error, Result};
 /// What all debug sections of one module may take.
 const DEBUG_INFO_LIMIT: u64 = 16 << 30;
 
-/// What nobody asks for: where variables are, what macros were, and a list of code that not all units are in. Of a
-/// compressed file a quarter of the time of reading goes into these.
-const UNUSED: [SectionId; 5] = [
-    SectionId::DebugAranges,
-    SectionId::DebugLoc,
-    SectionId::DebugLocLists,
-    SectionId::DebugMacinfo,
-    SectionId::DebugMacro,
-];
+/// What nobody asks for: where variables are, and what macros were. Of a compressed file a quarter of the time of
+/// reading goes into these.
+const UNUSED: [SectionId; 4] =
+    [SectionId::DebugLoc, SectionId::DebugLocLists, SectionId::DebugMacinfo, SectionId::DebugMacro];
 
 /// The sections of `.debug_*`, loaded.
 pub(crate) struct DebugInfo {

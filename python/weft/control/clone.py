@@ -197,23 +197,28 @@ class ClonedProgram:
         from weft.model.flow import NO_FILE, Block, CodeModule, Edge, Flow
 
         modules, blocks, edges, counted, lost = self._target.flow()
-        found = tuple(
-            CodeModule(path or NO_FILE, build_id, bias, start, size, tuple(map(Block._make, own)))
-            for (path, build_id, bias, start, size), own in zip(modules, blocks, strict=True)
-        )
-        ways = tuple(map(Edge._make, edges))
-        if is_wanted is not None:
-            wanted = [place for place, module in enumerate(found) if is_wanted(module.path)]
-            numbers = {place: number for number, place in enumerate(wanted)}
-            ways = tuple(
-                edge._replace(module=numbers[edge.module], to_module=numbers[edge.to_module])
-                for edge in ways
-                if edge.module in numbers and edge.to_module in numbers
-            )
-            found = tuple(found[place] for place in wanted)
+        wanted = [
+            place
+            for place, (path, *_) in enumerate(modules)
+            if is_wanted is None or is_wanted(path or NO_FILE)
+        ]
+        numbers = {place: number for number, place in enumerate(wanted)}
+        if len(wanted) < len(modules):
+            edges = [
+                (numbers[edge[0]], edge[1], numbers[edge[2]], *edge[3:])
+                for edge in edges
+                if edge[0] in numbers and edge[2] in numbers
+            ]
         return Flow(
-            modules=found,
-            edges=ways,
+            modules=tuple(
+                CodeModule(
+                    path or NO_FILE, build_id, bias, start, size, tuple(map(Block._make, own))
+                )
+                for (path, build_id, bias, start, size), own in (
+                    (modules[place], blocks[place]) for place in wanted
+                )
+            ),
+            edges=tuple(map(Edge._make, edges)),
             is_counted=self._records != "hits",
             command=self._command,
             lost=sentences(lost),

@@ -75,12 +75,14 @@ fn refuse_fault_handlers(pid: Tid) -> Result<()> {
         .advice("measure it without the clone: --weaver patch"))
 }
 
-/// Fails if a seccomp filter over a thread forbids a system call that the engine makes.
-fn refuse_filters(stopped: &Stopped) -> Result<()> {
+/// Fails if a seccomp filter over a thread forbids a system call that the engine makes. Returns whether there is a
+/// filter at all.
+fn refuse_filters(stopped: &Stopped) -> Result<bool> {
     let calls = ENGINE_CALLS.map(|(number, first)| seccomp::Call::new(number, &[first as u64]));
     let is_filtered = seccomp::is_over_any_thread(stopped.pid());
     let mut threads = stopped.threads().keys().filter(|_| is_filtered);
-    threads.try_for_each(|&tid| seccomp::examine(tid, &calls))
+    threads.try_for_each(|&tid| seccomp::examine(tid, &calls))?;
+    Ok(is_filtered)
 }
 
 /// Brings the engine into a process, and has all its threads go on in the clone. They must all be stopped,
@@ -88,7 +90,7 @@ fn refuse_filters(stopped: &Stopped) -> Result<()> {
 pub fn bring_in(stopped: &mut Stopped, options: &CloneOptions, number: u64) -> Result<Presence> {
     let pid = stopped.pid();
     refuse_fault_handlers(pid)?;
-    refuse_filters(stopped)?;
+    let is_filtered = refuse_filters(stopped)?;
     let image = image()?;
     let maps = proc::maps(pid)?;
     let room = Room::find(pid, &maps)?;
@@ -121,7 +123,8 @@ pub fn bring_in(stopped: &mut Stopped, options: &CloneOptions, number: u64) -> R
     let map = [map_private(base, image_length), map_private(area.at, area.length)];
     let started = note(stopped, &room, &map, control, offset_of!(CloneControl, is_mapped))
         .and_then(|()| {
-            start(stopped, &room, &area, options, Place { base, length, control, number }, shared)
+            let place = Place { base, length, control, number, is_filtered };
+            start(stopped, &room, &area, options, place, shared)
         });
     let (presence, threads) = match started {
         Ok(started) => started,
@@ -198,6 +201,8 @@ struct Place {
     control: TargetAddr,
     /// Its number among those of its family.
     number: u64,
+    /// Whether a seccomp filter is over the program.
+    is_filtered: bool,
 }
 
 /// Builds the engine in memory that is there. Returns it, and the threads as it knows them. When it fails,
@@ -207,7 +212,7 @@ fn start(
     room: &Room,
     area: &VisitArea,
     options: &CloneOptions,
-    Place { base, length, control, number }: Place,
+    Place { base, length, control, number, is_filtered }: Place,
     shared: MmapMut,
 ) -> Result<(Presence, Vec<(Tid, CloneThread)>)> {
     let pid = stopped.pid();
@@ -246,13 +251,13 @@ fn start(
         control: control.0,
         image: [base.0, control.0],
         cache_size: options.cache_size,
-        options: flags(options, seccomp::is_over_any_thread(pid)),
+        options: flags(options, is_filtered),
         recording: recorded.map_or(0, |(at, _)| at.0),
         mode: options.records.mode(),
         tables,
         reserved,
     };
-    match begin(stopped, room, area, &presence, start) {
+    match begin(stopped, room, area, &presence, start, is_filtered) {
         Ok(threads) => Ok((presence, threads)),
         Err(error) => {
             let _ = sharing::take_out(stopped, recorded.as_slice());
@@ -277,6 +282,7 @@ fn begin(
     area: &VisitArea,
     presence: &Presence,
     start: CloneStart,
+    is_filtered: bool,
 ) -> Result<Vec<(Tid, CloneThread)>> {
     let image = image()?;
     let mut threads = describe(stopped)?;
@@ -288,7 +294,7 @@ fn begin(
     let protect = [presence.base.0, executable, protection].map(Value::Const).to_vec();
     let mut before = vec![Step::Call(libc::SYS_mprotect, protect)];
     // A filter may forbid the question; then the counter counts as allowed.
-    if !seccomp::is_over_any_thread(stopped.pid()) {
+    if !is_filtered {
         let mode = presence.control + offset_of!(CloneControl, counter_mode) as u64;
         let question = sharing::counter_question(mode).map(Value::Const).to_vec();
         before.push(Step::Call(libc::SYS_prctl, question));

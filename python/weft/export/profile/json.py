@@ -6,12 +6,12 @@ Its ``schema`` is a number that grows when something in it changes its meaning o
 from __future__ import annotations
 
 import json
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, get_args
 
 from weft.base.files import read as read_file
 from weft.errors import BadFile
 from weft.export.profile.text import NOTE
-from weft.model.flow import Edge
+from weft.model.flow import Edge, EdgeKind
 from weft.tools.callgraph import INDIRECT
 from weft.tools.profile import (
     Change,
@@ -24,6 +24,7 @@ from weft.tools.profile import (
 
 SCHEMA = 1
 _KIND = "profile"
+_KINDS = get_args(EdgeKind)
 
 
 def write(file: BinaryIO, profile: Profile) -> None:
@@ -171,6 +172,12 @@ def _profile(found: dict[str, Any]) -> Profile:
         modules[function.module]
     for block in blocks:
         functions[block.function]
+        _check(*block[:5], *(number for line in block.lines for number in (line.offset, line.line)))
+    for edge in edges:
+        _check(edge.module, edge.source, edge.to_module, edge.target, edge.count)
+        modules[max(edge.module, edge.to_module)]
+        if edge.kind not in _KINDS:
+            raise ValueError(f"there is no edge of the kind {edge.kind!r}")
     return Profile(
         command=tuple(found["command"]),
         modules=modules,
@@ -179,3 +186,10 @@ def _profile(found: dict[str, Any]) -> Profile:
         edges=edges,
         problems=tuple(found["problems"]),
     )
+
+
+def _check(*numbers: object) -> None:
+    """Refuse what is no number of 64 bits: blocks and edges are looked up by them."""
+    for number in numbers:
+        if type(number) is not int or not 0 <= number < 1 << 64:
+            raise ValueError(f"{number!r} is no number that blocks and edges have")

@@ -5,18 +5,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from weft.errors import BadFile
 from weft.model.flow import NO_FILE, CodeModule, Flow
 from weft.model.program import Function, Module
-from weft.tools.profile.result import (
-    Profile,
-    ProfiledBlock,
-    ProfiledFunction,
-    ProfiledModule,
-    ends_of,
-)
+from weft.tools.profile.result import Profile, ProfiledBlock, ProfiledFunction, ProfiledModule
 from weft.tools.profile.sources import Table, written
 
 __all__ = ["profile"]
@@ -55,25 +48,21 @@ class _Reader:
     def read(self) -> Profile:
         for place, module in enumerate(self.flow.modules):
             self._module(place, module)
-        self._fold_cold_parts()
-        self._fold_fragments()
-        self._fold_stubs()
-        return Profile(
+        found = Profile(
             command=self.flow.command,
             modules=tuple(
                 ProfiledModule(module.path, module.build_id, module.bias)
                 for module in self.flow.modules
             ),
-            functions=tuple(
-                replace(function, part_of=self.wholes[number])
-                if number in self.wholes
-                else function
-                for number, function in enumerate(self.functions)
-            ),
+            functions=tuple(self.functions),
             blocks=tuple(self.blocks),
             edges=self.flow.edges,
             problems=tuple(self.problems),
         )
+        self._fold_cold_parts()
+        self._fold_fragments(found.ends)
+        self._fold_stubs()
+        return found.folded(self.wholes)
 
     def _module(self, place: int, recorded: CodeModule) -> None:
         if not recorded.blocks:
@@ -197,7 +186,7 @@ class _Reader:
             if dot and len(wholes) == 1:
                 self._fold(number, wholes[0])
 
-    def _fold_fragments(self) -> None:
+    def _fold_fragments(self, ends: Iterable[tuple[int | None, int | None]]) -> None:
         """The same for parts that have no name any more, which tell by how they are reached.
 
         They are never called, they are jumped to from one function only, and they jump back into
@@ -206,7 +195,6 @@ class _Reader:
         entered = Counter(self.entries)
         reached_from: dict[int, set[int | None]] = defaultdict(set)
         back: set[tuple[int, int]] = set()
-        ends = ends_of(self.flow.edges, self.blocks, self.functions)
         for edge, (left, come_to) in zip(self.flow.edges, ends, strict=True):
             if left is None or come_to is None:
                 continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -252,7 +252,21 @@ class Profile:
     @cached_property
     def ends(self) -> list[tuple[int | None, int | None]]:
         """Of each edge the places of the blocks that it leaves and leads to, as far as they are."""
-        return ends_of(self.edges, self.blocks, self.functions)
+        places = [(self.module_of(block), block.offset, block.size) for block in self.blocks]
+        sources = blocks_at(places, [(edge.module, edge.source) for edge in self.edges])
+        targets = blocks_at(places, [(edge.to_module, edge.target) for edge in self.edges])
+        return list(zip(sources, targets, strict=True))
+
+    def folded(self, wholes: Mapping[int, int]) -> Profile:
+        """The same with functions that count to others: the places of both."""
+        functions = tuple(
+            replace(function, part_of=wholes[place]) if place in wholes else function
+            for place, function in enumerate(self.functions)
+        )
+        folded = replace(self, functions=functions)
+        # Blocks and edges are the same ones, so this is, too; to find it takes a while.
+        folded.__dict__["ends"] = self.ends
+        return folded
 
     def only(self, pattern: str) -> Profile:
         """The same, of the modules whose name or path matches a pattern.
@@ -324,16 +338,6 @@ class Profile:
                 sites.append(CallSite(caller, edge.module, edge.source, callee, edge.count))
         # A program that runs on while it is looked at may not add up by a few.
         return tuple(sites), {place: count for place, count in unknown.items() if count > 0}
-
-
-def ends_of(
-    edges: Sequence[Edge], blocks: Sequence[ProfiledBlock], functions: Sequence[ProfiledFunction]
-) -> list[tuple[int | None, int | None]]:
-    """Of each edge the places of the blocks that it leaves and leads to, as far as they are."""
-    places = [(functions[block.function].module, block.offset, block.size) for block in blocks]
-    sources = blocks_at(places, [(edge.module, edge.source) for edge in edges])
-    targets = blocks_at(places, [(edge.to_module, edge.target) for edge in edges])
-    return list(zip(sources, targets, strict=True))
 
 
 def _lines_of(block: ProfiledBlock) -> Iterator[tuple[str, int, int]]:
