@@ -61,6 +61,56 @@ def test_a_program_with_a_sanitizer(
     assert by_weft(tmp_path, command, program) == (0, "499500\n")
 
 
+OVER = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static int compare(const void *one, const void *other) {
+    return *(const int *)one - *(const int *)other;
+}
+static void work(void) {
+    int numbers[100];
+    for (int i = 0; i < 100; i++) numbers[i] = i * 37 % 101;
+    qsort(numbers, 100, sizeof *numbers, compare);
+    printf("%d %d\n", numbers[0], numbers[99]);
+    fflush(stdout);
+}
+int main(int count, char **words) {
+    char *at = (char *)0x7c000000;
+    size_t size = 64 << 20;
+    work();
+    if (strcmp(words[1], "map") == 0) {
+        int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
+        if (mmap(at, size, PROT_READ | PROT_WRITE, flags, -1, 0) != at) return 1;
+        for (size_t i = 0; i < size; i += 4096) at[i] = 7;
+    } else {
+        printf("%d\n", munmap(at, size));
+    }
+    work();
+    fflush(stdout);
+    if (fork() == 0) { work(); _exit(3); }
+    int status;
+    wait(&status);
+    printf("%d\n", WEXITSTATUS(status));
+    return count;
+}
+"""
+
+
+@pytest.mark.parametrize("what", ["map", "unmap"])
+def test_a_program_that_does_not_ask_what_is_in_low_memory(tmp_path: Path, what: str) -> None:
+    """The clone's tables are there, where the program has nothing."""
+    source, program = tmp_path / "over.c", tmp_path / "over"
+    source.write_text(OVER)
+    subprocess.run(["gcc", "-O1", "-o", program, source], check=True)
+    native = alone(program, what)
+    assert native[0] == 2
+    assert by_weft(tmp_path, "run --weaver clone", program, what) == native
+
+
 def test_a_heap_of_zgc(tmp_path: Path) -> None:
     need("java")
     java = ("java", "-XX:+UseZGC", "-Xmx64m", "-version")

@@ -20,12 +20,13 @@ const _: () = assert!(SIZE == FIRST * 8 + SECOND * 16);
 /// Spreads addresses over the second table.
 pub const FACTOR: i32 = 0x9e37_79b1_u32 as i32;
 
-/// Where they are in memory that the program has reserved; 0 if they are elsewhere.
-static LENT: AtomicU64 = AtomicU64::new(0);
+/// Where they are; 0 while they are nowhere.
+static PLACE: AtomicU64 = AtomicU64::new(0);
 
-/// Whether they are in memory of the program's own, and it is about to change a part of that.
-pub fn are_lent_from(range: &Range<u64>) -> bool {
-    let at = LENT.load(Relaxed);
+/// Whether they are in memory that a program is about to change: because that was its own, or because it does not ask
+/// what is there.
+pub fn are_in(range: &Range<u64>) -> bool {
+    let at = PLACE.load(Relaxed);
     at != 0 && range.start < at + TABLES_SIZE && at < range.end
 }
 
@@ -70,7 +71,7 @@ impl Tables {
         let mut tables = Self { at, mask, reserved, missing };
         // The kernel gives what is zero: an empty second table.
         tables.clear_first();
-        LENT.store(if reserved == 0 { 0 } else { at as u64 }, Relaxed);
+        PLACE.store(at as u64, Relaxed);
         Some(tables)
     }
 

@@ -37,8 +37,8 @@ fn changed_by(thread: &Thread, number: usize) -> [Range<u64>; 2] {
 /// Calls that change what is mapped.
 pub fn memory(thread: &Thread, number: usize) -> Option<isize> {
     let changed = changed_by(thread, number);
-    if changed.iter().any(branch_tables::are_lent_from) {
-        fail("the program changes memory that it had reserved, where the clone has its tables");
+    if changed.iter().any(branch_tables::are_in) {
+        fail("the program changes memory where the clone has its tables");
     }
     let (result, is_unnamed) = change_memory(thread, number)?;
     // Not under the lock, which the host may need to answer.
