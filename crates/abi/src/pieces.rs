@@ -43,9 +43,13 @@ impl Aside {
 /// `mov gs:[rcx], rcx`: how long it and its like are.
 pub const SAVE: u8 = 9;
 /// How long the way into a block is for indirect branches.
-pub const ENTRY: usize = 39;
+pub const ENTRY: usize = 40;
+/// How long the first instruction of it is, which has the block's address.
+const NEGATED: u8 = 10;
 /// How long it is to put a return address in its place.
-pub const RETURN_ADDRESS: usize = 14;
+pub const RETURN_ADDRESS: usize = 11;
+/// How long the first instruction of that is, which has the address.
+const ADDRESS: u64 = 7;
 /// How long it is to jump to where a table leads.
 pub const THROUGH_TABLE: usize = 18;
 /// How long it is to leave the clone.
@@ -149,9 +153,39 @@ pub enum Cold {
     Snippet,
 }
 
+/// The address that a word of the clone says: it says how far that is from its own place, which is the same wherever
+/// the clone is.
+pub fn said_at(place: u64, word: u64) -> u64 {
+    place.wrapping_add(word)
+}
+
+/// The word that says an address: see [`said_at`].
+pub fn saying(place: u64, address: u64) -> u64 {
+    address.wrapping_sub(place)
+}
+
+/// The address that [`RETURN_ADDRESS`] bytes of the clone put in its place.
+fn return_address(at: u64, read: impl Fn(u64, usize) -> Option<u64>) -> Option<u64> {
+    const LEA: u64 = 0x8d;
+    let distance = read(at.wrapping_add(3), 4)? as u32 as i32;
+    let place = at.wrapping_add(ADDRESS).wrapping_add_signed(distance.into());
+    // Where it is out of reach, it is read from a word behind.
+    if read(at.wrapping_add(1), 1)? == LEA { Some(place) } else { read(place, 8) }
+}
+
+/// The address of the block that [`ENTRY`] bytes of the clone are the way into.
+fn entered(at: u64, read: impl Fn(u64, usize) -> Option<u64>) -> Option<u64> {
+    const LEA: u64 = 0x8d;
+    if read(at.wrapping_add(1), 1)? == LEA {
+        let distance = read(at.wrapping_add(3), 4)? as u32 as i32;
+        return Some(at.wrapping_add(7).wrapping_add_signed(distance.into()));
+    }
+    Some(!read(at.wrapping_add(2), 8)?)
+}
+
 /// Where the parts of a stub are.
 pub mod stub {
-    /// Where it leads in the program.
+    /// Where it leads in the program, from here: see [`said_at`](super::said_at).
     pub const TARGET: u64 = 24;
     /// The branch that leads to it.
     pub const SITE: u64 = 32;
@@ -164,20 +198,17 @@ pub mod stub {
 /// Where the parts of a direct call's thunk are.
 pub mod thunk {
     use super::{RETURN_ADDRESS, SAVE};
-    /// The return address.
-    pub const ADDRESS: u64 = SAVE as u64 + 2;
+    /// What puts the return address in its place.
+    pub const ADDRESS: u64 = SAVE as u64;
     /// From where `rax` is not the program's, and until where.
-    pub const TAKEN: u64 = SAVE as u64 + 10;
+    pub const TAKEN: u64 = ADDRESS + super::ADDRESS;
     /// See above.
-    pub const GIVEN: u64 = SAVE as u64 + RETURN_ADDRESS as u64;
-    /// Where the call goes: behind a jump that may have been moved.
+    pub const GIVEN: u64 = ADDRESS + RETURN_ADDRESS as u64;
+    /// Where the call goes, from here: behind a jump that may have been moved.
     pub const TARGET: u64 = GIVEN + SAVE as u64 + 8 + 5;
     /// How long it is.
     pub const SIZE: usize = TARGET as usize + 8;
 }
-
-/// Where an indirect call's thunk has the return address.
-pub const INDIRECT_ADDRESS: u64 = 2;
 
 /// In the place of an address where a function begins: the same, but reached from within the function, so
 /// that it is not entered.
@@ -346,12 +377,15 @@ fn spilled_for_segment(aside: &Aside, state: &mut State, offset: u8, end: u8) {
 
 /// On the way into a block by an indirect branch.
 fn entry(aside: &Aside, state: &mut State, offset: u8, address: u64) {
+    /// Where the address is taken from the branch's, and where the registers begin to be given back.
+    const TAKEN: u8 = NEGATED + 1;
+    const GIVEN: u8 = NEGATED + 12;
     state.pc = match offset {
-        0..=10 => state.general[RCX],
-        11..=20 => state.general[RCX].wrapping_sub(state.general[RAX]),
+        0..TAKEN => state.general[RCX],
+        TAKEN..GIVEN => state.general[RCX].wrapping_add(address),
         _ => address,
     };
-    if offset <= 21 {
+    if offset <= GIVEN {
         state.general[RAX] = aside.rax;
     }
     if (offset as usize) < ENTRY {
@@ -385,23 +419,27 @@ impl Cold {
     ) -> Option<()> {
         let distance = state.pc.wrapping_sub(start);
         let offset = distance as u8;
-        let word = |at: u64| read(start.wrapping_add(at), 8);
+        let said = |at: u64| {
+            let place = start.wrapping_add(at);
+            Some(said_at(place, read(place, 8)?))
+        };
         match self {
             Self::Stub => {
                 if offset > SAVE {
                     state.general[RCX] = aside.rcx;
                 }
-                state.pc = real(word(stub::TARGET)?);
+                state.pc = real(said(stub::TARGET)?);
             }
             Self::CallThunk => {
-                state.stacked = Some((state.general[RSP], word(thunk::ADDRESS)?));
+                let address = return_address(start.wrapping_add(thunk::ADDRESS), &read)?;
+                state.stacked = Some((state.general[RSP], address));
                 if (thunk::TAKEN..=thunk::GIVEN).contains(&distance) {
                     state.general[RAX] = aside.far;
                 }
-                state.pc = word(thunk::TARGET)?;
+                state.pc = said(thunk::TARGET)?;
             }
             Self::CallIndirectThunk => {
-                state.stacked = Some((state.general[RSP], word(INDIRECT_ADDRESS)?));
+                state.stacked = Some((state.general[RSP], return_address(start, &read)?));
                 state.pc = state.general[RCX];
                 state.general[RCX] = aside.rcx;
                 state.general[RAX] = aside.rax;
@@ -411,13 +449,12 @@ impl Cold {
                     state.general[RCX] = aside.rcx;
                 }
                 aside.give_kept(&mut state.general);
-                state.pc = word(LEAVE as u64)?;
+                state.pc = said(LEAVE as u64)?;
             }
             // No thread is there.
             Self::Data => {}
             Self::Entry => {
-                let address = word(2)?.wrapping_neg();
-                entry(aside, state, offset, address);
+                entry(aside, state, offset, entered(start, &read)?);
             }
             Self::Snippet => {}
         }

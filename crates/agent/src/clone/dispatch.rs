@@ -5,7 +5,7 @@ use crate::clone::base::instructions::SYSTEM_CALL_LENGTH;
 use crate::clone::base::vsyscall::is_at;
 use crate::clone::base::{keys, observers, system};
 use crate::clone::cache::pieces::stub;
-use crate::clone::cache::{coprocessor, emit};
+use crate::clone::cache::{coprocessor, emit, program_state};
 use crate::clone::engine::Engine;
 use crate::clone::engine::exit::Exit;
 use crate::clone::engine::lock::engine;
@@ -31,12 +31,13 @@ pub extern "C" fn dispatch(thread: &Thread) {
             left::EXIT => {
                 let stub = thread.exit.get() - emit::LEAVE as u64;
                 let word = |offset: u64| *((stub + offset) as *const u64);
-                let (target, site, mark) = (word(stub::TARGET), word(stub::SITE), word(stub::FAR));
+                let target = program_state::said(stub + stub::TARGET);
+                let (site, mark) = (word(stub::SITE), word(stub::FAR));
                 Exit { target, site, stub, epoch, mark }
             }
             left::INDIRECT => Exit { target: thread.next.get(), site: 0, stub: 0, epoch, mark: 0 },
             _ => {
-                let target = *(thread.exit.get() as *const u64);
+                let target = program_state::said(thread.exit.get());
                 Exit { target, site: 0, stub: 0, epoch, mark: 0 }
             }
         }

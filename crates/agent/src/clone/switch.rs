@@ -141,12 +141,13 @@ pub extern "C" fn gate_unknown() {
     naked_asm!("jmp weft_missing_out")
 }
 
-/// From the entry of a block that is not the one: `rcx - rax` is where the branch goes.
+/// From the entry of a block that is not the one: `rax` is the complement of the block's address, and `rcx` where the
+/// branch goes less that address.
 #[unsafe(naked)]
 pub extern "C" fn gate_wrong() {
     naked_asm!(
         "not rax",
-        "lea rcx, [rcx + rax + 1]",
+        "lea rcx, [rcx + rax]",
         "jmp {missing}",
         missing = sym gate_missing,
     )

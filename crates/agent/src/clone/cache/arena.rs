@@ -7,6 +7,7 @@ use crate::clone::base::fail::fail;
 use crate::clone::base::system;
 use crate::clone::base::system::PAGE;
 use crate::clone::cache::emit::Out;
+use crate::clone::cache::links::in_reach;
 use crate::clone::cache::pieces::{Cold, MOST, MOST_COLD, MOST_HOT};
 use crate::clone::cache::regions::{Region, Regions};
 use alloc::vec::Vec;
@@ -191,6 +192,11 @@ impl Arena {
 
     pub fn contains(&self, address: u64) -> bool {
         (self.rx..self.rx + SIZE).contains(&address)
+    }
+
+    /// Whether a distance of four bytes from anywhere in here leads to an address.
+    pub fn reaches(&self, address: u64) -> bool {
+        in_reach(self.rx, address) && in_reach(self.rx + SIZE, address)
     }
 
     /// The address in here that ends in 32 bits.

@@ -7,6 +7,7 @@
 use crate::clone::cache::branch_tables::FirstTable;
 use crate::clone::thread::record;
 use crate::clone::thread::record::at;
+use weft_abi::pieces::saying;
 
 pub use weft_abi::pieces::{ENTRY, LEAVE, RETURN_ADDRESS, SAVE, THROUGH_TABLE};
 
@@ -52,6 +53,11 @@ impl Out {
 
     pub fn u64(&mut self, value: u64) {
         self.bytes(&value.to_le_bytes());
+    }
+
+    /// A word that says an address.
+    pub fn say(&mut self, address: u64) {
+        self.u64(saying(self.here(), address));
     }
 
     /// The distance from behind the next four bytes to a place, which must be in reach.
@@ -183,8 +189,8 @@ pub const RETURN: usize = 46;
 /// What indirect branches enter a block by: makes sure that it is the right one, and gives `rax` and
 /// `rcx` back.
 pub fn entry(out: &mut Out, address: u64, wrong: u64) {
-    out.constant(RAX, address.wrapping_neg());
-    out.bytes(&[0x48, 0x8d, 0x0c, 0x01]); // lea rcx, [rcx + rax]
+    out.constant(RAX, !address);
+    out.bytes(&[0x48, 0x8d, 0x4c, 0x01, 0x01]); // lea rcx, [rcx + rax + 1]
     out.bytes(&[0xe3, 0x05]); // jrcxz
     out.jump(wrong);
     out.load(RAX, at!(rax));
@@ -192,9 +198,14 @@ pub fn entry(out: &mut Out, address: u64, wrong: u64) {
 }
 
 /// Puts what a called function finds as its return address in its place, through `rax`. In one piece: a
-/// return soon after would wait for two.
-pub fn return_address(out: &mut Out, address: u64) {
-    out.constant(RAX, address);
+/// return soon after would wait for two. `word` is where the address stands if it is out of reach.
+pub fn return_address(out: &mut Out, address: u64, word: Option<u64>) {
+    let (code, at) = match word {
+        None => (0x8d, address),    // lea rax, [rip + distance]
+        Some(word) => (0x8b, word), // mov rax, [rip + distance]
+    };
+    out.bytes(&[0x48, code, 0x05]);
+    out.distance(at);
     out.bytes(&[0x48, 0x89, 0x04, 0x24]); // mov [rsp], rax
 }
 
@@ -216,10 +227,10 @@ pub fn leave(out: &mut Out, gate: u64) {
     out.jump(gate);
 }
 
-/// The same, with one word behind it.
-pub fn leave_with(out: &mut Out, gate: u64, word: u64) {
+/// The same, with a word behind it that says an address.
+pub fn leave_with(out: &mut Out, gate: u64, address: u64) {
     leave(out, gate);
-    out.u64(word);
+    out.say(address);
 }
 
 /// Increments a counter at an offset from `gs`; changes flags if those are free.
@@ -283,6 +294,5 @@ pub fn arm(out: &mut Out, armed: &Armed) {
     debug_assert_eq!(out.length, announcing + 67);
     out.load(RAX, rax);
     out.load(RCX, rcx);
-    leave(out, armed.gate);
-    out.u64(armed.start);
+    leave_with(out, armed.gate, armed.start);
 }

@@ -27,7 +27,7 @@ pub fn stub_for(arena: &mut Arena, target: u64, site: u64) -> u64 {
     let mut out = arena.cold(stub::SIZE, Cold::Stub);
     emit::leave(&mut out, gate);
     out.bytes(&[0xcc; stub::TARGET as usize - emit::LEAVE]);
-    out.u64(target);
+    out.say(target);
     out.u64(site);
     out.u64(0);
     out.rx

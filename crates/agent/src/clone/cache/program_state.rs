@@ -8,7 +8,7 @@ use crate::clone::cache::marks::Choice;
 use crate::clone::cache::pieces::{Cold, Kind, stub};
 use crate::clone::thread::record::Thread;
 use core::cell::Cell;
-use weft_abi::pieces::{Aside, InBlock};
+use weft_abi::pieces::{Aside, InBlock, said_at};
 
 pub use weft_abi::pieces::State;
 
@@ -188,7 +188,7 @@ pub fn progress(cache: &CodeCache, pc: u64) -> Progress {
 pub fn is_inner(cache: &CodeCache, place: u64, pc: u64) -> bool {
     match piece_at(cache, place) {
         // SAFETY: a stub is as `translate` writes it.
-        Some((start, Cold::Stub)) => unsafe { *((start + stub::TARGET) as *const u64) != pc },
+        Some((start, Cold::Stub)) => unsafe { said(start + stub::TARGET) != pc },
         Some(_) => false,
         None => block_at(cache, place).is_some_and(|b| b.is_inner && b.start == pc),
     }
@@ -207,6 +207,15 @@ fn is_choice(cache: &CodeCache, stub: u64) -> bool {
     cache.is_recorded && Choice::of_mark(mark).is_some()
 }
 
+/// The address that a word of the clone says.
+///
+/// # Safety
+/// Such a word must be there.
+pub unsafe fn said(place: u64) -> u64 {
+    // SAFETY: the caller vouches for it.
+    said_at(place, unsafe { *(place as *const u64) })
+}
+
 /// The program's values of registers that the clone may be using.
 fn aside(thread: &Thread) -> Aside {
     Aside {
@@ -219,12 +228,13 @@ fn aside(thread: &Thread) -> Aside {
     }
 }
 
-/// Reads a word, or a byte: of a piece as it was written, or of an instruction that the thread has just executed.
+/// Reads a word, a half, or a byte: of a piece as it was written, or of an instruction that the thread has just executed.
 fn read(at: u64, length: usize) -> Option<u64> {
     // SAFETY: the caller is at such a piece or instruction.
     Some(unsafe {
         match length {
             8 => (at as *const u64).read_unaligned(),
+            4 => u64::from((at as *const u32).read_unaligned()),
             _ => u64::from(*(at as *const u8)),
         }
     })

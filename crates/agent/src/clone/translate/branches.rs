@@ -17,9 +17,9 @@ use weft_snippet::Compiled;
 impl Translator<'_> {
     /// A direct call: its thunk has the return address.
     pub fn call(&mut self, target: u64, next: u64) {
-        let mut thunk = self.arena.cold(thunk::SIZE, Cold::CallThunk);
+        let (mut thunk, word) = self.thunk(Cold::CallThunk, thunk::SIZE, next);
         thunk.save(RAX, at!(far));
-        emit::return_address(&mut thunk, next);
+        emit::return_address(&mut thunk, next, word);
         thunk.load(RAX, at!(far));
         thunk.align_distance(1);
         core::mem::swap(&mut self.out, &mut thunk);
@@ -29,9 +29,22 @@ impl Translator<'_> {
         while thunk.length < thunk::TARGET as usize {
             thunk.byte(0xcc);
         }
-        thunk.u64(target);
+        thunk.say(target);
         self.out.byte(0xe8);
         self.out.distance(thunk.rx);
+    }
+
+    /// Room for a call's thunk; and where the return address stands in it, behind all else, if it is out of reach.
+    pub fn thunk(&mut self, kind: Cold, length: usize, next: u64) -> (Out, Option<u64>) {
+        let is_near = self.arena.reaches(next);
+        let thunk = self.arena.cold(length + if is_near { 0 } else { 8 }, kind);
+        if is_near {
+            return (thunk, None);
+        }
+        // SAFETY: there is room for it.
+        unsafe { thunk.rw.add(length).cast::<u64>().write_unaligned(next) };
+        let word = thunk.rx + length as u64;
+        (thunk, Some(word))
     }
 
     /// A direct jump of the program's, through what is woven between it and its target.

@@ -350,8 +350,8 @@ impl Translator<'_> {
                 self.load_target(instruction, bytes);
                 self.out.save(RAX, at!(rax));
                 const INDIRECT_THUNK: usize = emit::RETURN_ADDRESS + emit::THROUGH_TABLE;
-                let mut thunk = self.arena.cold(INDIRECT_THUNK, Cold::CallIndirectThunk);
-                emit::return_address(&mut thunk, next);
+                let (mut thunk, word) = self.thunk(Cold::CallIndirectThunk, INDIRECT_THUNK, next);
+                emit::return_address(&mut thunk, next, word);
                 match self.extent.is_single() {
                     true => emit::through_gate(&mut thunk, self.arena.gates().unknown),
                     false => emit::through_table(&mut thunk, self.known.table),
