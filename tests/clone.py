@@ -103,7 +103,9 @@ def outcome_apart(
         names = [f"{folder}-stdout", f"{folder}-stderr"]
         streams = [Path(name) for name in names]
         process = _FORKS.Process(
-            target=_run_apart, args=(run, [str(word) for word in command], folder, names)
+            target=_run_apart,
+            # The one that it is forked by has the environment of its own start.
+            args=(run, [str(word) for word in command], folder, names, dict(os.environ)),
         )
         process.start()
         assert process.pid
@@ -122,9 +124,15 @@ def outcome_apart(
 
 
 def _run_apart(
-    run: Callable[[list[str]], object], command: list[str], folder: str, names: list[str]
+    run: Callable[[list[str]], object],
+    command: list[str],
+    folder: str,
+    names: list[str],
+    environment: dict[str, str],
 ) -> None:
     os.setsid()
+    os.environ.clear()
+    os.environ.update(environment)
     os.chdir(folder)
     writing = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     files = [os.open("/dev/null", os.O_RDONLY), *(os.open(name, writing) for name in names)]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from collections.abc import Generator
 
 import pytest
@@ -17,9 +19,26 @@ MAY_SKIP = os.environ.get("WEFT_TESTS") != "all"
 says that everything is installed: then a skipped test is one that nobody has run."""
 
 
+_CLONES = "WEFT_CLONES"
+_made: list[str] = []
+
+
 def pytest_configure() -> None:
-    """Answer Ctrl-C and a hangup as usual, where a shell's background or nohup ignores them."""
+    """Answer Ctrl-C and a hangup as usual, where a shell's background or nohup ignores them.
+
+    What is kept of clones goes where all tests of a session find it, and is deleted with that.
+    """
     take_usual_signals()
+    if _CLONES not in os.environ:
+        folder = tempfile.mkdtemp(prefix="weft-clones-")
+        _made.append(folder)
+        os.environ[_CLONES] = folder
+
+
+def pytest_unconfigure() -> None:
+    """Delete what was kept."""
+    for folder in _made:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from weft._native import __version__
     from weft.clone import Cloned
     from weft.control.clone import CloneStats
+    from weft.control.kept import KeptClone, KeptClones
     from weft.control.probes import Probe
     from weft.fleet.blocking import Fleet
     from weft.fleet.front import AsyncFleet
@@ -28,6 +29,8 @@ __all__ = [
     "Fleet",
     "Histogram",
     "Interval",
+    "KeptClone",
+    "KeptClones",
     "Missing",
     "Point",
     "PointKind",
@@ -53,6 +56,7 @@ _HOMES = {
     **dict.fromkeys(["Completeness", "Interval", "Missing"], "weft.model.completeness"),
     **dict.fromkeys(["attach", "run"], "weft.starting"),
     "Cloned": "weft.clone",
+    **dict.fromkeys(["KeptClone", "KeptClones"], "weft.control.kept"),
     "Session": "weft.session",
     **dict.fromkeys(["Point", "PointKind", "PointSelection", "Refusal"], "weft.model.points"),
     **dict.fromkeys(["Bucket", "Histogram", "Timer"], "weft.model.values"),

@@ -204,6 +204,27 @@ class Target:
         """
 
 @final
+class CloneFolder:
+    """A folder of clones that are kept in files."""
+
+    @staticmethod
+    def open(path: Path, limit: int, shared: Path | None, is_for_all: bool) -> CloneFolder:
+        """Open a folder that only this user can write to; make it if there is none."""
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+    def entries(self) -> list[tuple[Path, int, float, int, int, bool, Path]]:
+        """What is kept, that first which was not used for the longest time.
+
+        Of each its path, size, when it was used, its blocks, its bytes of code, whether it is
+        whole, and the file that it is the clone of.
+        """
+    def clear(self) -> tuple[int, int]:
+        """Delete all files; how many there were, and how much they took."""
+    def prepare(self, path: Path) -> int:
+        """Make the clone of a program or library; how many blocks that has."""
+
+@final
 class Cloned:
     """One program that runs from a clone of its code."""
 
@@ -217,6 +238,7 @@ class Cloned:
         sees_changes: bool,
         follows: bool,
         records: str,
+        folder: CloneFolder | None,
     ) -> Cloned:
         """Start a program, which runs."""
     @staticmethod
@@ -228,6 +250,8 @@ class Cloned:
         """Whether it belongs to this process, and not to one that has forked it."""
     def check_here(self) -> None:
         """Raise an error unless it belongs to this process."""
+    def keep(self) -> None:
+        """Keep what was translated for the next time, and wait until that is done."""
     def release(self) -> None:
         """Give all its processes back to the program's own code."""
     @property

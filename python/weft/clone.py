@@ -68,7 +68,10 @@ class Cloned(ClonedProgram):
         """
         if self._session is not None:
             self._session.resume()
-        return self._target.wait(timeout)
+        code = self._target.wait(timeout)
+        if code is not None:
+            self._target.keep()
+        return code
 
     def release(self) -> None:
         """Give the program, and what it has forked, back to its own code.

@@ -129,6 +129,7 @@ def run(
     follows: bool = True,
     is_held: bool = False,
     records: Records = "nothing",
+    keeps: bool = True,
 ) -> Cloned: ...
 
 
@@ -146,6 +147,7 @@ def run(
     follows: bool = True,
     is_held: bool = False,
     records: Records = "nothing",
+    keeps: bool = True,
 ) -> Session | Cloned:
     """Start a program with weft in it.
 
@@ -166,7 +168,8 @@ def run(
     is how many bytes of clone a process may have, 256 MiB if it is not given. Without
     ``sees_changes`` code that changes itself goes wrong, and without ``follows`` other programs
     that it starts run natively: both are for tests. ``records`` is what to record of what it
-    executes: see :meth:`Cloned.flow`.
+    executes: see :meth:`Cloned.flow`. Without ``keeps`` nothing is used of what was translated in
+    earlier runs, and nothing kept for later ones: see :class:`weft.KeptClones`.
     """
     command = _words(command)
     _check_weaver(weaver)
@@ -191,6 +194,7 @@ def run(
                 follows=follows,
                 is_held=is_held,
                 records=records,
+                keeps=keeps,
             )
         from weft.session import Session
 

@@ -24,7 +24,8 @@ def weft_run(*options: str | Path, cwd: Path | None = None) -> subprocess.Comple
 
 def test_figures_are_written_where_they_are_wanted(tmp_path: Path) -> None:
     file = tmp_path / "stats.json"
-    done = weft_run("--weaver", "clone", "--stats", "--stats-file", file, "--", "echo", "hello")
+    clone = ("--weaver", "clone", "--no-kept")
+    done = weft_run(*clone, "--stats", "--stats-file", file, "--", "echo", "hello")
     assert (done.returncode, done.stdout) == (0, "hello\n")
     figures = json.loads(file.read_text())
     assert figures["schema"] == 1

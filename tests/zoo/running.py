@@ -298,6 +298,8 @@ def _environment(exhibit: Exhibit, folder: Path) -> dict[str, str]:
         "PYTHONHASHSEED": "0",
         "SOURCE_DATE_EPOCH": str(LONG_AGO),
         "RUSTUP_HOME": os.environ.get("RUSTUP_HOME", str(home / ".rustup")),
+        # Not in the folder that is compared.
+        "WEFT_CLONES": os.environ.get("WEFT_CLONES", "off"),
         **exhibit.environment,
     }
     if paths := os.environ.get("PYTHONPATH"):

@@ -3,6 +3,7 @@
 
 use crate::Owner;
 use crate::halt::CloneDebug;
+use crate::stored::Learnt;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 /// The first eight bytes of a [`CloneControl`].
@@ -265,6 +266,10 @@ pub struct CloneStats {
     pub threads: AtomicU64,
     /// Processes that were forked.
     pub forks: AtomicU64,
+    /// Clones that were mapped from files, and how many blocks they have.
+    pub files: AtomicU64,
+    /// See above.
+    pub file_blocks: AtomicU64,
 }
 
 /// The memory that the host shares with the processes that run from a clone. The first three fields stay where
@@ -325,4 +330,6 @@ pub struct CloneControl {
     pub folder: [AtomicU8; FOLDER_SIZE],
     /// What concerns a debugger.
     pub debug: CloneDebug,
+    /// What concerns clones that are kept in files.
+    pub learnt: Learnt,
 }

@@ -19,6 +19,7 @@ pub mod outline;
 pub mod pieces;
 mod probes;
 pub mod recording;
+pub mod stored;
 
 pub use clone::{
     CLONE_MAGIC, CLONE_NAME, CLONE_THREAD_SIZE, CloneControl, CloneRegisters, CloneStart,

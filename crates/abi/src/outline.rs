@@ -23,6 +23,8 @@ pub struct Outline {
     pub blocks: u64,
     /// See above.
     pub retired: u64,
+    /// A list of clones that were mapped from files.
+    pub stored: u64,
     /// Where a list has the address of its elements, and their number.
     pub list: [u64; 2],
     /// Where the parts of each are.
@@ -35,6 +37,20 @@ pub struct Outline {
     pub block: BlockOutline,
     /// See above.
     pub record: RecordOutline,
+    /// See above.
+    pub file: StoredOutline,
+}
+
+/// A clone that was mapped from a file.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StoredOutline {
+    /// The size of an element of the list.
+    pub size: u64,
+    /// The address of its [header](crate::stored::StoredHeader).
+    pub header: u64,
+    /// How much of its code is not for the clone, but for ways out of that.
+    pub head: u64,
 }
 
 /// A piece of memory for the clone.

@@ -151,6 +151,9 @@ pub enum Cold {
     Data,
     /// The rarely executed part of a snippet, or a routine of snippets.
     Snippet,
+    /// What [`Stub`](Self::Stub) is where the clone itself cannot be changed: it leads where a slot says, which is to its
+    /// own way out as long as nothing is linked: see [`slot_stub`].
+    SlotStub,
 }
 
 /// The address that a word of the clone says: it says how far that is from its own place, which is the same wherever
@@ -193,6 +196,18 @@ pub mod stub {
     pub const FAR: u64 = 40;
     /// How long it is.
     pub const SIZE: usize = 48;
+}
+
+/// Where the parts of a stub with a slot are.
+pub mod slot_stub {
+    /// How far away the slot is, from [`EXIT`].
+    pub const SLOT: u64 = 2;
+    /// Its way out of the clone.
+    pub const EXIT: u64 = 6;
+    /// Where it leads in the program, from here.
+    pub const TARGET: u64 = EXIT + super::LEAVE as u64;
+    /// How long it is.
+    pub const SIZE: usize = TARGET as usize + 8;
 }
 
 /// Where the parts of a direct call's thunk are.
@@ -396,7 +411,7 @@ fn entry(aside: &Aside, state: &mut State, offset: u8, address: u64) {
 impl Cold {
     /// The kind of a number.
     pub fn of_number(number: u8) -> Option<Self> {
-        const ALL: [Cold; 7] = [
+        const ALL: [Cold; 8] = [
             Cold::Stub,
             Cold::CallThunk,
             Cold::CallIndirectThunk,
@@ -404,6 +419,7 @@ impl Cold {
             Cold::Abort,
             Cold::Data,
             Cold::Snippet,
+            Cold::SlotStub,
         ];
         ALL.get(usize::from(number)).copied()
     }
@@ -457,6 +473,12 @@ impl Cold {
                 entry(aside, state, offset, entered(start, &read)?);
             }
             Self::Snippet => {}
+            Self::SlotStub => {
+                if distance > slot_stub::EXIT + u64::from(SAVE) {
+                    state.general[RCX] = aside.rcx;
+                }
+                state.pc = said(slot_stub::TARGET)?;
+            }
         }
         Some(())
     }

@@ -7,10 +7,11 @@
 /// ours: the crate is compiled for baseline SSE2, whose instructions touch xmm0-15 and leave the wider parts
 /// of ymm and zmm alone, so saving those sixteen is enough.
 macro_rules! entry_stub {
-    ($name:ident, $function:path) => {
+    ($(#[$text:meta])* $name:ident, $function:path) => {
+        $(#[$text])*
         #[unsafe(naked)]
-        #[unsafe(no_mangle)]
-        extern "C" fn $name() {
+        #[cfg_attr(weft_freestanding, unsafe(no_mangle))]
+        pub extern "C" fn $name() {
             core::arch::naked_asm!(
                 "push 2",
                 "popfq",

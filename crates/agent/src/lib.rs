@@ -10,6 +10,8 @@ extern crate alloc;
 
 #[cfg(feature = "clone")]
 mod clone;
+#[cfg(feature = "clone")]
+pub use clone::{entry, storing};
 mod cpu;
 #[cfg(any(feature = "clone", weft_freestanding))]
 mod entry_stub;

@@ -1,7 +1,8 @@
 //! weft's side of the process boundary. Knows nothing of Python.
 //!
 //! Each folder is a layer, and imports from itself and from those before it: `base`, `arch`, `process`, `stacks`,
-//! `trip`, `visited`, `checks`, `weave`, `clone`, `target`.
+//! `trip`, `visited`, `checks`, `weave`, `store`, `clone`,
+//! `target`.
 
 mod arch;
 mod base;
@@ -9,6 +10,7 @@ pub mod checks;
 pub mod clone;
 mod process;
 pub mod stacks;
+pub mod store;
 mod target;
 mod trip;
 mod visited;

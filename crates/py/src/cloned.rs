@@ -2,6 +2,7 @@
 
 use crate::child::Waited;
 use crate::errors::to_python;
+use crate::folder::CloneFolder;
 use crate::holding::Holding;
 use crate::launching::{Environment, launch_of};
 use crate::target::Target;
@@ -62,7 +63,7 @@ impl Cloned {
 #[pymethods]
 impl Cloned {
     #[staticmethod]
-    #[pyo3(signature = (command, environment, directory, streams, cache_size, sees_changes, follows, records))]
+    #[pyo3(signature = (command, environment, directory, streams, cache_size, sees_changes, follows, records, folder))]
     #[expect(clippy::too_many_arguments, reason = "Python names them")]
     fn launch(
         py: Python<'_>,
@@ -74,9 +75,11 @@ impl Cloned {
         sees_changes: bool,
         follows: bool,
         records: &str,
+        folder: Option<&CloneFolder>,
     ) -> PyResult<Self> {
         let launch = launch_of(command, environment, directory, streams)?;
-        let options = options(cache_size, sees_changes, follows, records)?;
+        let mut options = options(cache_size, sees_changes, follows, records)?;
+        options.folder = folder.map(|folder| folder.0.clone());
         let holding = Holding::begin();
         let (host, child) = py.detach(|| Host::launch(launch, options)).map_err(to_python)?;
         Ok(Self::new(host, Some(Arc::new(Waited::new(child))), holding))
@@ -99,6 +102,12 @@ impl Cloned {
 
     fn target(&self) -> PyResult<Target> {
         Ok(Target::in_clone(weft_host::Target::in_clone(self.host()?).map_err(to_python)?))
+    }
+
+    fn keep(&self, py: Python<'_>) -> PyResult<()> {
+        let host = self.host()?;
+        py.detach(|| host.keep());
+        Ok(())
     }
 
     fn release(&self, py: Python<'_>) -> PyResult<()> {

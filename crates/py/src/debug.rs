@@ -116,7 +116,7 @@ impl Owner for PythonOwner {
             .changed(start)
             .launch()
             .map_err(|error| Error::new(ErrorKind::LaunchFailed, error.to_string()))?;
-        let session = Session::launch(launch, self.options)?;
+        let session = Session::launch(launch, self.options.clone())?;
         let cloned = crate::cloned::Cloned::debugged(session.cloned());
         let mut debuggee = begin(session, &self.engine);
         // It can only fail by what was asked for before, which `monitor weft probes` shows.
@@ -202,7 +202,8 @@ impl Debugger {
         let recipe = Recipe { command, environment, directory, is_apart };
         let launch = recipe.launch()?;
         let origin = Origin::Recipe(recipe);
-        Self::begin(py, origin, options, owner, move || Session::launch(launch, options))
+        let own = options.clone();
+        Self::begin(py, origin, options, owner, move || Session::launch(launch, own))
     }
 
     #[staticmethod]
@@ -215,7 +216,8 @@ impl Debugger {
         owner: Py<PyAny>,
     ) -> PyResult<Self> {
         let options = options(cache_size, true, false, records)?;
-        Self::begin(py, Origin::Running, options, owner, move || Session::attach(pid, options))
+        let own = options.clone();
+        Self::begin(py, Origin::Running, options, owner, move || Session::attach(pid, own))
     }
 
     #[staticmethod]

@@ -8,6 +8,7 @@ mod cloned;
 mod code;
 mod debug;
 mod errors;
+mod folder;
 mod holding;
 mod launching;
 mod probes;
@@ -25,6 +26,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
     m.add_class::<target::Target>()?;
     m.add_class::<cloned::Cloned>()?;
+    m.add_class::<folder::CloneFolder>()?;
     m.add_class::<debug::Debugger>()?;
     m.add_class::<sampler::Sampler>()?;
     m.add_class::<started::Started>()?;

@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 from weft.errors import BadFile
 
-__all__ = ["FULL", "MOST_TEXT", "Draft", "cannot_write", "check", "read"]
+__all__ = ["FULL", "MOST_TEXT", "Draft", "cache_folder", "cannot_write", "check", "read"]
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO})
 """Failures of a disk, whatever writes to it."""
@@ -31,6 +31,13 @@ _LONGEST = 200
 """How much of a file's name its draft has: names end at 255 bytes."""
 _LINKS = 40
 """How many links the kernel follows."""
+
+
+def cache_folder(kind: str) -> Path:
+    """Return where the user's cache has what is of a kind."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    folder = Path(base) if base.startswith("/") else Path.home() / ".cache"
+    return folder / "weft" / kind
 
 
 def cannot_write(name: str, error: OSError) -> BadFile:

@@ -27,7 +27,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Reports", "attach", "options", "refuse", "run", "wish"]
 
-_OWN = {"cache_size": "--cache-size", "stats": "--stats", "stats_file": "--stats-file"}
+_OWN = {
+    "cache_size": "--cache-size",
+    "no_kept": "--no-kept",
+    "stats": "--stats",
+    "stats_file": "--stats-file",
+}
 _SMALLEST = 256 << 10
 _LARGEST = 64 << 30
 _ROUND = 0.5
@@ -50,6 +55,12 @@ options = all_of(
         "--cache-size",
         metavar="BYTES",
         help="How much clone a process may have: 64M; without it 256M. Only with --weaver clone.",
+    ),
+    click.option(
+        "--no-kept",
+        is_flag=True,
+        help="Use nothing of what earlier runs have translated, and keep nothing. Only with "
+        "--weaver clone.",
     ),
     click.option(
         "--stats",
@@ -80,7 +91,8 @@ def run(program: tuple[str, ...], options: Mapping[str, Any]) -> int:
 
     wanted = wish(options, to_stderr=True)
     is_held = not wanted.is_empty
-    with clone.launch(program, cache_size=_cache_size(options), is_held=is_held) as cloned:
+    size, keeps = _cache_size(options), not options["no_kept"]
+    with clone.launch(program, cache_size=size, is_held=is_held, keeps=keeps) as cloned:
         forward_signals(cloned.pid)
         reports = Reports(cloned)
         if is_held:
@@ -226,6 +238,7 @@ def _print(stats: CloneStats) -> None:
         ("blocks", f"{stats.blocks:,}", "translated"),
         ("bytes", f"{stats.bytes:,}", "of clone"),
         ("records", f"{stats.record_bytes:,}", "bytes, of what became of each instruction"),
+        ("from files", f"{stats.file_blocks:,}", f"blocks, in {stats.files:,} files"),
         ("links", f"{stats.links:,}", "branches linked to their blocks"),
         ("look-ups", f"{stats.lookups:,}", f"{stats.lookups / seconds:,.0f} per second"),
         ("misses", f"{stats.misses:,}", f"{stats.misses / seconds:,.0f} per second"),

@@ -17,13 +17,12 @@ from click.core import ParameterSource
 
 from weft.base.files import MOST_TEXT, read
 from weft.base.interrupts import Interrupted, interruptible, raise_again
-from weft.base.names import did_you_mean
 from weft.base.numbers import printable
 from weft.cli import fleet_demo, measure
 from weft.cli.host import connection_options, quiet
-from weft.cli.inputs import Moment, Seconds, completed, sentence
+from weft.cli.inputs import Moment, Seconds, completed
 from weft.cli.output import (
-    WithParts,
+    OnlyParts,
     all_of,
     check_delivery,
     console,
@@ -132,25 +131,7 @@ _what = all_of(
 """Gives a command the options that say what is measured, and where."""
 
 
-class _Parts(WithParts):
-    """A command that does nothing but by its parts."""
-
-    def make_context(
-        self,
-        info_name: str | None,
-        args: list[str],
-        parent: click.Context | None = None,
-        **extra: Any,
-    ) -> click.Context:
-        """Hand over to the part that is named; there is nothing else to be named."""
-        if args and not args[0].startswith("-") and args[0] not in self.parts:
-            meant = did_you_mean(args[0], self.parts, f"there are {', '.join(self.parts)}")
-            text = sentence(f"No such command '{args[0]}'.", meant)
-            raise click.UsageError(text, parent)
-        return super().make_context(info_name, args, parent, **extra)
-
-
-@click.command(cls=_Parts)
+@click.command(cls=OnlyParts)
 @format_option
 @click.pass_context
 def command(ctx: click.Context, output_format: str) -> None:

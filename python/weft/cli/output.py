@@ -20,9 +20,9 @@ import click
 
 from weft.base import interrupts as _interrupts
 from weft.base.files import FULL, Draft, cannot_write, check
-from weft.base.names import closest, may_be_name
+from weft.base.names import closest, did_you_mean, may_be_name
 from weft.base.numbers import harmless
-from weft.cli.inputs import Launching
+from weft.cli.inputs import Launching, sentence
 from weft.cli.printing import echo
 from weft.errors import Internal, InvalidArgument, WeftError
 from weft.export import stacks
@@ -177,6 +177,24 @@ class WithParts(Launching):
             return command
 
         return add
+
+
+class OnlyParts(WithParts):
+    """A command that does nothing but by its parts."""
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        """Hand over to the part that is named; there is nothing else to be named."""
+        if args and not args[0].startswith("-") and args[0] not in self.parts:
+            meant = did_you_mean(args[0], self.parts, f"there are {', '.join(self.parts)}")
+            text = sentence(f"No such command '{args[0]}'.", meant)
+            raise click.UsageError(text, parent)
+        return super().make_context(info_name, args, parent, **extra)
 
 
 def forward_signals(pid: int) -> None:

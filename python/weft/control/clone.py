@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 from weft import _native
 from weft.base.files import Draft
+from weft.control.kept import open_folder
 from weft.errors import WeftError
 from weft.model.losses import sentences
 
@@ -67,6 +68,10 @@ class CloneStats:
     """Threads that were started."""
     forks: int
     """Processes that were forked."""
+    files: int
+    """Clones that were mapped from files: see :mod:`weft.control.kept`."""
+    file_blocks: int
+    """How many blocks those have."""
 
 
 class Tracing:
@@ -118,12 +123,18 @@ class ClonedProgram:
         follows: bool = True,
         is_held: bool = False,
         records: Records = "nothing",
+        keeps: bool = True,
     ) -> Self:
         """Start a program that runs from a clone of its code: see :func:`weft.run`."""
         words = [os.fspath(word) for word in command]
         options = (cache_size, sees_changes, follows, records)
         if not is_held:
-            started = _native.Cloned.launch(words, environment, directory, streams, *options)
+            # What is recorded is part of the code, so that is another one.
+            folder = open_folder() if keeps and records == "nothing" else None
+            native = folder.native if folder is not None else None
+            started = _native.Cloned.launch(
+                words, environment, directory, streams, *options, native
+            )
             return cls(started, command=words, records=records)
         target = _native.Target.launch(words, environment, directory, streams)
         try:

@@ -6,14 +6,14 @@ import os
 import stat
 from pathlib import Path
 
+from weft.base.files import cache_folder
+
 __all__ = ["place", "read", "write"]
 
 
 def place(kind: str, name: str) -> Path:
     """Return where something of a kind is kept."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    folder = Path(base) if base.startswith("/") else Path.home() / ".cache"
-    return folder / "weft" / kind / name
+    return cache_folder(kind) / name
 
 
 def read(path: Path) -> bytes:

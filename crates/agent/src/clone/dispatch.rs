@@ -4,7 +4,8 @@ use crate::clone::base::clock::cycles;
 use crate::clone::base::instructions::SYSTEM_CALL_LENGTH;
 use crate::clone::base::vsyscall::is_at;
 use crate::clone::base::{keys, observers, system};
-use crate::clone::cache::pieces::stub;
+use crate::clone::cache::pieces::{slot_stub, stub};
+use crate::clone::cache::stored::STORED;
 use crate::clone::cache::{coprocessor, emit, program_state};
 use crate::clone::engine::Engine;
 use crate::clone::engine::exit::Exit;
@@ -35,6 +36,13 @@ pub extern "C" fn dispatch(thread: &Thread) {
                 let (site, mark) = (word(stub::SITE), word(stub::FAR));
                 Exit { target, site, stub, epoch, mark }
             }
+            left::SLOT => {
+                let stub = thread.exit.get() - slot_stub::TARGET;
+                let target = program_state::said(stub + slot_stub::TARGET);
+                let distance = ((stub + slot_stub::SLOT) as *const i32).read_unaligned();
+                let site = (stub + slot_stub::EXIT).wrapping_add_signed(distance.into());
+                Exit { target, site, stub, epoch, mark: 0 }
+            }
             left::INDIRECT => Exit { target: thread.next.get(), site: 0, stub: 0, epoch, mark: 0 },
             _ => {
                 let target = program_state::said(thread.exit.get());
@@ -55,10 +63,11 @@ pub extern "C" fn dispatch(thread: &Thread) {
         let mut engine = engine();
         engine.control.stats.agent_entries.fetch_add(1, Relaxed);
         match kind {
-            left::EXIT | left::INDIRECT if thread.is_single() => {
+            left::EXIT | left::SLOT | left::INDIRECT if thread.is_single() => {
                 repeated::rejoin_in_agent(thread, keys::real(exit.target));
             }
             left::EXIT => engine.exit(thread, &exit),
+            left::SLOT => engine.exit_by_slot(thread, exit.target, exit.site),
             left::INDIRECT => engine.indirect(thread, exit.target),
             left::CHECK => check(&mut engine, thread, &exit),
             left::SEQUENCE => sequence(&mut engine, thread, &exit),
@@ -72,7 +81,7 @@ pub extern "C" fn dispatch(thread: &Thread) {
         }
         is_aborted = leave_sequence(&mut engine, thread);
         engine.control.stats.agent_cycles.fetch_add(cycles().saturating_sub(began), Relaxed);
-        let is_over = matches!(kind, left::EXIT | left::INDIRECT | left::SYSTEM_CALL);
+        let is_over = matches!(kind, left::EXIT | left::SLOT | left::INDIRECT | left::SYSTEM_CALL);
         (engine.is_in_step() && is_over).then_some(&engine.control.step)
     };
     if kind == left::REFUSED {
@@ -86,7 +95,9 @@ pub extern "C" fn dispatch(thread: &Thread) {
     match kind {
         left::HALT => debugger::at_breakpoint(thread, &exit),
         left::WATCH => debugger::at_store(thread),
-        left::EXIT | left::INDIRECT | left::SYSTEM_CALL if observers::is_debugged() => {
+        left::EXIT | left::SLOT | left::INDIRECT | left::SYSTEM_CALL
+            if observers::is_debugged() =>
+        {
             debugger::arrived(thread, kind, exit.target);
         }
         _ => {}
@@ -142,7 +153,7 @@ fn check(engine: &mut Engine, thread: &Thread, exit: &Exit) {
     let address = exit.target;
     let is_current = exit.epoch == engine.cache.epoch;
     let known = engine.cache.map.get(address).filter(|_| is_current).map(|place| place.block);
-    if let Some(number) = known {
+    if let Some(number) = known.filter(|&number| number & STORED == 0) {
         let original = &engine.cache.blocks[number as usize].original;
         // SAFETY: the program's own code; it was there when it was translated.
         let now = unsafe { core::slice::from_raw_parts(address as *const u8, original.len()) };

@@ -2,16 +2,17 @@
 //! detect it. See `docs/explanation/clone-engine.md`.
 //!
 //! The modules are layers, of which each uses only those before it: [`base`], [`thread`], [`cache`], [`tools`],
-//! [`translate`], [`engine`], [`failure`], [`kernel`], [`dispatch`], [`switch`], [`entry`]. `tests/layers` checks
+//! [`translate`], [`storing`], [`engine`], [`failure`], [`kernel`], [`dispatch`], [`switch`], [`entry`]. `tests/layers` checks
 //! that.
 
 mod base;
 mod cache;
 mod dispatch;
 mod engine;
-mod entry;
+pub mod entry;
 mod failure;
 mod kernel;
+pub mod storing;
 mod switch;
 mod thread;
 mod tools;

@@ -44,6 +44,11 @@ gate!(
     left::EXIT
 );
 gate!(
+    /// From a stub with a slot, whose target `rcx` points to.
+    gate_slot,
+    left::SLOT
+);
+gate!(
     /// From a system call: `rcx` points to where the program goes on.
     gate_system_call,
     left::SYSTEM_CALL
@@ -336,6 +341,7 @@ pub fn exits() -> [u64; EXITS] {
         gate_halt,
         gate_watch,
         gate_unknown,
+        gate_slot,
     ];
     exits.map(|exit| exit as *const () as u64)
 }

@@ -142,6 +142,13 @@ impl Cloned {
         self.family.release()
     }
 
+    /// Keeps what was translated for the next time, if that is wanted, and waits until that is done.
+    pub fn keep(&self) {
+        if self.maker.is_here() {
+            self.family.keep();
+        }
+    }
+
     /// The process that it belongs to.
     pub fn maker(&self) -> Maker {
         self.maker

@@ -1,6 +1,7 @@
 //! All programs that have come of one.
 
 use super::flow::{Flow, Sum};
+use super::keeping::Keeper;
 use super::losses::Losses;
 use super::options::CloneOptions;
 use super::presence::Presence;
@@ -40,6 +41,8 @@ pub struct Family {
     left: AtomicU64,
     /// Where the engine puts its reports: where weft was when it began.
     folder: PathBuf,
+    /// What keeps clones for the next time, if that is wanted.
+    keeper: Option<Keeper>,
 }
 
 /// What is left of programs that nobody executes any more.
@@ -64,6 +67,7 @@ impl Family {
     pub fn new(options: CloneOptions) -> Self {
         let folder = std::env::current_dir().unwrap_or_default();
         Self {
+            keeper: options.folder.clone().map(Keeper::new),
             options,
             members: Mutex::default(),
             is_left: AtomicBool::new(false),
@@ -183,12 +187,23 @@ impl Family {
         };
         members.remove(place);
         drop(members);
+        if let Some(keeper) = &self.keeper {
+            keeper.add(presence);
+        }
         past.add_stats(&presence.get().stats);
         past.reports.extend(presence.reports());
         past.losses.add(&presence.losses());
         let recording = presence.recording().take();
         if let Some(recording) = recording.filter(|it| it.records().trace_detail().is_none()) {
             past.sum.add(&recording);
+        }
+    }
+
+    /// Keeps what was translated so far for the next time, and waits until that is done.
+    pub fn keep(&self) {
+        if let Some(keeper) = &self.keeper {
+            self.presences().iter().for_each(|presence| keeper.add(presence));
+            keeper.finish();
         }
     }
 
@@ -284,7 +299,7 @@ pub fn take_out(pid: Tid, presence: &Arc<Presence>) -> Result<()> {
     if proc::is_alive(pid) { outcome } else { Ok(()) }
 }
 
-fn named(stats: &CloneStats) -> [(&'static str, u64); 14] {
+fn named(stats: &CloneStats) -> [(&'static str, u64); 16] {
     let value = |counter: &AtomicU64| counter.load(Relaxed);
     [
         ("blocks", value(&stats.blocks)),
@@ -301,5 +316,7 @@ fn named(stats: &CloneStats) -> [(&'static str, u64); 14] {
         ("agent_cycles", value(&stats.agent_cycles)),
         ("threads", value(&stats.threads)),
         ("forks", value(&stats.forks)),
+        ("files", value(&stats.files)),
+        ("file_blocks", value(&stats.file_blocks)),
     ]
 }

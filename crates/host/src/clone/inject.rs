@@ -15,6 +15,7 @@ use crate::process::limits::{self, Needs};
 use crate::process::proc::{self, Tid};
 use crate::process::stopped::Stopped;
 use crate::process::{memory, ptrace, seccomp};
+use crate::store::learnt;
 use crate::trip::image::engine_hash;
 use crate::trip::place;
 use crate::trip::room::Room;
@@ -26,8 +27,8 @@ use std::fs;
 use std::mem::offset_of;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex};
 use weft_abi::recording::{RECORDING_SIZE, STRIPE_SIZE};
 use weft_abi::{
@@ -245,8 +246,12 @@ fn start(
         serving: [const { AtomicBool::new(false) }; EXEC_COUNT],
         recording: Mutex::new(recording.map(Arc::new)),
         is_over: AtomicBool::new(false),
+        kept: AtomicUsize::new(0),
     };
     presence.get().processes.store(1, Relaxed);
+    if let Some(folder) = options.folder.as_ref().filter(|_| !is_filtered) {
+        learnt::prepare(&presence.get().learnt, &folder.all(), &proc::maps(pid)?);
+    }
     let start = CloneStart {
         control: control.0,
         image: [base.0, control.0],

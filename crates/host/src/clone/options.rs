@@ -1,11 +1,13 @@
 //! What is asked of a clone, and what it answers.
 
+use crate::store::folder::Folder;
+use std::sync::Arc;
 use weft_abi::CloneRegisters;
 use weft_abi::recording::mode;
 use weft_trace::Detail;
 
 /// How a program is cloned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CloneOptions {
     /// How many bytes of clone a process may have.
     pub cache_size: u64,
@@ -17,6 +19,8 @@ pub struct CloneOptions {
     pub in_step: bool,
     /// What is recorded of what it executes.
     pub records: Records,
+    /// Where clones are kept for the next time; `None` if they are not.
+    pub folder: Option<Arc<Folder>>,
 }
 
 /// What is recorded of what a program executes.
@@ -54,6 +58,7 @@ impl Default for CloneOptions {
             follows: true,
             in_step: false,
             records: Records::Nothing,
+            folder: None,
         }
     }
 }

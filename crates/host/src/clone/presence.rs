@@ -15,8 +15,8 @@ use std::ffi::OsStr;
 use std::mem::offset_of;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use weft_abi::{
     CLONE_THREAD_SIZE, COUNTER_FORBIDDEN, CloneControl, EXEC_COUNT, ExecRequest, FOLDER_SIZE,
@@ -64,6 +64,8 @@ pub struct Presence {
     pub(super) recording: Mutex<Option<Arc<Recording>>>,
     /// Whether nobody executes anything there any more.
     pub(super) is_over: AtomicBool,
+    /// How much of what it has noted is kept: see [`super::keeping`].
+    pub(super) kept: AtomicUsize,
 }
 
 impl Presence {
@@ -92,6 +94,7 @@ impl Presence {
             serving: [const { AtomicBool::new(false) }; EXEC_COUNT],
             recording: Mutex::new(None),
             is_over: AtomicBool::new(false),
+            kept: AtomicUsize::new(0),
         })
     }
 

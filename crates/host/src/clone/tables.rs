@@ -5,6 +5,9 @@ use crate::{Error, ErrorKind, Result};
 use std::fs;
 use weft_abi::TABLES_SIZE;
 
+/// Where they are in most processes.
+pub const USUAL: u64 = PLACES[0];
+
 /// Places below two gigabytes, best where programs of old, and those that load others, have nothing.
 const PLACES: [u64; 4] = [0x7e00_0000, 0x6000_0000, 0x20_0000, 0x10_0000];
 

@@ -16,6 +16,10 @@ use std::mem::offset_of;
 use std::time::{Duration, Instant};
 use weft_abi::outline::{OUTLINE_WORDS, Outline};
 use weft_abi::pieces::{Aside, Cold, InBlock, Kind, State};
+use weft_abi::stored::{
+    HEADER_LENGTH, LONGEST_CODE, LONGEST_TABLES, MAPPING_COUNT, StoredBlock, StoredHeader,
+    StoredPiece, Table,
+};
 use weft_abi::{CLONE_THREAD_SIZE, CloneControl};
 
 /// How long threads may take to come to where the program's registers are known. All others stand still meanwhile.
@@ -173,11 +177,15 @@ impl Engine {
             self.in_image(seen)
         } else if let Some(arena) = self.arena_of(seen.pc) {
             self.in_clone(seen, arena)
+        } else if let Some(stored) = self.stored_of(seen.pc) {
+            self.in_stored(seen, &stored)
         } else {
             return Place::AsSeen;
         };
         // What is not the program's is not shown as if it was.
-        let is_own = |pc: u64| self.is_in_image(pc) || self.arena_of(pc).is_some();
+        let is_own = |pc: u64| {
+            self.is_in_image(pc) || self.arena_of(pc).is_some() || self.stored_of(pc).is_some()
+        };
         match found {
             Some(found) if !is_own(found.pc) => Place::Program(found),
             _ => Place::Hidden(IN_ENGINE),
@@ -264,6 +272,86 @@ impl Engine {
         let State { general, pc, stacked } = state;
         let (sp, bp) = (general[RSP], general[RBP]);
         Some(ProgramRegisters { pc, sp, bp, stacked, is_calling: false })
+    }
+
+    /// A thread that is in a clone from a file. Nothing is woven there, and nobody changes it.
+    fn in_stored(&self, seen: &Seen, stored: &Stored) -> Option<ProgramRegisters> {
+        let (general, gs) = seen.registers?;
+        let aside = self.record_at(gs)?.aside(&self.outline.record.aside)?;
+        let offset = seen.pc.checked_sub(stored.code)?;
+        let is_locked = self.number(self.outline.lock, 4)? != 0;
+        if is_locked || offset < self.outline.file.head {
+            return None;
+        }
+        let mut state = State { general, pc: seen.pc, stacked: None };
+        let read = |at: u64, length: usize| self.number(at, length);
+        if offset >= stored.header.cold {
+            let (start, kind) = self.stored_piece(stored, seen.pc)?;
+            kind.restore(&aside, &mut state, start, read)?;
+        } else {
+            self.in_stored_block(stored, seen.pc)?.restore(&aside, &mut state, read)?;
+        }
+        let State { general, pc, stacked } = state;
+        let (sp, bp) = (general[RSP], general[RBP]);
+        Some(ProgramRegisters { pc, sp, bp, stacked, is_calling: false })
+    }
+
+    fn stored_piece(&self, stored: &Stored, pc: u64) -> Option<(u64, Cold)> {
+        let Table { at, count } = stored.header.pieces;
+        let end = stored.code.checked_add(stored.header.code_length)?;
+        let distance = end.checked_sub(pc)?;
+        let field = |index: u64, field: u64| {
+            let entry = (size_of::<StoredPiece>() as u64).checked_mul(index)?;
+            self.number(stored.at.checked_add(at)?.checked_add(entry)?.checked_add(field)?, 4)
+        };
+        let index = partition_point(count, |index| Some(field(index, 0)? < distance))?;
+        let kind = Cold::of_number(field(index, offset_of!(StoredPiece, kind) as u64)? as u8)?;
+        Some((end.checked_sub(field(index, 0)?)?, kind)).filter(|_| index < count)
+    }
+
+    fn in_stored_block(&self, stored: &Stored, pc: u64) -> Option<InBlock> {
+        let Table { at, count } = stored.header.blocks;
+        let offset = pc.checked_sub(stored.code)?;
+        let field = |index: u64, field: usize| {
+            let entry = (size_of::<StoredBlock>() as u64).checked_mul(index)?;
+            let place = stored.at.checked_add(at)?.checked_add(entry)?;
+            self.number(place.checked_add(field as u64)?, 4)
+        };
+        let [code, start, records] = [
+            offset_of!(StoredBlock, code),
+            offset_of!(StoredBlock, start),
+            offset_of!(StoredBlock, records),
+        ];
+        let after = partition_point(count, |index| Some(field(index, code)? <= offset))?;
+        let index = after.checked_sub(1)?;
+        let first = field(index, records)?;
+        let last = match after < count {
+            true => field(after, records)?,
+            false => stored.header.records.count,
+        };
+        let length = last.checked_sub(first).filter(|&length| length <= MOST_RECORDS)?;
+        let place = stored.at.checked_add(stored.header.records.at)?.checked_add(first)?;
+        let records = memory::read(self.pid, TargetAddr(place), length as usize).ok()?;
+        let mapping = stored.code.wrapping_sub(stored.header.distance);
+        let block = stored.code.checked_add(field(index, code)?)?;
+        Some(InBlock::locate(&records, mapping.wrapping_add(field(index, start)?), block, pc))
+    }
+
+    /// The clone from a file that holds a place.
+    fn stored_of(&self, pc: u64) -> Option<Stored> {
+        let fields = &self.outline.file;
+        let (all, count) = self.list(self.outline.stored)?;
+        (0..count.min(MAPPING_COUNT as u64)).find_map(|index| {
+            let element = all.checked_add(index.checked_mul(fields.size)?)?;
+            let at = self.number(element.checked_add(fields.header)?, 8)?;
+            pc.checked_sub(at).filter(|&far| far < LONGEST_TABLES + LONGEST_CODE)?;
+            let bytes = memory::read(self.pid, TargetAddr(at), HEADER_LENGTH).ok()?;
+            let header = StoredHeader::from_bytes(bytes.first_chunk()?);
+            let length = header.tables_length.checked_add(header.code_length)?;
+            let code = at.checked_add(header.tables_length)?;
+            let is_in = pc.checked_sub(code).is_some_and(|offset| offset < header.code_length);
+            (is_in && header.is_sound(length)).then_some(Stored { at, code, header })
+        })
     }
 
     /// The piece of the cold part of a half that holds a place: where it begins, and its kind. `None` within if that is
@@ -378,6 +466,13 @@ impl Engine {
 struct Arena {
     at: u64,
     start: u64,
+}
+
+/// A clone from a file: where it is, where its code begins, and what it says of itself.
+struct Stored {
+    at: u64,
+    code: u64,
+    header: StoredHeader,
 }
 
 /// One half of it: where what the engine knows of it is, where it ends, and where its cold part begins.

@@ -9,6 +9,8 @@ pub const READ: usize = 0;
 pub const WRITE: usize = 1;
 pub const OPEN: usize = 2;
 pub const CLOSE: usize = 3;
+pub const FSTAT: usize = 5;
+pub const LSTAT: usize = 6;
 pub const MMAP: usize = 9;
 pub const BRK: usize = 12;
 pub const MPROTECT: usize = 10;
@@ -36,6 +38,7 @@ pub const GETTIMEOFDAY: usize = 96;
 pub const SIGALTSTACK: usize = 131;
 pub const MLOCKALL: usize = 151;
 pub const PRCTL: usize = 157;
+pub const GETEUID: usize = 107;
 pub const ARCH_PRCTL: usize = 158;
 pub const SETRLIMIT: usize = 160;
 pub const GETTID: usize = 186;
@@ -222,6 +225,12 @@ pub fn heap_end() -> u64 {
 pub fn pid() -> usize {
     // SAFETY: a plain question.
     unsafe { call3(GETPID, 0, 0, 0) as usize }
+}
+
+/// The user whose files this process may use.
+pub fn user() -> usize {
+    // SAFETY: a plain question.
+    unsafe { call3(GETEUID, 0, 0, 0) as usize }
 }
 
 /// The current thread.

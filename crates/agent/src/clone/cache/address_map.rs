@@ -1,5 +1,6 @@
 //! From addresses of the program to its clone.
 
+use crate::clone::cache::blocks::{Block, Start};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -119,6 +120,26 @@ impl Map {
         }
     }
 
+    /// Adds what a block has code for.
+    pub fn add(&mut self, block: &Block, number: u32) {
+        let key = block.starts[0].address;
+        for start in &block.starts {
+            // The first is what was looked for. Others may be known already; where calls return to, the place
+            // right behind the call is the best.
+            let known = self.get(start.address);
+            let is_better = known.is_none_or(|known| known.entry == 0 && start.entry != 0);
+            if is_better || start.address == key {
+                let Start { address, body, entry, counter } = *start;
+                self.insert(Place { address, body, entry, block: number, counter });
+            }
+        }
+    }
+
+    /// All that it has.
+    pub fn all(&self) -> impl Iterator<Item = &Place> {
+        self.places.iter().filter(|place| place.address != EMPTY && place.address != GONE)
+    }
+
     pub fn remove(&mut self, address: u64) {
         if let Ok(index) = self.index(address) {
             self.places[index].address = GONE;
@@ -132,9 +153,8 @@ impl Map {
     }
 
     fn grow(&mut self) {
-        let live = self.places.iter().filter(|p| p.address != EMPTY && p.address != GONE);
-        let size = (live.clone().count() * 4).next_power_of_two().max(1 << 12);
-        let live: Vec<Place> = live.copied().collect();
+        let live: Vec<Place> = self.all().copied().collect();
+        let size = (live.len() * 4).next_power_of_two().max(1 << 12);
         self.places = vec![Place::default(); size];
         self.filled = 0;
         live.into_iter().for_each(|place| self.insert(place));

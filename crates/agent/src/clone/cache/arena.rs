@@ -7,18 +7,19 @@ use crate::clone::base::fail::fail;
 use crate::clone::base::system;
 use crate::clone::base::system::PAGE;
 use crate::clone::cache::emit::Out;
-use crate::clone::cache::links::in_reach;
+use crate::clone::cache::emit::in_reach;
 use crate::clone::cache::pieces::{Cold, MOST, MOST_COLD, MOST_HOT};
 use crate::clone::cache::regions::{Region, Regions};
 use alloc::vec::Vec;
 use core::mem::offset_of;
 use weft_abi::outline::{ArenaOutline, HalfOutline, PieceOutline};
+use weft_abi::stored::ARENA_SIZE;
 
 /// How much memory an arena may take; the kernel gives it as it is used.
-pub const SIZE: u64 = 128 << 20;
+pub const SIZE: u64 = ARENA_SIZE;
 /// How many exits there are.
-pub const EXITS: usize = 11;
-const HEAD: u64 = 16 * EXITS as u64;
+pub const EXITS: usize = 12;
+pub const HEAD: u64 = 16 * EXITS as u64;
 
 /// Exits from the clone.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +35,28 @@ pub struct Gates {
     pub halt: u64,
     pub watch: u64,
     pub unknown: u64,
+    pub slot: u64,
+}
+
+impl Gates {
+    /// Those of a clone that begins at an address.
+    pub fn of(start: u64) -> Self {
+        let gate = |number: u64| start + number * 16;
+        Self {
+            exit: gate(0),
+            system_call: gate(1),
+            wrong: gate(2),
+            check: gate(3),
+            sequence: gate(4),
+            abort: gate(5),
+            saved: gate(6),
+            refused: gate(7),
+            halt: gate(8),
+            watch: gate(9),
+            unknown: gate(10),
+            slot: gate(11),
+        }
+    }
 }
 
 /// What is in one half of an arena.
@@ -136,20 +159,7 @@ impl Arena {
         // SAFETY: nothing is there but what was just reserved.
         unsafe { second_view(rw, rx as usize)? };
         let rw = rw as u64;
-        let gate = |number: u64| rx + number * 16;
-        let gates = Gates {
-            exit: gate(0),
-            system_call: gate(1),
-            wrong: gate(2),
-            check: gate(3),
-            sequence: gate(4),
-            abort: gate(5),
-            saved: gate(6),
-            refused: gate(7),
-            halt: gate(8),
-            watch: gate(9),
-            unknown: gate(10),
-        };
+        let gates = Gates::of(rx);
         let mut head = Out { rw: rw as *mut u8, rx, length: 0 };
         for exit in exits {
             head.bytes(&[0xff, 0x25, 2, 0, 0, 0, 0xcc, 0xcc]); // jmp [rip + 2]
@@ -159,6 +169,30 @@ impl Arena {
             Self { rx, rw, gates, half: Half::default(), retired: Half::default(), copy: 0 };
         arena.use_half(half);
         Some(arena)
+    }
+
+    /// An arena of a length in a buffer that outlives it, for code that is executed elsewhere, at `rx`. Only for writing.
+    pub fn in_buffer(buffer: &mut [u8], rx: u64) -> Self {
+        let (start, end) = (rx + HEAD, rx + buffer.len() as u64);
+        let half = Half { start, end, hot: start, cold: end, ..Half::default() };
+        let rw = buffer.as_mut_ptr() as u64;
+        Self { rx, rw, gates: Gates::of(rx), half, retired: Half::default(), copy: 0 }
+    }
+
+    /// How far it is filled: its front, its cold part, and how many pieces that has.
+    pub fn filled(&self) -> (u64, u64, usize) {
+        (self.half.hot, self.half.cold, self.half.pieces.len())
+    }
+
+    /// Forgets what was written since it was so far.
+    pub fn empty_to(&mut self, (hot, cold, pieces): (u64, u64, usize)) {
+        (self.half.hot, self.half.cold) = (hot, cold);
+        self.half.pieces.truncate(pieces);
+    }
+
+    /// The pieces of the cold part: how far before its end each begins, and what it is.
+    pub fn pieces(&self) -> &[(u32, Cold)] {
+        &self.half.pieces
     }
 
     /// Begins anew in one half of the memory.

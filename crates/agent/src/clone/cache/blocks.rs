@@ -39,6 +39,10 @@ pub struct Block {
     pub loops: Vec<Link>,
     /// What may be descriptors of restartable sequences.
     pub leads: Vec<Lead>,
+    /// Branches that are linked by who keeps the block in a file, when it is known where all blocks are.
+    pub open: Vec<Link>,
+    /// Whether it has an address in it that is another in each process.
+    pub is_absolute: bool,
 }
 
 /// A block that was translated.
@@ -58,6 +62,24 @@ pub struct BlockInfo {
     /// Branches that are linked to it.
     pub incoming: Vec<Link>,
     pub is_valid: bool,
+}
+
+/// What is known of a block wherever it is kept.
+#[derive(Clone, Copy, Debug)]
+pub struct BlockView<'a> {
+    pub start: u64,
+    pub end: u64,
+    pub code: u64,
+    pub records: &'a [u8],
+    pub is_inner: bool,
+    pub is_valid: bool,
+}
+
+impl<'a> From<&'a BlockInfo> for BlockView<'a> {
+    fn from(block: &'a BlockInfo) -> Self {
+        let BlockInfo { start, end, code, is_inner, is_valid, .. } = *block;
+        Self { start, end, code, records: &block.records, is_inner, is_valid }
+    }
 }
 
 impl BlockInfo {

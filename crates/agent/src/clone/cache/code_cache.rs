@@ -8,11 +8,14 @@ use crate::clone::cache::arena::{Arena, EXITS};
 use crate::clone::cache::blocks::{Block, BlockInfo};
 use crate::clone::cache::branch_tables::Tables;
 use crate::clone::cache::emit::LINE;
-use crate::clone::cache::links::{in_reach, stub_for};
+use crate::clone::cache::emit::in_reach;
+use crate::clone::cache::links::{Link, stub_for};
 use crate::clone::cache::pages::Pages;
 use crate::clone::cache::pieces::stub;
 use crate::clone::cache::regions::Regions;
 use crate::clone::cache::sequences::{ALIGNMENT, Descriptor, Lead, Sequences, read_plain};
+use crate::clone::cache::store::Store;
+use crate::clone::cache::stored::{STORED, Stored};
 use crate::clone::cache::{arena, emit, pages, regions};
 use crate::clone::thread::record::Thread;
 use alloc::boxed::Box;
@@ -20,11 +23,14 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::mem;
 use core::ops::Range;
+use weft_abi::stored::Learnt;
 
 /// All that was translated.
 #[derive(Debug)]
 pub struct CodeCache {
     pub arenas: Vec<Arena>,
+    /// Arenas of code near which there is no room: by parts of the address space.
+    crowded: BTreeMap<u64, usize>,
     pub blocks: Vec<BlockInfo>,
     /// Blocks that were flushed last.
     pub retired: Vec<BlockInfo>,
@@ -41,8 +47,12 @@ pub struct CodeCache {
     pub epoch: u64,
     /// Whether changes of the program's code go unseen.
     pub is_blind: bool,
+    /// Whether a filter may forbid to change protections.
+    pub is_sealed: bool,
     /// Whether it is recorded what is executed.
     pub is_recorded: bool,
+    /// Clones that were mapped from files.
+    pub store: Store,
     /// Where the exits from the clone lead, in the order of [`Gates`](super::arena::Gates).
     exits: [u64; EXITS],
 }
@@ -52,6 +62,7 @@ impl CodeCache {
     pub fn new(regions: Regions, tables: Tables, exits: [u64; EXITS]) -> Self {
         Self {
             arenas: Vec::new(),
+            crowded: BTreeMap::new(),
             blocks: Vec::new(),
             retired: Vec::new(),
             map: Map::new(),
@@ -63,7 +74,9 @@ impl CodeCache {
             is_full: false,
             epoch: 1,
             is_blind: false,
+            is_sealed: false,
             is_recorded: false,
+            store: Store::default(),
             exits,
         }
     }
@@ -87,14 +100,117 @@ impl CodeCache {
         }
     }
 
+    /// Whether a place is in the clone, or in what was flushed of it last.
+    pub fn is_in_clone(&self, address: u64) -> bool {
+        self.half_of(address).is_some() || self.store.at(address).is_some()
+    }
+
     /// Whether a place is in what was not flushed.
     pub fn is_current(&self, address: u64) -> bool {
         self.arenas.iter().any(|arena| arena.half.contains(address))
+            || self.store.at(address).is_some_and(|stored| stored.is_valid)
     }
 
     /// Whether a place is on the way from the clone to the agent.
     pub fn is_gate(&self, address: u64) -> bool {
         self.arenas.iter().any(|arena| arena.is_gate(address))
+            || self.store.at(address).is_some_and(|stored| stored.is_gate(address))
+    }
+
+    /// Where the code of an address is, if it has any.
+    pub fn find(&self, key: u64) -> Option<Place> {
+        self.map.get(key).copied().or_else(|| self.store.find(key))
+    }
+
+    /// Begins to map clones from files.
+    pub fn use_store(&mut self, learnt: &'static Learnt, engine: u64) {
+        self.store = Store::new(learnt, engine, &self.tables, self.exits);
+        for number in 0..self.store.noted() {
+            self.load(number);
+        }
+    }
+
+    /// Maps the clone of a mapping that is noted, if there is one.
+    fn load(&mut self, number: u32) {
+        // What is made as the program runs has to be near; a file's clone may as well be further away.
+        if let Some(start) = self.store.start_of(number) {
+            self.arena_for(start);
+        }
+        if let Some(index) = self.store.load(number) {
+            self.keep_room(index);
+        }
+    }
+
+    /// A file was mapped to be executed: maps its clone, if there is one.
+    pub fn mapped(&mut self, range: &Range<u64>, descriptor: usize, offset: u64, name: &[u8]) {
+        if let Some(number) = self.store.note(range, descriptor, offset, name) {
+            self.load(number);
+        }
+    }
+
+    /// No code of the program's is where a clone from a file is.
+    fn keep_room(&mut self, number: usize) {
+        let range = self.store.all[number].range();
+        self.regions.insert(regions::Region {
+            start: range.start,
+            end: range.end,
+            protection: system::PROT_NONE,
+            is_shared: true,
+        });
+    }
+
+    /// Maps no clones from files any more, and forgets those that were.
+    pub fn leave_store(&mut self) {
+        self.store.turn_off();
+        self.forget_stored(|_| true, !self.is_sealed);
+    }
+
+    /// Forgets clones that were mapped from files.
+    fn forget_stored(&mut self, is_gone: impl Fn(&Stored) -> bool, may_protect: bool) {
+        let (mut incoming, mut entries) = (Vec::new(), Vec::new());
+        let mut is_any = false;
+        for stored in self.store.all.iter_mut().filter(|one| one.is_valid && is_gone(one)) {
+            stored.close(may_protect);
+            incoming.append(&mut stored.incoming);
+            entries.append(&mut stored.entries);
+            is_any = true;
+        }
+        for link in incoming {
+            self.unlink(&link);
+        }
+        for address in entries {
+            // What is there now may have been made since.
+            if self.map.get(address).is_some_and(|place| place.block & STORED != 0) {
+                self.map.remove(address);
+            }
+        }
+        if is_any {
+            self.tables.clear();
+        }
+    }
+
+    /// Leads a branch to the agent.
+    fn unlink(&mut self, link: &Link) {
+        if let Some(arena) = self.arena_of_mut(link.site) {
+            let stub = stub_for(arena, link.target, link.site);
+            self.write_distance(link.site, stub);
+        } else if let Some(stored) = self.store.with_slot(link.site) {
+            stored.reset_slot(link.site);
+        }
+    }
+
+    /// Remembers that a branch is linked to a place.
+    pub fn add_incoming(&mut self, place: &Place, link: Link) {
+        let incoming = match place.block & STORED {
+            0 => self.blocks.get_mut(place.block as usize).map(|block| &mut block.incoming),
+            _ => {
+                let number = (place.block & !STORED) as usize;
+                self.store.all.get_mut(number).map(|stored| &mut stored.incoming)
+            }
+        };
+        if let Some(incoming) = incoming {
+            incoming.push(link);
+        }
     }
 
     /// Whether the program may write to an address, and the kernel lets it.
@@ -116,10 +232,19 @@ impl CodeCache {
         if let Some(index) = self.arenas.iter().position(is_near) {
             return Some(index);
         }
+        // Where there was no room, there is none: to look for it takes long.
+        let place = address / NEAR;
+        if let Some(&index) = self.crowded.get(&place) {
+            return Some(index);
+        }
         // What is the engine's own is in the way, too; without a descriptor the kernel's list cannot be read.
         let known = Regions::read().unwrap_or_else(|| self.regions.clone());
         let arena = Arena::map(address, self.exits, self.epoch & 1, known)?;
         let rx = arena.rx;
+        self.store.note_arena(self.arenas.len(), rx);
+        if !is_near(&arena) {
+            self.crowded.insert(place, self.arenas.len());
+        }
         self.regions.insert(regions::Region {
             start: rx,
             end: rx + arena::SIZE,
@@ -218,26 +343,11 @@ impl CodeCache {
         let linked = links.len() + loops.len();
         // As long as the map still has what they were linked to.
         for link in links {
-            if let Some(&Place { block, .. }) = self.map.get(link.target) {
-                self.blocks[block as usize].incoming.push(link);
+            if let Some(place) = self.find(link.target) {
+                self.add_incoming(&place, link);
             }
         }
-        let key = block.starts[0].address;
-        for start in &block.starts {
-            // The first is what was looked for. Others may be known already; where calls return to, the place
-            // right behind the call is the best.
-            let known = self.map.get(start.address);
-            let is_better = known.is_none_or(|known| known.entry == 0 && start.entry != 0);
-            if is_better || start.address == key {
-                self.map.insert(Place {
-                    address: start.address,
-                    body: start.body,
-                    entry: start.entry,
-                    block: number,
-                    counter: start.counter,
-                });
-            }
-        }
+        self.map.add(&block, number);
         if !self.is_blind {
             self.pages.add(block.start, block.end, number);
         }
@@ -254,6 +364,7 @@ impl CodeCache {
     /// Forgets all of a range of the program's addresses, which was unmapped or mapped anew.
     pub fn unmapped(&mut self, start: u64, end: u64) {
         self.forget(start, end);
+        self.store.unmapped(start, end);
         self.pages.remove(start, end);
         self.regions.remove(start, end);
         self.sequences.remove(start, end);
@@ -262,6 +373,7 @@ impl CodeCache {
     /// Forgets the blocks of a range of the program's addresses.
     pub fn forget(&mut self, start: u64, end: u64) {
         self.forget_steps(start, end);
+        self.forget_stored(|stored| stored.is_of(start, end), !self.is_sealed);
         for number in self.pages.take(start, end) {
             self.forget_block(number);
         }
@@ -281,9 +393,7 @@ impl CodeCache {
             self.tables.forget(address);
         }
         for link in mem::take(&mut self.blocks[index].incoming) {
-            let Some(arena) = self.arena_of_mut(link.site) else { continue };
-            let stub = stub_for(arena, link.target, link.site);
-            self.write_distance(link.site, stub);
+            self.unlink(&link);
         }
     }
 
@@ -291,6 +401,7 @@ impl CodeCache {
     pub fn forget_at(&mut self, places: &[Range<u64>]) {
         for place in places {
             self.forget_steps(place.start, place.end);
+            self.forget_stored(|one| one.is_of(place.start, place.end), !self.is_sealed);
             let blocks = match self.is_blind {
                 false => self.pages.blocks_of(place),
                 // Where changes go unseen, it is not known what is in a page.
@@ -382,6 +493,9 @@ impl CodeCache {
     /// Flushes all blocks: threads that are in them are led out when they find that they cannot be executed.
     pub fn flush(&mut self) {
         self.epoch += 1;
+        // Their slots lead to what is flushed; and who is in them would never come out.
+        self.store.turn_off();
+        self.forget_stored(|_| true, true);
         for arena in &mut self.arenas {
             arena.retire(self.epoch & 1);
         }

@@ -125,6 +125,11 @@ impl Out {
     }
 }
 
+/// Whether a distance from behind an instruction can be written in four bytes.
+pub fn in_reach(from: u64, to: u64) -> bool {
+    i32::try_from(to.wrapping_sub(from) as i64).is_ok()
+}
+
 /// A store within a line of the processor's cache is seen as a whole or not at all.
 pub const LINE: u64 = 64;
 
@@ -190,6 +195,19 @@ pub const RETURN: usize = 46;
 /// `rcx` back.
 pub fn entry(out: &mut Out, address: u64, wrong: u64) {
     out.constant(RAX, !address);
+    enter(out, wrong);
+}
+
+/// The same where the address is another one in each process.
+pub fn entry_by_distance(out: &mut Out, address: u64, wrong: u64) {
+    out.bytes(&[0x48, 0x8d, 0x05]); // lea rax, [rip + distance]
+    out.distance(address);
+    out.bytes(&[0x48, 0xf7, 0xd0]); // not rax
+    enter(out, wrong);
+}
+
+/// An entry from where `rax` is the complement of its address.
+fn enter(out: &mut Out, wrong: u64) {
     out.bytes(&[0x48, 0x8d, 0x4c, 0x01, 0x01]); // lea rcx, [rcx + rax + 1]
     out.bytes(&[0xe3, 0x05]); // jrcxz
     out.jump(wrong);
@@ -219,6 +237,18 @@ pub fn address_below(out: &mut Out, address: u64) {
 
 /// How long [`address_below`] is.
 pub const ADDRESS_BELOW: usize = 16;
+
+/// Jumps to a place in another part of the clone, which may be out of reach.
+pub fn jump(out: &mut Out, to: u64) {
+    if in_reach(out.here() + 5, to) {
+        return out.jump(to);
+    }
+    out.bytes(&[0xff, 0x25, 0, 0, 0, 0]); // jmp [rip]
+    out.u64(to);
+}
+
+/// The most bytes of [`jump`].
+pub const FAR_JUMP: usize = 14;
 
 /// Leaves the clone with `rcx` pointing at what follows.
 pub fn leave(out: &mut Out, gate: u64) {

@@ -16,11 +16,6 @@ pub struct Link {
 /// In the place of a branch that is to be linked: a jump that is taken once, and does nothing afterwards.
 pub const ONE_SHOT: u64 = 1 << 63;
 
-/// Whether a distance from behind an instruction can be written in four bytes.
-pub fn in_reach(from: u64, to: u64) -> bool {
-    i32::try_from(to.wrapping_sub(from) as i64).is_ok()
-}
-
 /// Writes a stub that leaves the clone for an address.
 pub fn stub_for(arena: &mut Arena, target: u64, site: u64) -> u64 {
     let gate = arena.gates().exit;

@@ -16,3 +16,5 @@ pub mod pieces;
 pub mod program_state;
 pub mod regions;
 pub mod sequences;
+pub mod store;
+pub mod stored;

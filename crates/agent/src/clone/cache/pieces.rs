@@ -10,4 +10,4 @@ pub const MOST: usize = LONGEST_BLOCK * MOST_HOT;
 /// The most bytes that are woven before one instruction, in the clone and in its cold part.
 pub const MOST_WOVEN: usize = MOST / 2;
 
-pub use weft_abi::pieces::{Cold, Kind, stub, thunk};
+pub use weft_abi::pieces::{Cold, Kind, slot_stub, stub, thunk};

@@ -1,7 +1,7 @@
 //! From a place in the clone to the state that the program would have natively.
 
 use crate::clone::base::keys::inner;
-use crate::clone::cache::blocks::BlockInfo;
+use crate::clone::cache::blocks::BlockView;
 use crate::clone::cache::code_cache::CodeCache;
 use crate::clone::cache::emit::ENTRY;
 use crate::clone::cache::marks::Choice;
@@ -38,7 +38,7 @@ pub fn find(cache: &CodeCache, thread: &Thread, state: &mut State) -> bool {
         return true;
     }
     let Some(block) = block_at(cache, state.pc) else { return false };
-    InBlock::locate(&block.records, block.start, block.code, state.pc).restore(
+    InBlock::locate(block.records, block.start, block.code, state.pc).restore(
         &aside(thread),
         state,
         read,
@@ -48,18 +48,24 @@ pub fn find(cache: &CodeCache, thread: &Thread, state: &mut State) -> bool {
 
 /// The piece of the cold part that holds a place in the clone: where it begins, and what it is.
 pub fn piece_at(cache: &CodeCache, place: u64) -> Option<(u64, Cold)> {
+    if let Some(stored) = cache.store.at(place) {
+        return stored.piece(place);
+    }
     cache.half_of(place)?.0.piece(place)
 }
 
 /// The block that holds a place in the clone, if that is in one.
-pub fn block_at(cache: &CodeCache, place: u64) -> Option<&BlockInfo> {
+pub fn block_at(cache: &CodeCache, place: u64) -> Option<BlockView<'_>> {
+    if let Some(stored) = cache.store.at(place) {
+        return if stored.piece(place).is_some() { None } else { stored.block(place) };
+    }
     let (half, blocks) = cache.half_of(place)?;
     if half.piece(place).is_some() {
         return None;
     }
     let position = half.blocks.partition_point(|&number| blocks[number as usize].code <= place);
     let &number = half.blocks.get(position.checked_sub(1)?)?;
-    blocks.get(number as usize)
+    blocks.get(number as usize).map(BlockView::from)
 }
 
 /// Decodes a record: what became of an instruction, and how long the original is.
@@ -68,7 +74,7 @@ pub fn kind_and_length(record: &[u8]) -> (Kind, u8) {
 }
 
 /// How long a block's original is, and how long its code.
-pub fn lengths(block: &BlockInfo) -> (u64, u64) {
+pub fn lengths(block: BlockView<'_>) -> (u64, u64) {
     let records = block.records.chunks_exact(2);
     records.fold((0, 0), |(original, copy), record| {
         (original + u64::from(kind_and_length(record).1), copy + u64::from(record[1]))
@@ -87,14 +93,14 @@ pub fn is_between(cache: &CodeCache, pc: u64) -> bool {
 
 /// Whether the agent lets threads in at a place in a block, which is for an address: a snippet before it is
 /// another's, or counts threads that come from elsewhere.
-fn is_let_in_at(cache: &CodeCache, block: &BlockInfo, address: u64, place: u64) -> bool {
+fn is_let_in_at(cache: &CodeCache, block: BlockView<'_>, address: u64, place: u64) -> bool {
     let is_inner = block.is_inner && block.start == address;
     let key = if is_inner { inner(address) } else { address };
-    cache.map.get(key).is_some_and(|known| known.body == place)
+    cache.find(key).is_some_and(|known| known.body == place)
 }
 
 /// Whether a thread at a place in a block is on its way into or out of it, by an indirect branch.
-pub fn is_under_way(block: &BlockInfo, pc: u64) -> bool {
+pub fn is_under_way(block: BlockView<'_>, pc: u64) -> bool {
     let (_, kind, offset, _, _) = locate(block, pc);
     match kind {
         Kind::Entry => true,
@@ -113,13 +119,13 @@ pub fn original(cache: &CodeCache, pc: u64) -> Option<u64> {
 
 /// The original address of a place in a block, and what is done there: kind, how far into it, and how
 /// long the original and the copy are.
-pub fn locate(block: &BlockInfo, pc: u64) -> (u64, Kind, u8, u8, u8) {
-    let found = InBlock::locate(&block.records, block.start, block.code, pc);
+pub fn locate(block: BlockView<'_>, pc: u64) -> (u64, Kind, u8, u8, u8) {
+    let found = InBlock::locate(block.records, block.start, block.code, pc);
     (found.original, found.kind, found.offset, found.length, found.copied)
 }
 
 /// What is done at a place in a block, and what right before it.
-pub fn kinds_around(block: &BlockInfo, pc: u64) -> (Option<Kind>, Kind) {
+pub fn kinds_around(block: BlockView<'_>, pc: u64) -> (Option<Kind>, Kind) {
     let mut copy = block.code;
     let mut before = None;
     for record in block.records.chunks_exact(2) {
@@ -196,7 +202,7 @@ pub fn is_inner(cache: &CodeCache, place: u64, pc: u64) -> bool {
 
 /// Whether a place in the clone is in a block that was forgotten or flushed.
 pub fn is_old(cache: &CodeCache, pc: u64) -> bool {
-    cache.half_of(pc).is_some()
+    cache.is_in_clone(pc)
         && (!cache.is_current(pc) || block_at(cache, pc).is_some_and(|block| !block.is_valid))
 }
 

@@ -5,6 +5,7 @@ use crate::clone::cache::address_map::Place;
 use crate::clone::cache::links::{Link, ONE_SHOT, stub_for};
 use crate::clone::cache::marks::Choice;
 use crate::clone::cache::pieces::Cold;
+use crate::clone::cache::stored::{STORED, set_slot};
 use crate::clone::cache::{emit, program_state};
 use crate::clone::engine::Engine;
 use crate::clone::engine::exit::Exit;
@@ -31,11 +32,23 @@ impl Engine {
         self.link_to(exit.target, exit.site, exit.stub);
     }
 
+    /// A direct branch of a clone from a file that is not linked to its target: links it, by its slot.
+    pub fn exit_by_slot(&mut self, thread: &Thread, target: u64, slot: u64) {
+        self.continue_as(thread, target);
+        // What was made may have shown that the file's is not what it was made of.
+        let Some(place) = self.cache.find(target) else { return };
+        if self.cache.store.with_slot(slot).is_some() {
+            set_slot(slot, place.body);
+            self.cache.add_incoming(&place, Link { site: slot, target });
+            self.control.stats.links.fetch_add(1, Relaxed);
+        }
+    }
+
     /// Links a branch to the block of an address, if that has one.
     fn link_to(&mut self, target: u64, site: u64, stub: u64) {
-        let Some(&Place { body, block, .. }) = self.cache.map.get(target) else { return };
-        self.cache.link(site, body, stub);
-        self.cache.blocks[block as usize].incoming.push(Link { site, target });
+        let Some(place) = self.cache.find(target) else { return };
+        self.cache.link(site, place.body, stub);
+        self.cache.add_incoming(&place, Link { site, target });
         self.control.stats.links.fetch_add(1, Relaxed);
     }
 
@@ -52,24 +65,39 @@ impl Engine {
 
     /// Where indirect branches enter the code of an address, which must be translated.
     fn entry(&mut self, address: u64) -> Option<u64> {
-        let place = *self.cache.map.get(address)?;
+        let place = self.cache.find(address)?;
         if place.entry != 0 {
             return Some(place.entry);
         }
+        self.cache.store.learn(address, true);
         let is_return = self.halts.is_return(address);
-        let arena = self.cache.arena_of_mut(place.body)?;
+        let is_stored = place.block & STORED != 0;
+        // What is in files cannot be changed.
+        let near = if is_stored { self.cache.arena_for(address) } else { None };
+        if let Some(arena) = near {
+            self.check_room(arena);
+        }
+        let arena = match near {
+            Some(arena) => &mut self.cache.arenas[arena],
+            None => self.cache.arena_of_mut(place.body)?,
+        };
         let wrong = arena.gates().wrong;
-        let most = emit::ENTRY + emit::ADDRESS_BELOW + emit::COUNT + 5;
+        let most = emit::ENTRY + emit::ADDRESS_BELOW + emit::COUNT + emit::FAR_JUMP;
         let mut out = arena.cold(most, Cold::Entry);
         emit::entry(&mut out, address, wrong);
         if is_return {
             emit::address_below(&mut out, address);
         }
         let counter = self.recorder.as_ref().map_or(0, |it| it.count_entry(&place, &mut out));
-        out.jump(place.body);
-        let place = self.cache.map.get_mut(address)?;
-        (place.entry, place.counter) = (out.rx, counter);
-        Some(out.rx)
+        emit::jump(&mut out, place.body);
+        let entry = out.rx;
+        self.cache.map.insert(Place { entry, counter, ..place });
+        if let Some(stored) = self.cache.store.all.get_mut((place.block & !STORED) as usize)
+            && is_stored
+        {
+            stored.entries.push(address);
+        }
+        Some(entry)
     }
 
     /// A thread has left the clone by a way that counts once: counts it. Returns whether the thread is

@@ -42,7 +42,7 @@ impl Engine {
         let was_debugged = observers::set_debugged(is_debugged);
         if is_debugged && !was_debugged {
             // What is there was translated for a program without an observer.
-            self.cache.is_full |= !self.cache.blocks.is_empty();
+            self.cache.is_full |= !self.cache.blocks.is_empty() || !self.cache.store.is_empty();
             if self.has_begun {
                 Actions::take_over(Thread::current());
             }

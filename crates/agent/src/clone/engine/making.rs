@@ -16,8 +16,8 @@ impl Engine {
     /// Finds the code of an address, or makes it; `None` if there can be none.
     pub fn find(&mut self, key: u64) -> Option<Place> {
         self.control.stats.lookups.fetch_add(1, Relaxed);
-        if let Some(place) = self.cache.map.get(key) {
-            return Some(*place);
+        if let Some(place) = self.cache.find(key) {
+            return Some(place);
         }
         self.control.stats.misses.fetch_add(1, Relaxed);
         self.make(key)
@@ -96,6 +96,9 @@ impl Engine {
         stats.blocks.fetch_add(1, Relaxed);
         stats.bytes.fetch_add(self.cache.arenas[arena].used() - before, Relaxed);
         stats.record_bytes.fetch_add(block.records.len() as u64, Relaxed);
+        if extent == Extent::Block && !is_guarded && key == address {
+            self.cache.store.learn(address, false);
+        }
         let linked = self.cache.keep(block, arena, original);
         stats.links.fetch_add(linked, Relaxed);
         Some(())
@@ -127,7 +130,8 @@ impl Engine {
         };
         self.weaving.seen = begins..source.address + source.bytes.len() as u64;
         let table = self.cache.tables.first();
-        let known = Known { map: &self.cache.map, sequences: &self.cache.sequences, table };
+        let (map, store) = (&self.cache.map, Some(&self.cache.store));
+        let known = Known { map, store, sequences: &self.cache.sequences, table };
         let place = (arena, &mut self.cache.arenas[arena]);
         let inserts = Inserts {
             weaving: &mut self.weaving,

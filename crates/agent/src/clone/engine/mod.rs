@@ -12,6 +12,7 @@ use crate::clone::base::instructions::LONGEST_INSTRUCTION;
 use crate::clone::base::{clock, program, system};
 use crate::clone::cache::code_cache::CodeCache;
 use crate::clone::cache::regions::Regions;
+use crate::clone::cache::stored::Stored;
 use crate::clone::thread::alternate_stack::SS_DISABLE;
 use crate::clone::thread::record::{Thread, stripe};
 use crate::clone::tools::halts::Halts;
@@ -63,6 +64,25 @@ impl Engine {
             options: start.options,
             control,
         }
+    }
+
+    /// Maps what there is in files of the program's clone, if that may be used.
+    pub fn begin_store(&mut self) {
+        let is_plain = self.recorder.is_none() && !self.is_in_step();
+        if is_plain {
+            let control = self.control;
+            self.cache.use_store(&control.learnt, control.engine.load(Relaxed));
+            self.count_files();
+        }
+    }
+
+    /// Counts what was mapped from files.
+    pub fn count_files(&self) {
+        let all = &self.cache.store.all;
+        let stats = &self.control.stats;
+        let blocks = all.iter().map(Stored::block_count).sum();
+        stats.files.store(all.len() as u64, Relaxed);
+        stats.file_blocks.store(blocks, Relaxed);
     }
 
     /// Stops reading the time stamp counter, here and in snippets.
@@ -153,6 +173,8 @@ impl Engine {
     pub fn seal(&mut self) {
         self.control.is_filtered.store(1, Relaxed);
         self.is_filtered = true;
+        self.cache.is_sealed = true;
+        self.cache.store.turn_off();
         clock::seal();
         #[cfg(weft_freestanding)]
         crate::clone::base::heap::seal();

@@ -14,6 +14,7 @@ use crate::clone::base::visit::visitors;
 use crate::clone::cache::arena::Arena;
 use crate::clone::cache::program_state;
 use crate::clone::cache::program_state::State;
+use crate::clone::cache::stored::Stored;
 use crate::clone::engine::Engine;
 use crate::clone::engine::lock::{forget_engine, locked_for_host};
 use crate::clone::entry::in_calls::about_to_call;
@@ -74,7 +75,7 @@ fn find_all(visit: &mut CloneVisit) {
 fn is_native(engine: &Engine, visitor: &CloneThread) -> bool {
     let pc = visitor.registers.rip;
     let has_record = engine.threads().any(|thread| thread.this == visitor.gs_base);
-    !has_record && !image().contains(&pc) && engine.cache.half_of(pc).is_none()
+    !has_record && !image().contains(&pc) && !engine.cache.is_in_clone(pc)
 }
 
 fn find(engine: &Engine, visitor: &CloneThread) -> Option<Place> {
@@ -149,6 +150,7 @@ fn forget_all(visit: &mut CloneVisit) {
         recorder.unmap();
     }
     engine.cache.arenas.iter().for_each(Arena::unmap);
+    engine.cache.store.all.iter().for_each(Stored::unmap);
     engine.cache.tables.unmap();
     forget_engine();
     #[cfg(weft_freestanding)]

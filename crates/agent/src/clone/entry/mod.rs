@@ -15,8 +15,8 @@ use core::arch::naked_asm;
 /// Where the host sends a thread that is taken over: with the address of its record in `rdi`, and all signals
 /// blocked.
 #[unsafe(naked)]
-#[unsafe(no_mangle)]
-extern "C" fn weft_clone_join() {
+#[cfg_attr(weft_freestanding, unsafe(no_mangle))]
+pub extern "C" fn weft_clone_join() {
     naked_asm!(
         "mov rsp, [rdi + {stack}]",
         "push 2",
@@ -30,7 +30,23 @@ extern "C" fn weft_clone_join() {
 }
 
 // What the host sends a stopped thread to, with a [`weft_abi::CloneVisit`].
-entry_stub!(weft_clone_start, start::start);
-entry_stub!(weft_clone_leave, leave::leave);
-entry_stub!(weft_clone_forget, leave::forget);
-entry_stub!(weft_clone_weave, weave::weave);
+entry_stub!(
+    /// To build the engine.
+    weft_clone_start,
+    start::start
+);
+entry_stub!(
+    /// To find out where threads are in the program.
+    weft_clone_leave,
+    leave::leave
+);
+entry_stub!(
+    /// To give everything back.
+    weft_clone_forget,
+    leave::forget
+);
+entry_stub!(
+    /// To have something woven.
+    weft_clone_weave,
+    weave::weave
+);

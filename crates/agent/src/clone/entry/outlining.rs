@@ -2,7 +2,9 @@
 
 use crate::clone::base::image::image;
 use crate::clone::cache::arena;
+use crate::clone::cache::arena::HEAD;
 use crate::clone::cache::blocks::BlockInfo;
+use crate::clone::cache::stored::Stored;
 use crate::clone::engine::lock::addresses;
 use crate::clone::thread::assembly::abandonable_call;
 use crate::clone::thread::landmarks::Landmark;
@@ -10,7 +12,7 @@ use crate::clone::thread::record::at;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::mem::{offset_of, transmute_copy};
-use weft_abi::outline::{BlockOutline, Outline, RecordOutline};
+use weft_abi::outline::{BlockOutline, Outline, RecordOutline, StoredOutline};
 
 /// An outline of the engine, which must be in place; 0 if it is not.
 pub fn outline() -> u64 {
@@ -28,6 +30,7 @@ pub fn outline() -> u64 {
         arenas: address((&raw const cache.arenas).cast()),
         blocks: address((&raw const cache.blocks).cast()),
         retired: address((&raw const cache.retired).cast()),
+        stored: address((&raw const cache.store.all).cast()),
         list: list(),
         arena,
         half,
@@ -37,6 +40,11 @@ pub fn outline() -> u64 {
             start: offset_of!(BlockInfo, start) as u64,
             code: offset_of!(BlockInfo, code) as u64,
             records: offset_of!(BlockInfo, records) as u64,
+        },
+        file: StoredOutline {
+            size: size_of::<Stored>() as u64,
+            header: offset_of!(Stored, header) as u64,
+            head: HEAD,
         },
         record: RecordOutline {
             stack: at!(stack) as u64,

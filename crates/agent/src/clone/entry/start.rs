@@ -35,6 +35,7 @@ pub extern "C" fn start(visit: &mut CloneVisit) {
     let table = tables.range();
     let cache = CodeCache::new(Regions::from_host(message(visit)), tables, switch::exits());
     let mut engine = Engine::new(&start, cache, control);
+    engine.begin_store();
     set_image(start.image);
     let actions = Actions::read();
     for visitor in visitors(visit) {

@@ -33,6 +33,8 @@ fn weave_all(visit: &mut CloneVisit) {
     if Weaving::is_leaving(words) {
         forget_weaving(&mut engine);
     } else {
+        // What is woven goes into code that is made here.
+        engine.cache.leave_store();
         let Some(mut changed) = engine.weaving.follow(&mut Words(words), is_filtered) else {
             return;
         };
@@ -85,7 +87,7 @@ fn may_be_in_old_code(engine: &Engine, visitor: &CloneThread) -> bool {
 fn leads_to_old_code(engine: &Engine, place: u64) -> bool {
     let Some(block) = program_state::block_at(&engine.cache, place) else {
         // A piece of the cold part, if it is in the clone at all.
-        return engine.cache.half_of(place).is_some();
+        return engine.cache.is_in_clone(place);
     };
     program_state::is_old(&engine.cache, place)
         || program_state::progress(&engine.cache, place) == Progress::Within

@@ -6,7 +6,6 @@
 use crate::clone::base::context::Fault;
 use crate::clone::base::image::image;
 use crate::clone::base::{program, system};
-use crate::clone::cache::address_map::Place;
 use crate::clone::cache::program_state;
 use crate::clone::engine::Engine;
 use crate::clone::thread::record::Thread;
@@ -242,8 +241,8 @@ fn registers(out: &mut File, general: &[u64; 16], rip: u64, flags: u64) -> fmt::
 /// The block that a thread was in, or else was to begin, and its original.
 fn code(out: &mut File, engine: &Engine, pc: u64, place: u64) -> fmt::Result {
     let known = || {
-        let &Place { block, .. } = engine.cache.map.get(pc)?;
-        engine.cache.blocks.get(block as usize)
+        let place = engine.cache.find(pc)?;
+        program_state::block_at(&engine.cache, place.body)
     };
     let Some(block) = program_state::block_at(&engine.cache, place).or_else(known) else {
         writeln!(out, "\noriginal code at {pc:#x}, of which there is no block")?;

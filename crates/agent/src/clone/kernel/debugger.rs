@@ -56,8 +56,7 @@ pub fn at_store(thread: &Thread) {
 pub fn clean_below(thread: &Thread) {
     let below = thread.general[RSP].get().wrapping_sub(8);
     let mut engine = locked();
-    let is_own =
-        |left: u64| left == engine.cache.tables.missing || engine.cache.half_of(left).is_some();
+    let is_own = |left: u64| left == engine.cache.tables.missing || engine.cache.is_in_clone(left);
     if program::read::<u64>(below).is_some_and(is_own) {
         program::write(below, thread.next.get());
         // The entry for that address puts the address there from now on.

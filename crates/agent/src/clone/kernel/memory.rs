@@ -3,14 +3,17 @@
 use crate::clone::base::fail::fail;
 use crate::clone::base::registers::{R8, R9};
 use crate::clone::base::system::{EFAULT, PAGE};
-use crate::clone::base::{host, system};
+use crate::clone::base::{files, host, system};
 use crate::clone::cache::branch_tables;
 use crate::clone::cache::regions::Region;
 use crate::clone::engine::lock::engine;
 use crate::clone::kernel::pass::make;
 use crate::clone::thread::record::Thread;
 use core::ops::Range;
+use weft_abi::stored::PATH_SIZE;
 
+/// The protection of code that nobody changes.
+const CODE: usize = system::PROT_READ | system::PROT_EXEC;
 const MAP_TYPE: usize = 0xf;
 const MREMAP_DONTUNMAP: u64 = 4;
 const SHM_REMAP: u64 = 0o40000;
@@ -80,6 +83,15 @@ fn change_memory(thread: &Thread, number: usize) -> Option<(isize, bool)> {
                 is_shared,
             });
             let is_file = r10 as usize & system::MAP_ANONYMOUS == 0;
+            let is_private_code = is_file && !is_shared && rdx as usize & 7 == CODE;
+            if is_private_code && engine.cache.store.is_on() {
+                let mut room = [0; PATH_SIZE];
+                let descriptor = thread.general[R8].get();
+                let name = files::name_of(descriptor, &mut room).unwrap_or_default();
+                let offset = thread.general[R9].get();
+                engine.cache.mapped(&(start..end), descriptor as usize, offset, name);
+                engine.count_files();
+            }
             if let Some(recorder) = &engine.recorder
                 && is_file
                 && rdx as usize & system::PROT_EXEC != 0

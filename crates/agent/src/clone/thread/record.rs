@@ -39,6 +39,8 @@ pub mod left {
     pub const HALT: u32 = 8;
     /// A store that may be to memory that is watched.
     pub const WATCH: u32 = 9;
+    /// A direct branch of a clone from a file that is not linked to its target.
+    pub const SLOT: u32 = 10;
 }
 
 /// What counters a thread has.

@@ -4,8 +4,9 @@ use crate::clone::base::keys::{inner, real};
 use crate::clone::cache::arena::Arena;
 use crate::clone::cache::blocks::Start;
 use crate::clone::cache::emit;
+use crate::clone::cache::emit::in_reach;
 use crate::clone::cache::emit::{Out, RAX};
-use crate::clone::cache::links::{Link, in_reach, stub_for};
+use crate::clone::cache::links::{Link, stub_for};
 use crate::clone::cache::pieces::{Cold, stub, thunk};
 use crate::clone::thread::record::{at, at_counter};
 use crate::clone::tools::recorder::are_flags_free_at;
@@ -41,6 +42,7 @@ impl Translator<'_> {
         if is_near {
             return (thunk, None);
         }
+        self.block.is_absolute = true;
         // SAFETY: there is room for it.
         unsafe { thunk.rw.add(length).cast::<u64>().write_unaligned(next) };
         let word = thunk.rx + length as u64;
@@ -121,7 +123,7 @@ impl Translator<'_> {
             return;
         }
         let link = Link { site, target };
-        let known = self.known.map.get(target).map(|place| place.body);
+        let known = self.known.find(target).map(|place| place.body);
         let mark = core::mem::take(&mut self.mark);
         if mark != 0 {
             // The first time that it is taken, it leaves the clone to be counted.
@@ -134,6 +136,9 @@ impl Translator<'_> {
         } else if let Some(body) = known.filter(|&body| in_reach(site + 4, body)) {
             self.block.links.push(link);
             self.out.distance(body);
+        } else if self.known.is_for_file() {
+            self.block.open.push(link);
+            self.out.u32(0);
         } else {
             let stub = stub_for(self.arena, target, site);
             self.out.distance(stub);

@@ -2,7 +2,7 @@
 
 use crate::clone::base::instructions::names_gs_base;
 use crate::clone::cache::emit::RCX;
-use crate::clone::cache::links::in_reach;
+use crate::clone::cache::emit::in_reach;
 use crate::clone::cache::pieces::Kind;
 use crate::clone::thread::record::at;
 use crate::clone::translate::operands::{
@@ -50,6 +50,7 @@ impl Translator<'_> {
         let mut changed = *instruction;
         point_to(&mut changed, register);
         let operation = encoded(&changed)?;
+        self.block.is_absolute = true;
         self.out.save(register, at!(far));
         self.out.constant(register, address);
         self.out.bytes(&operation);
@@ -69,6 +70,7 @@ impl Translator<'_> {
                 self.out.bytes(&[0x48, 0x8b, 0x0d]);
                 self.out.distance(address);
             } else {
+                self.block.is_absolute = true;
                 self.out.constant(RCX, address);
                 self.out.bytes(&[0x48, 0x8b, 0x09]);
             }

@@ -88,6 +88,7 @@ impl Translator<'_> {
     /// Loads the offset of an instruction's memory within its segment, or only the base register of that.
     fn address(&mut self, instruction: &Instruction, register: u8, is_base: bool) {
         if instruction.is_ip_rel_memory_operand() {
+            self.block.is_absolute = true;
             return self.out.constant(register, instruction.ip_rel_memory_address());
         }
         if instruction.memory_base() == Register::None

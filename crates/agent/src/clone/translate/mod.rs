@@ -119,7 +119,7 @@ impl Translator<'_> {
             if number > 0
                 && !is_start
                 && !self.is_in_sequences(address)
-                && (self.is_linking && self.known.map.get(address).is_some()
+                && (self.is_linking && self.known.find(address).is_some()
                     || self.out.length > MOST - MOST_WOVEN && may_end)
             {
                 break;
@@ -380,7 +380,11 @@ impl Translator<'_> {
     /// return predictor is right.
     fn come_back(&mut self, address: u64) -> bool {
         let entry = self.out.here();
-        emit::entry(&mut self.out, address, self.arena.gates().wrong);
+        let wrong = self.arena.gates().wrong;
+        match self.known.is_for_file() {
+            true => emit::entry_by_distance(&mut self.out, address, wrong),
+            false => emit::entry(&mut self.out, address, wrong),
+        }
         self.record(Kind::Entry, 0, entry);
         if observers::is_stack_seen() {
             // What lies below the stack is to be what it would be natively. Nothing else there could be needed: the

@@ -24,7 +24,7 @@ impl Translator<'_> {
         self.run = Some(Run { start: address, own, ..Run::default() });
         // Branches from elsewhere enter here, unless the block has to be checked first.
         let may_enter = self.extent != Extent::Checked;
-        if may_enter && !self.is_start() && self.known.map.get(address).is_none() {
+        if may_enter && !self.is_start() && self.known.find(address).is_none() {
             self.block.starts.push(Start::new(address, self.out.here()));
         }
         if own != 0 {

@@ -6,8 +6,9 @@
 
 use crate::clone::cache::blocks::Start;
 use crate::clone::cache::emit;
+use crate::clone::cache::emit::in_reach;
 use crate::clone::cache::emit::{Armed, RAX, RCX};
-use crate::clone::cache::links::{in_reach, stub_for};
+use crate::clone::cache::links::stub_for;
 use crate::clone::cache::pieces::{Cold, Kind, MOST_HOT};
 use crate::clone::cache::sequences::{ALIGNMENT, Descriptor, Lead, Sequence};
 use crate::clone::thread::record::{at, kept_names};

@@ -186,7 +186,7 @@ impl Translator<'_> {
         let mut instruction = Instruction::default();
         for count in 0..LONGEST_RUN {
             let next = decoder.ip();
-            let is_known = self.is_linking && self.known.map.get(next).is_some();
+            let is_known = self.is_linking && self.known.find(next).is_some();
             if count > 0 && (is_known || self.is_beyond(next, count.into())) {
                 break;
             }

@@ -1,6 +1,6 @@
 //! A block that is being translated: what all parts of the translator share.
 
-use crate::clone::cache::address_map::Map;
+use crate::clone::cache::address_map::{Map, Place};
 use crate::clone::cache::arena::Arena;
 use crate::clone::cache::blocks::Block;
 use crate::clone::cache::branch_tables::FirstTable;
@@ -9,6 +9,7 @@ use crate::clone::cache::emit::Out;
 use crate::clone::cache::links::Link;
 use crate::clone::cache::pieces::Kind;
 use crate::clone::cache::sequences::Sequences;
+use crate::clone::cache::store::Store;
 use crate::clone::tools::halts::Halts;
 use crate::clone::tools::recorder::{Recorder, Run};
 use crate::clone::tools::weaving::Weaving;
@@ -108,8 +109,23 @@ pub struct Inserts<'a> {
 #[derive(Clone, Copy)]
 pub struct Known<'a> {
     pub map: &'a Map,
+    /// Clones from files; `None` where one is being made that is to be kept in a file.
+    pub store: Option<&'a Store>,
     pub sequences: &'a Sequences,
     pub table: FirstTable,
+}
+
+impl Known<'_> {
+    /// Where the code of an address is, if it has any.
+    pub fn find(&self, address: u64) -> Option<Place> {
+        let stored = || self.store.and_then(|store| store.find(address));
+        self.map.get(address).copied().or_else(stored)
+    }
+
+    /// Whether what is made is to be kept in a file.
+    pub fn is_for_file(&self) -> bool {
+        self.store.is_none()
+    }
 }
 
 impl Translator<'_> {

@@ -112,8 +112,8 @@ pub extern "C" fn handler(signal: usize, info: &mut [u64; 16], context: &mut Con
     // Whether the thread faulted because its code was flushed. The fault may be in the middle of an instruction,
     // where the processor still had the first page in its TLB; or at the abort handler of a restartable sequence.
     let is_fetch = context.error & fault::FETCH != 0
-        && (info[2].wrapping_sub(pc) < LONGEST || engine.cache.half_of(info[2]).is_some());
-    let is_retired = engine.cache.half_of(pc).is_some() && !engine.cache.is_current(pc);
+        && (info[2].wrapping_sub(pc) < LONGEST || engine.cache.is_in_clone(info[2]));
+    let is_retired = engine.cache.is_in_clone(pc) && !engine.cache.is_current(pc);
     let is_step_over = thread.is_stepping() && engine.is_stop(pc);
     let is_suspect = is_fault && WATCHED & bit(signal) != 0;
     let is_broken = is_suspect && !integrity::is_explained(&engine.cache, pc, signal == SIGILL);

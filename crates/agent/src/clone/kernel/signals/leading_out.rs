@@ -41,7 +41,9 @@ pub fn has_begun(engine: &Engine, thread: &Thread, info: &[u64; 16], context: &C
 
 /// Where a thread goes on that has read where nothing is, for a snippet.
 pub fn after_fault(engine: &Engine, info: &[u64; 16], pc: u64) -> Option<u64> {
-    engine.cache.half_of(pc)?;
+    if !engine.cache.is_in_clone(pc) {
+        return None;
+    }
     let before =
         is_own_fault(info).then(|| program::read(pc - size_of::<u64>() as u64)).flatten()?;
     weft_snippet::after_fault(u64::to_le_bytes(before), pc)

@@ -1,0 +1,67 @@
+//! Keeping what was translated for the next time, on a thread of its own: programs that begin meanwhile have it already.
+
+use super::presence::Presence;
+use crate::store::folder::Folder;
+use crate::store::keep::keep;
+use crate::store::learnt::{self, Mapping, Window};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+/// What a program has executed, where its clone was, and where its tables were.
+type Noted = (Vec<Mapping>, Vec<Window>, u64);
+
+/// The thread that keeps it.
+#[derive(Debug)]
+pub struct Keeper {
+    folder: Arc<Folder>,
+    worker: Mutex<Option<Worker>>,
+}
+
+#[derive(Debug)]
+struct Worker {
+    queue: Sender<Noted>,
+    thread: JoinHandle<()>,
+}
+
+impl Keeper {
+    pub fn new(folder: Arc<Folder>) -> Self {
+        Self { folder, worker: Mutex::default() }
+    }
+
+    /// Keeps what a program has executed so far.
+    pub fn add(&self, presence: &Presence) {
+        let control = presence.get();
+        let count = learnt::count(&control.learnt);
+        if presence.kept.swap(count, Relaxed) == count {
+            return;
+        }
+        let learnt = &control.learnt;
+        let table = control.debug.table[0].load(Relaxed);
+        let noted = (learnt::read(learnt), learnt::arenas(learnt), table);
+        let mut worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner);
+        let worker = worker.get_or_insert_with(|| {
+            let (queue, noted) = channel();
+            let folder = self.folder.clone();
+            Worker { queue, thread: thread::spawn(move || work(&folder, &noted)) }
+        });
+        // It ends only when there is nobody to send.
+        let _ = worker.queue.send(noted);
+    }
+
+    /// Waits until all of it is kept.
+    pub fn finish(&self) {
+        let worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(Worker { queue, thread }) = worker {
+            drop(queue);
+            let _ = thread.join();
+        }
+    }
+}
+
+fn work(folder: &Folder, queue: &Receiver<Noted>) {
+    for (mappings, arenas, table) in queue {
+        keep(folder, &mappings, &arenas, table);
+    }
+}
