@@ -2,7 +2,7 @@
 
 use crate::{Error, ErrorKind, Result};
 use std::ffi::OsStr;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{ErrorKind as IoErrorKind, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -152,14 +152,16 @@ impl Folder {
 
     /// Deletes what is over the limit, the oldest first, and drafts that were left behind.
     pub fn trim(&self) {
-        let entries = self.entries();
-        let mut total: u64 = entries.iter().map(|entry| entry.size).sum();
-        for entry in entries {
+        let status = |path: PathBuf| fs::symlink_metadata(&path).ok().map(|status| (path, status));
+        let mut files: Vec<_> = self.files().filter_map(status).collect();
+        files.sort_by_key(|(_, status)| status.modified().ok());
+        let mut total: u64 = files.iter().map(|(_, status)| size_of(status)).sum();
+        for (path, status) in files {
             if total <= self.limit {
                 break;
             }
-            if fs::remove_file(&entry.path).is_ok() {
-                total -= entry.size;
+            if fs::remove_file(path).is_ok() {
+                total -= size_of(&status);
             }
         }
         for entry in fs::read_dir(&self.path).into_iter().flatten().flatten() {
@@ -229,6 +231,11 @@ pub fn whole_header(bytes: &[u8]) -> Option<StoredHeader> {
     (sum_of(&tables[CHECKED_FROM..], front, back) == header.checksum).then_some(header)
 }
 
+/// What a file takes of the disk: holes take nothing.
+fn size_of(status: &Metadata) -> u64 {
+    512 * status.blocks()
+}
+
 fn entry(path: &Path) -> Option<Entry> {
     let status = fs::symlink_metadata(path).ok()?;
     let bytes = read(path).unwrap_or_default();
@@ -238,8 +245,7 @@ fn entry(path: &Path) -> Option<Entry> {
         PathBuf::from(OsStr::from_bytes(&bytes[at as usize..(at + count) as usize]))
     });
     let used = status.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-    // Holes take nothing.
-    Some(Entry { path: path.to_owned(), size: 512 * status.blocks(), used, header, original })
+    Some(Entry { path: path.to_owned(), size: size_of(&status), used, header, original })
 }
 
 #[cfg(test)]
