@@ -110,7 +110,7 @@ RECIPES = {
     "shares_frame_pointers": _compile("gcc", "shares.c", "-fno-omit-frame-pointer"),
     "known_waits": _compile("gcc", "known_waits.c"),
     "rseq": _compile("gcc", "rseq.c"),
-    "reloaded": _compile("gcc", "reloaded.c"),
+    "reloaded": _compile("gcc", "reloaded.c", "-pthread"),
     "exec_fork": _compile("gcc", "exec_fork.c"),
     "seccomp": _compile("gcc", "seccomp.c"),
     "limited": _compile("gcc", "limited.c"),

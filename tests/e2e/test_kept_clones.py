@@ -321,6 +321,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     source = folder / "answer.c"
     source.write_text(
         "int answer(int number) { return number + NUMBER; }\n"
+        "void spin(volatile int *is_over) { while (!*is_over) { } }\n"
         # As much as is worth keeping.
         + "".join(
             f"__attribute__((constructor)) void begin{number}(void) {{"
@@ -337,7 +338,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return made
 
 
-@pytest.mark.parametrize("how", ["unloaded", "changed", "replaced", "forked"])
+@pytest.mark.parametrize("how", ["unloaded", "changed", "replaced", "forked", "entered"])
 def test_libraries_that_do_not_stay(
     build: Build, how: str, libraries: list[Path], folder: Path, tmp_path: Path
 ) -> None:

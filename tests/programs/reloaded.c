@@ -7,6 +7,7 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -108,6 +109,36 @@ static void forked(const char *first, const char *second) {
     puts("forked: well");
 }
 
+// A library's code is made writable, and is what it was, while a thread is in it.
+static volatile int is_over;
+static void (*spin)(volatile int *);
+
+static void *spins(void *unused) {
+    spin(&is_over);
+    return unused;
+}
+
+static void entered(const char *first) {
+    function answer;
+    spin = (void (*)(volatile int *))dlsym(opened(first, &answer), "spin");
+    unsigned char *page = (unsigned char *)((unsigned long)spin & ~4095UL);
+    for (int i = 0; i < 20; i++) {
+        pthread_t thread;
+        is_over = 0;
+        if (pthread_create(&thread, NULL, spins, NULL))
+            wrong("no thread");
+        usleep(2000);
+        if (mprotect(page, 4096, PROT_READ | PROT_WRITE | PROT_EXEC) || answer(i) != 1000 + i)
+            wrong("round %d", i);
+        if (mprotect(page, 4096, PROT_READ | PROT_EXEC))
+            wrong("back, round %d", i);
+        usleep(1000);
+        is_over = 1;
+        pthread_join(thread, NULL);
+    }
+    puts("entered: well");
+}
+
 int main(int count, char **words) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (count < 4)
@@ -119,6 +150,8 @@ int main(int count, char **words) {
         changed(first);
     else if (!strcmp(words[1], "replaced"))
         replaced(first, second, words[4]);
+    else if (!strcmp(words[1], "entered"))
+        entered(first);
     else if (!strcmp(words[1], "forked"))
         forked(first, second);
     else

@@ -195,6 +195,12 @@ fn needs(threads: u64, records: Records) -> Needs {
     }
 }
 
+/// What it takes to map clones from files as well: they are not mapped where that is much.
+fn needs_with_files() -> Needs {
+    const FILES: Needs = Needs { address_space: 4 << 30, data: 1 << 30, mappings: 2048, memory: 0 };
+    FILES
+}
+
 /// Where an engine goes.
 struct Place {
     base: TargetAddr,
@@ -249,7 +255,8 @@ fn start(
         kept: AtomicUsize::new(0),
     };
     presence.get().processes.store(1, Relaxed);
-    if let Some(folder) = options.folder.as_ref().filter(|_| !is_filtered) {
+    let has_room = || limits::check(pid, needs_with_files()).is_ok();
+    if let Some(folder) = options.folder.as_ref().filter(|_| !is_filtered && has_room()) {
         learnt::prepare(&presence.get().learnt, &folder.all(), &proc::maps(pid)?);
     }
     let start = CloneStart {

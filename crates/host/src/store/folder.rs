@@ -67,6 +67,10 @@ impl Folder {
             let advice = format!("chmod go-w {}", path.display());
             return Err(refused(path, "others can write to it").advice(advice));
         }
+        if is_remote(path) {
+            let why = "on a network file system another machine may delete what programs run from";
+            return Err(refused(path, why));
+        }
         let path = fs::canonicalize(path).map_err(|error| refused(path, &error.to_string()))?;
         let shared = shared.filter(|shared| *shared != path && shared.is_dir());
         Ok(Self { path, limit, shared: shared.map(PathBuf::from) })
@@ -186,6 +190,28 @@ impl Folder {
         }
         Ok((count, size))
     }
+}
+
+/// Whether files of a folder may go while they are mapped.
+fn is_remote(path: &Path) -> bool {
+    /// NFS, SMB of three kinds, 9P, AFS of two kinds, Ceph, Coda, Lustre, FUSE, GFS2, OCFS2: see statfs(2).
+    const KINDS: [u32; 13] = [
+        0x6969,
+        0x517b,
+        0xff53_4d42,
+        0xfe53_4d42,
+        0x0102_1997,
+        0x5346_414f,
+        0x6b41_4653,
+        0x00c3_6400,
+        0x7375_7245,
+        0x0bd0_0bd0,
+        0x6573_5546,
+        0x0116_1970,
+        0x7461_636f,
+    ];
+    let kind = rustix::fs::statfs(path).map(|about| about.f_type as u32);
+    kind.is_ok_and(|kind| KINDS.contains(&kind))
 }
 
 fn refused(path: &Path, why: &str) -> Error {

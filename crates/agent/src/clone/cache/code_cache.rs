@@ -126,17 +126,17 @@ impl CodeCache {
     pub fn use_store(&mut self, learnt: &'static Learnt, engine: u64) {
         self.store = Store::new(learnt, engine, &self.tables, self.exits);
         for number in 0..self.store.noted() {
-            self.load(number);
+            if let Some(start) = self.store.start_of(number) {
+                self.load(number, start);
+            }
         }
     }
 
-    /// Maps the clone of a mapping that is noted, if there is one.
-    fn load(&mut self, number: u32) {
+    /// Maps the clone of a mapping that is noted and begins at an address, if there is one.
+    fn load(&mut self, number: u32, start: u64) {
         // What is made as the program runs has to be near; a file's clone may as well be further away.
-        if let Some(start) = self.store.start_of(number) {
-            self.arena_for(start);
-        }
-        if let Some(index) = self.store.load(number) {
+        self.arena_for(start);
+        if let Some(index) = self.store.load(number, start) {
             self.keep_room(index);
         }
     }
@@ -144,7 +144,7 @@ impl CodeCache {
     /// A file was mapped to be executed: maps its clone, if there is one.
     pub fn mapped(&mut self, range: &Range<u64>, descriptor: usize, offset: u64, name: &[u8]) {
         if let Some(number) = self.store.note(range, descriptor, offset, name) {
-            self.load(number);
+            self.load(number, range.start);
         }
     }
 

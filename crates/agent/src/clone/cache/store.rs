@@ -53,7 +53,7 @@ impl Store {
         count.min(MAPPING_COUNT as u32)
     }
 
-    /// Where a mapping begins.
+    /// Where a mapping that the host has noted begins.
     pub fn start_of(&self, number: u32) -> Option<u64> {
         let noted = self.means.as_ref()?.learnt.noted.get(number as usize)?;
         Some(noted.start.load(Relaxed))
@@ -85,13 +85,17 @@ impl Store {
             offset,
             length: range.end - range.start,
         };
+        let words = identity.words();
+        // One that is loaded and unloaded all the time is noted once.
+        let is_it = |noted: &NotedMapping| {
+            noted.identity.iter().zip(words).all(|(place, word)| place.load(Relaxed) == word)
+        };
+        if let Some(number) = learnt.noted[..self.noted() as usize].iter().position(is_it) {
+            return Some(number as u32);
+        }
         let number = learnt.mappings.fetch_add(1, Relaxed);
         let noted = learnt.noted.get(number as usize)?;
-        identity
-            .words()
-            .iter()
-            .zip(&noted.identity)
-            .for_each(|(word, to)| to.store(*word, Relaxed));
+        words.iter().zip(&noted.identity).for_each(|(word, to)| to.store(*word, Relaxed));
         noted.start.store(range.start, Relaxed);
         let length = name.len().min(PATH_SIZE);
         name[..length].iter().zip(&noted.path).for_each(|(byte, to)| to.store(*byte, Relaxed));
@@ -99,14 +103,22 @@ impl Store {
         Some(number)
     }
 
-    /// Maps the clone of a mapping that is noted, if there is one. Returns its number in [`Self::all`].
-    pub fn load(&mut self, number: u32) -> Option<usize> {
+    /// Maps the clone of a mapping that is noted and begins at an address, if there is one. Returns its number in
+    /// [`Self::all`].
+    pub fn load(&mut self, number: u32, start: u64) -> Option<usize> {
+        if self.all.len() >= MAPPING_COUNT {
+            self.means = None;
+        }
         let means = self.means.as_ref()?;
         let noted = means.learnt.noted.get(number as usize)?;
         let identity =
             Identity::from_words(noted.identity.each_ref().map(|word| word.load(Relaxed)));
-        let start = noted.start.load(Relaxed);
         let key = StoredKey { identity, ..means.key };
+        self.mappings.push((start..start.saturating_add(identity.length), number));
+        let is_back = |stored: &Stored| stored.is_of_mapping(&key, start);
+        if let Some(index) = self.all.iter().position(is_back) {
+            return self.all[index].open_again().then_some(index);
+        }
         let mut found = Err(Missing::File);
         for folder in &means.folders {
             found = Stored::map(folder, &key, start, means.exits);
@@ -114,7 +126,6 @@ impl Store {
                 break;
             }
         }
-        self.mappings.push((start..start.saturating_add(identity.length), number));
         describe(noted, &found);
         self.all.push(found.ok()?);
         Some(self.all.len() - 1)

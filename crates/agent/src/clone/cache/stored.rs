@@ -259,6 +259,24 @@ impl Stored {
         }
     }
 
+    /// Whether it was the clone of such a mapping at an address, and is not valid any more.
+    pub fn is_of_mapping(&self, key: &StoredKey, mapping: u64) -> bool {
+        !self.is_valid && self.mapping == mapping && self.header().key == *key
+    }
+
+    /// What it is the clone of is mapped again where it was. Returns whether it is valid now. A thread that was still in
+    /// it goes on.
+    pub fn open_again(&mut self) -> bool {
+        for slot in (self.slots..).step_by(8).take(self.header().slots as usize) {
+            self.reset_slot(slot);
+        }
+        let (at, length) = (self.code as usize, self.header().code_length as usize);
+        let protection = system::PROT_READ | system::PROT_EXEC;
+        // SAFETY: the engine's own memory, which is as it was.
+        self.is_valid = unsafe { system::call3(system::MPROTECT, at, length, protection) } == 0;
+        self.is_valid
+    }
+
     /// Unmaps it, where no thread may be any more.
     pub fn unmap(&self) {
         let range = self.range();
