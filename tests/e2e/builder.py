@@ -241,6 +241,9 @@ RECIPES = {
     "clone_flow": _compile("gcc", "clone/flow.c", "-rdynamic"),
     "clone_state": _compile("gcc", "clone/state.c"),
     "clone_vectors": _compile("gcc", "clone/vectors.c", "-mfsgsbase", "-lm"),
+    "clone_vectors_plain": _compile(
+        "gcc", "clone/vectors.c", "-mfsgsbase", "-lm", '-DSIGNATURE="0x12345678"'
+    ),
     "clone_faults": _compile("gcc", "clone/faults.c"),
     "clone_actions": _compile("gcc", "clone/actions.c"),
     "clone_contexts": _compile("gcc", "clone/contexts.c"),

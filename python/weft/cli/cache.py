@@ -7,8 +7,7 @@ import time
 import click
 
 from weft.cli.output import OnlyParts, console, format_option, print_json
-from weft.control.kept import KeptClones
-from weft.errors import InvalidArgument
+from weft.control.kept import kept_clones
 
 _DAY = 86_400
 
@@ -45,7 +44,7 @@ def listing(output_format: str) -> None:
       weft cache ls
       weft cache ls --format json
     """
-    kept = _opened()
+    kept = kept_clones()
     entries = sorted(kept.entries(), key=lambda one: -one.size)
     if output_format == "json":
         files = [
@@ -91,23 +90,12 @@ def clear(output_format: str) -> None:
     Examples:
       weft cache clear
     """
-    kept = _opened()
+    kept = kept_clones()
     count, size = kept.clear()
     if output_format == "json":
         print_json({"schema": 1, "folder": str(kept.path), "files": count, "bytes": size})
     else:
         console().print(f"deleted {count} files, {_size(size)}", highlight=False)
-
-
-def _opened() -> KeptClones:
-    from weft.control.kept import default_folder, limit
-
-    folder = default_folder()
-    if folder is None:
-        raise InvalidArgument(
-            "clones are not kept", "WEFT_CLONES is off", "unset it, or name a folder"
-        )
-    return KeptClones(folder, limit())
 
 
 def _size(size: float) -> str:

@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 from weft.cli.output import console, format_option, print_json, progress
-from weft.errors import InvalidArgument
 
 
 @click.command()
@@ -35,14 +34,9 @@ def command(files: tuple[Path, ...], system: bool, output_format: str) -> None:
     """
     from shutil import which
 
-    from weft.control.kept import SYSTEM, KeptClones, default_folder, limit
+    from weft.control.kept import SYSTEM, KeptClones, kept_clones
 
-    folder = SYSTEM if system else default_folder()
-    if folder is None:
-        raise InvalidArgument(
-            "clones are not kept", "WEFT_CLONES is off", "unset it, or name a folder"
-        )
-    kept = KeptClones(folder, limit(), is_for_all=system)
+    kept = KeptClones(SYSTEM, is_for_all=True) if system else kept_clones()
     listing = []
     for file in files:
         # A command may be given by its name, as to `weft run`.

@@ -11,7 +11,7 @@ from weft import _native
 from weft.base.files import cache_folder
 from weft.errors import InvalidArgument, WeftError
 
-__all__ = ["SYSTEM", "KeptClone", "KeptClones", "default_folder", "limit", "open_folder"]
+__all__ = ["SYSTEM", "KeptClone", "KeptClones", "kept_clones", "open_folder"]
 
 _FOLDER = "WEFT_CLONES"
 _LIMIT = "WEFT_CLONES_LIMIT"
@@ -90,7 +90,17 @@ class KeptClones:
         return self.native.prepare(Path(path))
 
 
-def default_folder() -> Path | None:
+def kept_clones() -> KeptClones:
+    """Open the folder where clones are kept unless told otherwise, for who wants to look at it."""
+    path = _default_folder()
+    if path is None:
+        raise InvalidArgument(
+            "clones are not kept", f"{_FOLDER} is {_OFF}", "unset it, or have it name a folder"
+        )
+    return KeptClones(path, _limit())
+
+
+def _default_folder() -> Path | None:
     """Return where clones are kept unless told otherwise; nothing if they are not."""
     wanted = os.environ.get(_FOLDER, "")
     if wanted.lower() == _OFF:
@@ -108,7 +118,7 @@ def default_folder() -> Path | None:
         return None
 
 
-def limit() -> int:
+def _limit() -> int:
     """Return how many bytes may be kept."""
     text = os.environ.get(_LIMIT, "")
     if not text:
@@ -125,11 +135,11 @@ def open_folder() -> KeptClones | None:
     Without one, everything is translated when it is executed. So a folder that cannot be used is
     an error only where somebody has named it.
     """
-    path = default_folder()
+    path = _default_folder()
     if path is None:
         return None
     try:
-        return KeptClones(path, limit())
+        return KeptClones(path, _limit())
     except WeftError:
         if os.environ.get(_FOLDER):
             raise

@@ -17,6 +17,12 @@
 #include <ucontext.h>
 #include <x86intrin.h>
 
+/* What the kernel looks for before the code that a sequence is aborted to. Another one makes a program without sequences
+ * of this. */
+#ifndef SIGNATURE
+#define SIGNATURE "0x53053053"
+#endif
+
 /* Everything that code can do on its way, first when nobody has translated it, then often. */
 #define TRAVEL                                                                                      \
     "1: call 2f\n"                                                                                  \
@@ -380,7 +386,7 @@ APART static long endless_sequence(struct rseq *area) {
                  "1: inc %%rcx\n"
                  "jmp 1b\n"
                  "2: ud2\n"
-                 ".long 0x53053053\n"
+                 ".long " SIGNATURE "\n"
                  "3: mov $1, %k0\n"
                  "movq $0, %1"
                  : "=&r"(aborted), "+m"(area->rseq_cs) : : "rax", "rcx", "cc", "memory");
@@ -419,7 +425,7 @@ APART static int add_one(struct rseq *area) {
                  "mov %%rcx, %1\n"
                  "2: jmp 6f\n"
                  ".byte 0x0f, 0xb9, 0x3d\n"
-                 ".long 0x53053053\n"
+                 ".long " SIGNATURE "\n"
                  "4: movl $1, %2\n"
                  "6:"
                  : "=m"(area->rseq_cs), "+m"(counter), "+m"(aborted) : : "rax", "rcx", "memory", "cc");
@@ -472,7 +478,7 @@ ASSEMBLY static void known_sequence(struct rseq *area __attribute__((unused)), u
         "mov %gs:(%rbp,%rbx), %r9\n"
         "jmp 1b\n"
         "2: ud2\n"
-        ".long 0x53053053\n"
+        ".long " SIGNATURE "\n"
         "3: mov %rax, (%rsi)\n mov %rcx, 8(%rsi)\n mov %rdx, 16(%rsi)\n mov %rbx, 24(%rsi)\n"
         "mov %rbp, 32(%rsi)\n mov %r12, 40(%rsi)\n mov %rdi, 48(%rsi)\n"
         "mov 5b(%rip), %rax\n mov %rax, 56(%rsi)\n lea 3b(%rip), %rax\n mov %rax, 64(%rsi)\n"

@@ -67,7 +67,9 @@ fn put_original(cache: &CodeCache, at: u64, form: Form) {
         }
         Form::Half(offset) => {
             let saved = program::read::<u32>(at + offset).unwrap_or_default();
-            let mut wholes = cache.arenas.iter().filter_map(|arena| arena.ending_in(saved));
+            let made = cache.arenas.iter().filter_map(|arena| arena.ending_in(saved));
+            let stored = cache.store.all.iter().filter_map(|stored| stored.ending_in(saved));
+            let mut wholes = made.chain(stored);
             if let Some(original) = wholes.find_map(|whole| program_state::original(cache, whole)) {
                 program::write(at + offset, original as u32);
             }

@@ -170,6 +170,12 @@ impl Stored {
         (self.code..self.slots).contains(&place)
     }
 
+    /// The place in its code that ends in 32 bits.
+    pub fn ending_in(&self, low: u32) -> Option<u64> {
+        let place = self.code + u64::from(low.wrapping_sub(self.code as u32));
+        self.contains(place).then_some(place)
+    }
+
     /// Whether a place is in its ways to the agent.
     pub fn is_gate(&self, place: u64) -> bool {
         (self.code..self.code + HEAD).contains(&place)
