@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import random
 import re
@@ -370,6 +371,31 @@ def test_a_program_that_was_built_anew_is_another_one(folder: Path, tmp_path: Pa
             assert outcome_of_clone([program]).stdout == f"{number}\n"
 
 
+def test_a_program_that_is_changed_behind_its_times_is_another_one(
+    folder: Path, tmp_path: Path
+) -> None:
+    """What is written to a page of a file that has been written to does not change its times."""
+    source, program = tmp_path / "one.c", tmp_path / "one"
+    source.write_text(
+        "#include <stdio.h>\n"
+        "__attribute__((noipa)) int number(void) { return 0x5eed0000; }\n"
+        'int main(void) { printf("%d\\n", number() - 0x5eed0000); }\n'
+    )
+    done("gcc", "-O1", source, "-o", program)
+    with program.open("r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
+        at = memory.find(b"\xb8\x00\x00\xed\x5e") + 1
+        for number in range(4):
+            memory[at] = number
+            if number in (0, 2):
+                time.sleep(SETTLED)
+            copy = [program]
+            for _ in range(2):
+                # A file that is open to be written to cannot be executed itself.
+                assert (
+                    outcome_of_clone(["/lib64/ld-linux-x86-64.so.2", *copy]).stdout == f"{number}\n"
+                )
+
+
 def test_restartable_sequences_are_not_kept(build: Build, folder: Path, tmp_path: Path) -> None:
     program = build("clone_vectors")
     time.sleep(max(0.0, program.stat().st_ctime + SETTLED - time.time()))
@@ -417,8 +443,11 @@ def test_processes_share_what_is_kept(folder: Path) -> None:
     running = []
     try:
         for _ in range(3):
-            running.append(weft.run(command, weaver="clone", stdout=subprocess.DEVNULL))
-        time.sleep(1.5)
+            is_there, says = os.pipe()
+            running.append(weft.run(command, weaver="clone", stdout=says))
+            assert os.read(is_there, 1) == b"\n"
+            os.close(is_there)
+            os.close(says)
         for program in running:
             mapped = sizes(program.pid, folder)
             assert mapped["Rss"] > 500

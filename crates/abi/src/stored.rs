@@ -106,6 +106,20 @@ pub struct StoredHeader {
     pub targets: Table,
     /// The path of the file that it is the clone of, for people.
     pub path: Table,
+    /// [`StoredRange`]: where in the mapping there is what was translated.
+    pub ranges: Table,
+    /// The sum of that: see [`Checksum`].
+    pub original: u64,
+}
+
+/// A part of a mapping, by distances from its beginning.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoredRange {
+    /// Where it begins.
+    pub start: u32,
+    /// Where it ends.
+    pub end: u32,
 }
 
 /// A block. Places in the mapping and in the code are distances from their beginnings.
@@ -205,6 +219,7 @@ impl StoredHeader {
             && is_in(&self.places, size_of::<StoredPlace>() as u64)
             && is_in(&self.targets, 4)
             && is_in(&self.path, 1)
+            && is_in(&self.ranges, size_of::<StoredRange>() as u64)
     }
 
     /// How much memory the slots take.

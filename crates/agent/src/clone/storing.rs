@@ -20,8 +20,9 @@ use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 use weft_abi::stored::{
-    CHECKED_FROM, HEADER_LENGTH, LONGEST_CODE, LONGEST_TABLES, MOST_SLOTS, STORED_MAGIC,
-    StoredBlock, StoredHeader, StoredKey, StoredPiece, StoredPlace, Table, place_hash, sum_of,
+    CHECKED_FROM, Checksum, HEADER_LENGTH, LONGEST_CODE, LONGEST_TABLES, MOST_SLOTS, STORED_MAGIC,
+    StoredBlock, StoredHeader, StoredKey, StoredPiece, StoredPlace, StoredRange, Table, place_hash,
+    sum_of,
 };
 
 const PAGE: usize = 4096;
@@ -263,6 +264,12 @@ impl<'a> Making<'a> {
         let targets_at = append(&mut tables, &targets);
         let records_at = append(&mut tables, &records);
         let path = append(&mut tables, path);
+        let ranges = self.ranges();
+        let mut original = Checksum::default();
+        for range in &ranges {
+            original.add(&self.bytes[range.start as usize..range.end as usize]);
+        }
+        let ranges = append(&mut tables, &ranges);
         tables.resize(tables.len().next_multiple_of(PAGE), 0);
         let mut header = StoredHeader {
             magic: STORED_MAGIC,
@@ -282,6 +289,8 @@ impl<'a> Making<'a> {
             places: places_at,
             targets: targets_at,
             path,
+            ranges,
+            original: original.sum(),
         };
         tables[..HEADER_LENGTH].copy_from_slice(&header.bytes());
         // SAFETY: the arena's own buffer.
@@ -294,6 +303,26 @@ impl<'a> Making<'a> {
         let is_small = tables.len() as u64 <= LONGEST_TABLES && header.slots <= MOST_SLOTS;
         tables.extend_from_slice(written);
         is_small.then_some(tables)
+    }
+
+    /// Where there is what was translated, in the order of addresses.
+    fn ranges(&self) -> Vec<StoredRange> {
+        /// What is between two ranges that is read along with them.
+        const GAP: u32 = 64;
+        let mut parts: Vec<(u32, u32)> = self
+            .blocks
+            .iter()
+            .map(|block| ((block.start - BASE) as u32, (block.end - BASE) as u32))
+            .collect();
+        parts.sort_unstable();
+        let mut ranges: Vec<StoredRange> = Vec::new();
+        for (start, end) in parts {
+            match ranges.last_mut() {
+                Some(last) if start <= last.end.saturating_add(GAP) => last.end = last.end.max(end),
+                _ => ranges.push(StoredRange { start, end }),
+            }
+        }
+        ranges
     }
 
     /// The ways to the agent: each leads where the slot of its number says.

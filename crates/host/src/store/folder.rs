@@ -367,6 +367,7 @@ mod tests {
                 (header.places, 12),
                 (header.targets, 4),
                 (header.path, 1),
+                (header.ranges, 8),
             ];
             for (table, size) in tables {
                 assert!(table.at + table.count * size <= header.tables_length);

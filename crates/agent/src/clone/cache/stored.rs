@@ -3,7 +3,7 @@
 //! What is mapped is never written to: threads of other processes execute it, too. Where its branches lead to is in
 //! slots, which are this process's own memory.
 
-use crate::clone::base::system;
+use crate::clone::base::{program, system};
 use crate::clone::cache::address_map::Place;
 use crate::clone::cache::arena::{EXITS, HEAD};
 use crate::clone::cache::blocks::BlockView;
@@ -12,8 +12,8 @@ use crate::clone::cache::pieces::Cold;
 use alloc::vec::Vec;
 use core::ops::Range;
 use weft_abi::stored::{
-    CHECKED_FROM, HEADER_LENGTH, NAME_LENGTH, StoredBlock, StoredHeader, StoredKey, StoredPiece,
-    StoredPlace, Table, place_hash, sum_of,
+    CHECKED_FROM, Checksum, HEADER_LENGTH, NAME_LENGTH, StoredBlock, StoredHeader, StoredKey,
+    StoredPiece, StoredPlace, StoredRange, Table, place_hash, sum_of,
 };
 
 /// In the number of a block: it is one of a file, whose number is the rest.
@@ -95,7 +95,8 @@ impl Stored {
             entries: Vec::new(),
         };
         // The file may have been replaced since its header was read, but not changed: weft does not do that.
-        if *stored.header() != header || !stored.is_undamaged() || !stored.begin(exits) {
+        let is_good = *stored.header() == header && stored.is_undamaged() && stored.is_original();
+        if !is_good || !stored.begin(exits) {
             stored.unmap();
             return Err(Missing::File);
         }
@@ -119,6 +120,32 @@ impl Stored {
             part(self.code + header.cold, self.slots),
         );
         sum == header.checksum
+    }
+
+    /// Whether what was translated is what is mapped. A file can be changed without its times (by who has mapped it, or who
+    /// sets clocks).
+    fn is_original(&self) -> bool {
+        let ranges: &[StoredRange] = self.table(&self.header().ranges);
+        let mut sum = Checksum::default();
+        let mut readable = 0..0;
+        for range in ranges {
+            let [start, end] = [range.start, range.end].map(|at| self.mapping + u64::from(at));
+            for page in start / system::PAGE..end.div_ceil(system::PAGE) {
+                // The file may be shorter than what is mapped of it.
+                if !readable.contains(&page) && program::read::<u8>(page * system::PAGE).is_none() {
+                    return false;
+                }
+                readable = page..page + 1;
+            }
+            if end < start {
+                return false;
+            }
+            // SAFETY: the program's own code, which can be read.
+            sum.add(unsafe {
+                core::slice::from_raw_parts(start as *const u8, (end - start) as usize)
+            });
+        }
+        sum.sum() == self.header().original
     }
 
     /// Gives it what is different in each process, and makes it executable. Returns whether that could be done.
@@ -273,6 +300,9 @@ impl Stored {
     /// What it is the clone of is mapped again where it was. Returns whether it is valid now. A thread that was still in
     /// it goes on.
     pub fn open_again(&mut self) -> bool {
+        if !self.is_original() {
+            return false;
+        }
         for slot in (self.slots..).step_by(8).take(self.header().slots as usize) {
             self.reset_slot(slot);
         }
