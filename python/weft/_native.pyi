@@ -250,8 +250,8 @@ class Cloned:
         """Whether it belongs to this process, and not to one that has forked it."""
     def check_here(self) -> None:
         """Raise an error unless it belongs to this process."""
-    def keep(self) -> None:
-        """Keep what was translated for the next time, and wait until that is done."""
+    def keep(self) -> str | None:
+        """Keep what was translated for the next time; return why something could not be kept."""
     def release(self) -> None:
         """Give all its processes back to the program's own code."""
     @property

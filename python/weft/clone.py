@@ -70,7 +70,7 @@ class Cloned(ClonedProgram):
             self._session.resume()
         code = self._target.wait(timeout)
         if code is not None:
-            self._target.keep()
+            self._not_kept = self._target.keep()
         return code
 
     def release(self) -> None:

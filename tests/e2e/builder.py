@@ -110,6 +110,7 @@ RECIPES = {
     "shares_frame_pointers": _compile("gcc", "shares.c", "-fno-omit-frame-pointer"),
     "known_waits": _compile("gcc", "known_waits.c"),
     "rseq": _compile("gcc", "rseq.c"),
+    "clears_memory": _compile("gcc", "clears_memory.c", "-fPIE", "-pie"),
     "reloaded": _compile("gcc", "reloaded.c", "-pthread"),
     "exec_fork": _compile("gcc", "exec_fork.c"),
     "seccomp": _compile("gcc", "seccomp.c"),

@@ -481,3 +481,94 @@ def sizes(pid: int, folder: Path) -> dict[str, int]:
             key, value, _ = line.split()
             sums[key[:-1]] = sums.get(key[:-1], 0) + int(value)
     return sums
+
+
+# --- What is told, and not kept silent ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["near", "far"])
+@pytest.mark.parametrize("call", ["munmap", "mprotect", "madvise", "mmap"])
+def test_memory_that_a_program_takes_without_asking_may_hold_a_clone(
+    call: str, where: str, build: Build, folder: Path
+) -> None:
+    """What is in the way leaves: the program goes on natively, and a report says why."""
+    program = build("clears_memory")
+    time.sleep(max(0.0, program.stat().st_ctime + SETTLED - time.time()))
+    command: list[str | Path] = [program, call, where]
+    wanted = outcome(command)
+    assert wanted.status == 5
+    for is_kept in (False, True):
+        assert bool(list(folder.glob("*.clone"))) == is_kept
+        shown = outcome_of_clone(command)
+        assert (shown.status, shown.stdout) == (wanted.status, wanted.stdout), shown.stderr
+        if where == "near" or is_kept:
+            assert "changes memory where the clone is" in shown.stderr
+
+
+def in_own_mounts(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a script that mounts file systems, which nobody else sees."""
+    if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode != 0:
+        pytest.skip("mount namespaces cannot be made here")
+    return subprocess.run(
+        ["unshare", "--mount", "sh", "-ec", script],
+        env={**os.environ, **environment, "WEFT": f"{sys.executable} -m weft"},
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_a_full_disk_is_told(folder: Path) -> None:
+    script = f"mkdir -p {folder}; mount -t tmpfs -o size=64k,mode=700 none {folder}\n"
+    shown = in_own_mounts(script + "$WEFT run --weaver clone -- /bin/echo hello")
+    assert (shown.returncode, shown.stdout) == (0, "hello\n")
+    assert "could not be kept for the next time: No space left on device" in shown.stderr
+    script += "$WEFT prepare /lib/x86_64-linux-gnu/libc.so.6"
+    shown = in_own_mounts(script)
+    assert shown.returncode == 2 and "No space left on device" in shown.stderr
+
+
+def test_a_folder_that_cannot_be_used_is_told(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = f"mkdir {folder}; mount -t tmpfs -o noexec,mode=700 none {folder}; $WEFT cache ls"
+    shown = in_own_mounts(script)
+    assert shown.returncode == 2 and "(noexec)" in shown.stderr
+    for path, why in [
+        (folder / "a\nb", "more than one line"),
+        (folder.joinpath(*["long" * 50] * 6), "too long"),
+    ]:
+        monkeypatch.setenv("WEFT_CLONES", str(path))
+        told = outcome_of_clone(ECHO)
+        assert told.status == 2 and why in told.stderr
+
+
+def test_a_user_whom_nobody_knows_has_no_folder(folder: Path) -> None:
+    """In a namespace without users, all files seem to be of the same one."""
+    folder.mkdir(mode=0o700)
+    weft_cache = [sys.executable, "-m", "weft", "cache", "ls"]
+    if subprocess.run(["unshare", "--user", "true"], capture_output=True).returncode != 0:
+        pytest.skip("user namespaces cannot be made here")
+    shown = subprocess.run(["unshare", "--user", *weft_cache], capture_output=True, text=True)
+    assert shown.returncode == 2 and "this user has no number" in shown.stderr
+
+
+def test_what_is_prepared_beyond_the_limit_is_told(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEFT_CLONES_LIMIT", "2K")
+    shown = outcome([sys.executable, "-m", "weft", "prepare", "/bin/echo"])
+    assert shown.status == 2 and "raise WEFT_CLONES_LIMIT" in shown.stderr
+    assert weft.KeptClones(folder).entries() == []
+
+
+def test_all_that_is_kept_is_deleted_and_counted(folder: Path) -> None:
+    kept_of(ECHO, folder)
+    kept = weft.KeptClones(folder)
+    (folder / ".draft-1-1").write_bytes(bytes(5000))
+    taken = sum(path.stat().st_blocks * 512 for path in folder.iterdir())
+    count = len(list(folder.iterdir()))
+    assert sum(one.size for one in kept.entries()) + 8192 == taken
+    assert kept.clear() == (count, taken)
+    assert list(folder.iterdir()) == []

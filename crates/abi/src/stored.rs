@@ -319,6 +319,10 @@ pub const LEARNT_COUNT: usize = 1 << 18;
 pub const ARENA_SIZE: u64 = 128 << 20;
 /// How many such places are noted.
 pub const ARENA_COUNT: usize = 16;
+/// The longest path of a folder that an engine looks in.
+pub const LONGEST_FOLDER: usize = 1024;
+/// Whose files those are, in a user namespace, that belong to nobody there: so it may be anybody's.
+pub const UNMAPPED_USER: u32 = 65_534;
 /// How much room there is for the names of folders.
 pub const FOLDERS_SIZE: usize = 4096;
 /// How much room there is for the name of a file.

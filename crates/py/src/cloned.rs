@@ -104,10 +104,9 @@ impl Cloned {
         Ok(Target::in_clone(weft_host::Target::in_clone(self.host()?).map_err(to_python)?))
     }
 
-    fn keep(&self, py: Python<'_>) -> PyResult<()> {
+    fn keep(&self, py: Python<'_>) -> PyResult<Option<String>> {
         let host = self.host()?;
-        py.detach(|| host.keep());
-        Ok(())
+        Ok(py.detach(|| host.keep().map(String::from)))
     }
 
     fn release(&self, py: Python<'_>) -> PyResult<()> {

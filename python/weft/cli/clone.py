@@ -199,6 +199,8 @@ def _tell(cloned: Cloned, options: Mapping[str, Any]) -> None:
     lost = cloned.lost()
     for text in lost:
         echo(f"note: {text}", err=True)
+    if why := cloned.not_kept():
+        echo(f"note: what was translated could not be kept for the next time: {why}", err=True)
     if not (options["stats"] or options["stats_file"]):
         return
     import json

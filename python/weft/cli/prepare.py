@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from weft.cli.output import console, format_option, print_json, progress
+from weft.errors import InvalidArgument
 
 
 @click.command()
@@ -37,7 +38,7 @@ def command(files: tuple[Path, ...], system: bool, output_format: str) -> None:
     from weft.control.kept import SYSTEM, KeptClones, kept_clones
 
     kept = KeptClones(SYSTEM, is_for_all=True) if system else kept_clones()
-    listing = []
+    listing: list[dict[str, str | int]] = []
     for file in files:
         # A command may be given by its name, as to `weft run`.
         found = which(file) if not file.exists() and file.name == str(file) else None
@@ -47,5 +48,13 @@ def command(files: tuple[Path, ...], system: bool, output_format: str) -> None:
         listing.append({"path": str(path), "blocks": blocks})
         if output_format != "json":
             console().print(f"{path}: {blocks:,} blocks", highlight=False)
+    there = {one.original for one in kept.entries()}
+    gone = [str(one["path"]) for one in listing if Path(str(one["path"])).resolve() not in there]
+    if gone:
+        raise InvalidArgument(
+            f"{', '.join(gone)}: not kept",
+            "all of it together takes more than may be kept",
+            "raise WEFT_CLONES_LIMIT",
+        )
     if output_format == "json":
         print_json({"schema": 1, "folder": str(kept.path), "prepared": listing})

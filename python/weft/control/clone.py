@@ -109,6 +109,7 @@ class ClonedProgram:
         self._records = records
         self._began = time.monotonic()
         self._cycles = target.cycles()
+        self._not_kept: str | None = None
 
     @classmethod
     def launch(
@@ -245,6 +246,10 @@ class ClonedProgram:
         is_recorded = self._records != "nothing"
         losses = self._target.last_losses() if is_recorded else self._target.losses()
         return sentences(row for row in losses if is_recorded or row[0] == "native")
+
+    def not_kept(self) -> str | None:
+        """Say why what was translated could not be kept for the next time, once it has ended."""
+        return self._not_kept
 
     def reports(self) -> list[Path]:
         """Return the files in which the engine has said what went wrong in it.

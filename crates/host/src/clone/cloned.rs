@@ -142,11 +142,10 @@ impl Cloned {
         self.family.release()
     }
 
-    /// Keeps what was translated for the next time, if that is wanted, and waits until that is done.
-    pub fn keep(&self) {
-        if self.maker.is_here() {
-            self.family.keep();
-        }
+    /// Keeps what was translated for the next time, if that is wanted, and waits until that is done. Returns why
+    /// something could not be kept.
+    pub fn keep(&self) -> Option<&str> {
+        if self.maker.is_here() { self.family.keep() } else { None }
     }
 
     /// The process that it belongs to.

@@ -199,12 +199,12 @@ impl Family {
         }
     }
 
-    /// Keeps what was translated so far for the next time, and waits until that is done.
-    pub fn keep(&self) {
-        if let Some(keeper) = &self.keeper {
-            self.presences().iter().for_each(|presence| keeper.add(presence));
-            keeper.finish();
-        }
+    /// Keeps what was translated so far for the next time, and waits until that is done. Returns why something could
+    /// not be kept.
+    pub fn keep(&self) -> Option<&str> {
+        let keeper = self.keeper.as_ref()?;
+        self.presences().iter().for_each(|presence| keeper.add(presence));
+        keeper.finish()
     }
 
     fn past(&self) -> MutexGuard<'_, Past> {

@@ -4,9 +4,10 @@ use super::presence::Presence;
 use crate::store::folder::Folder;
 use crate::store::keep::keep;
 use crate::store::learnt::{self, Mapping, Window};
+use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 
 /// What a program has executed, where its clone was, and where its tables were.
@@ -17,17 +18,19 @@ type Noted = (Vec<Mapping>, Vec<Window>, u64);
 pub struct Keeper {
     folder: Arc<Folder>,
     worker: Mutex<Option<Worker>>,
+    /// Why something was not kept: the first time.
+    failure: OnceLock<String>,
 }
 
 #[derive(Debug)]
 struct Worker {
     queue: Sender<Noted>,
-    thread: JoinHandle<()>,
+    thread: JoinHandle<io::Result<()>>,
 }
 
 impl Keeper {
     pub fn new(folder: Arc<Folder>) -> Self {
-        Self { folder, worker: Mutex::default() }
+        Self { folder, worker: Mutex::default(), failure: OnceLock::new() }
     }
 
     /// Keeps what a program has executed so far.
@@ -50,18 +53,23 @@ impl Keeper {
         let _ = worker.queue.send(noted);
     }
 
-    /// Waits until all of it is kept.
-    pub fn finish(&self) {
+    /// Waits until all of it is kept. Returns why something could not be.
+    pub fn finish(&self) -> Option<&str> {
         let worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(Worker { queue, thread }) = worker {
             drop(queue);
-            let _ = thread.join();
+            if let Ok(Err(error)) = thread.join() {
+                let _ = self.failure.set(error.to_string());
+            }
         }
+        self.failure.get().map(String::as_str)
     }
 }
 
-fn work(folder: &Folder, queue: &Receiver<Noted>) {
+fn work(folder: &Folder, queue: &Receiver<Noted>) -> io::Result<()> {
+    let mut outcome = Ok(());
     for (mappings, arenas, table) in queue {
-        keep(folder, &mappings, &arenas, table);
+        outcome = outcome.and(keep(folder, &mappings, &arenas, table));
     }
+    outcome
 }

@@ -11,8 +11,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime};
 use weft_abi::stored::{
-    CHECKED_FROM, HEADER_LENGTH, LONGEST_CODE, LONGEST_TABLES, SUFFIX, StoredHeader, StoredKey,
-    Table, sum_of,
+    CHECKED_FROM, HEADER_LENGTH, LONGEST_CODE, LONGEST_FOLDER, LONGEST_TABLES, SUFFIX,
+    StoredHeader, StoredKey, Table, UNMAPPED_USER, sum_of,
 };
 
 /// The right of others to write.
@@ -67,11 +67,16 @@ impl Folder {
             let advice = format!("chmod go-w {}", path.display());
             return Err(refused(path, "others can write to it").advice(advice));
         }
-        if is_remote(path) {
-            let why = "on a network file system another machine may delete what programs run from";
-            return Err(refused(path, why));
+        if user == UNMAPPED_USER {
+            return Err(refused(
+                path,
+                "this user has no number of its own here, nor have its files",
+            ));
         }
         let path = fs::canonicalize(path).map_err(|error| refused(path, &error.to_string()))?;
+        if let Some(why) = what_is_wrong_with(&path) {
+            return Err(refused(&path, why));
+        }
         let shared = shared.filter(|shared| *shared != path && shared.is_dir());
         Ok(Self { path, limit, shared: shared.map(PathBuf::from) })
     }
@@ -149,9 +154,17 @@ impl Folder {
     }
 
     fn files(&self) -> impl Iterator<Item = PathBuf> {
-        let suffix = |path: &PathBuf| path.as_os_str().as_bytes().ends_with(SUFFIX);
+        self.named(|name| name.ends_with(SUFFIX))
+    }
+
+    /// What is being written, or was left behind.
+    fn drafts(&self) -> impl Iterator<Item = PathBuf> {
+        self.named(|name| name.starts_with(DRAFT.as_bytes()))
+    }
+
+    fn named(&self, is_it: impl Fn(&[u8]) -> bool) -> impl Iterator<Item = PathBuf> {
         let all = fs::read_dir(&self.path).into_iter().flatten().flatten();
-        all.map(|entry| entry.path()).filter(suffix)
+        all.filter(move |entry| is_it(entry.file_name().as_bytes())).map(|entry| entry.path())
     }
 
     /// Deletes what is over the limit, the oldest first, and drafts that were left behind.
@@ -168,11 +181,11 @@ impl Folder {
                 total -= size_of(&status);
             }
         }
-        for entry in fs::read_dir(&self.path).into_iter().flatten().flatten() {
-            let is_draft = entry.file_name().as_bytes().starts_with(DRAFT.as_bytes());
-            let age = entry.metadata().and_then(|status| status.modified()).map(|at| at.elapsed());
-            if is_draft && matches!(age, Ok(Ok(age)) if age > OLD) {
-                let _ = fs::remove_file(entry.path());
+        for draft in self.drafts() {
+            let status = fs::symlink_metadata(&draft);
+            let age = status.and_then(|status| status.modified()).map(|at| at.elapsed());
+            if matches!(age, Ok(Ok(age)) if age > OLD) {
+                let _ = fs::remove_file(draft);
             }
         }
     }
@@ -180,15 +193,33 @@ impl Folder {
     /// Deletes all files. Returns how many they were, and how much they took.
     pub fn clear(&self) -> Result<(u64, u64)> {
         let (mut count, mut size) = (0, 0);
-        for path in self.files() {
-            let length = fs::symlink_metadata(&path).map_or(0, |status| status.len());
+        for path in self.files().chain(self.drafts()) {
+            let taken = fs::symlink_metadata(&path).map_or(0, |status| size_of(&status));
             match fs::remove_file(&path) {
-                Ok(()) => (count, size) = (count + 1, size + length),
+                Ok(()) => (count, size) = (count + 1, size + taken),
                 Err(error) if error.kind() == IoErrorKind::NotFound => {}
                 Err(error) => return Err(refused(&path, &error.to_string())),
             }
         }
         Ok((count, size))
+    }
+}
+
+/// Why engines could not map files of a folder, or not rely on them.
+fn what_is_wrong_with(path: &Path) -> Option<&'static str> {
+    let name = path.as_os_str().as_bytes();
+    let may_execute = rustix::fs::statvfs(path)
+        .is_ok_and(|about| !about.f_flag.contains(rustix::fs::StatVfsMountFlags::NOEXEC));
+    if name.len() > LONGEST_FOLDER {
+        Some("its path is too long")
+    } else if name.contains(&b'\n') {
+        Some("its path is more than one line")
+    } else if is_remote(path) {
+        Some("on a network file system another machine may delete what programs run from")
+    } else if !may_execute {
+        Some("nothing may be executed from its file system (noexec)")
+    } else {
+        None
     }
 }
 

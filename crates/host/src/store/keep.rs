@@ -6,12 +6,13 @@ use crate::arch::cpu::picks_bits;
 use crate::trip::image::engine_hash;
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
-use weft_abi::FIRST_BITS;
 use weft_abi::stored::{Identity, StoredKey};
+use weft_abi::{FIRST_BITS, TABLES_SIZE};
 use weft_agent::storing::{self, Executed, Extent};
 
 /// As often as a file's clone has grown by this part of it, it is made anew.
@@ -24,8 +25,10 @@ const RECENT: Duration = Duration::from_secs(2);
 /// distances of four bytes reach all of both.
 const NEAREST: u64 = 900 << 20;
 const FARTHEST: u64 = 1700 << 20;
-/// Below it there may be nothing below a mapping.
+/// Below it there may be nothing below a mapping, and above it is the heap: its clone leaves room for that.
 const LOW: u64 = 1 << 32;
+const NEAREST_LOW: u64 = 1600 << 20;
+const FARTHEST_LOW: u64 = 1900 << 20;
 /// The longest mapping whose code is kept.
 const LONGEST: u64 = 256 << 20;
 const PAGE: u64 = 4096;
@@ -37,8 +40,13 @@ pub fn key_of(identity: Identity, table: u64) -> StoredKey {
 }
 
 /// Makes the files anew of which there is more to keep; in the process that has executed them, the engine has arenas.
-/// Returns how many those were.
-pub fn keep(folder: &Folder, mappings: &[Mapping], arenas: &[Window], table: u64) -> usize {
+/// An error is the first one: the others are made all the same.
+pub fn keep(
+    folder: &Folder,
+    mappings: &[Mapping],
+    arenas: &[Window],
+    table: u64,
+) -> io::Result<()> {
     /// As far as the place of an arena differs from run to run.
     const AROUND: u64 = 64 << 20;
     let wide = |&(at, size): &Window| (at.saturating_sub(AROUND), size + 2 * AROUND);
@@ -47,20 +55,21 @@ pub fn keep(folder: &Folder, mappings: &[Mapping], arenas: &[Window], table: u64
         taken.push((mapping.start, mapping.identity.length));
         taken.extend(mapping.stored);
     }
-    let mut count = 0;
+    let (mut outcome, mut has_made) = (Ok(()), false);
     for mapping in mappings {
         let key = key_of(mapping.identity, table);
         if mapping.stored.is_some() {
             folder.touch(&key);
         }
-        if keep_one(folder, mapping, &key, &mut taken).is_some() {
-            count += 1;
+        if let Some(made) = keep_one(folder, mapping, &key, &mut taken) {
+            has_made = true;
+            outcome = outcome.and(made);
         }
     }
-    if count != 0 {
+    if has_made {
         folder.trim();
     }
-    count
+    outcome
 }
 
 fn keep_one(
@@ -68,7 +77,7 @@ fn keep_one(
     mapping: &Mapping,
     key: &StoredKey,
     taken: &mut Vec<Window>,
-) -> Option<()> {
+) -> Option<io::Result<()>> {
     if mapping.places.len() < FEW && !mapping.is_in_the_way {
         return None;
     }
@@ -95,9 +104,8 @@ fn keep_one(
     let code = read_code(&mapping.path, &mapping.identity)?;
     let path = mapping.path.as_os_str().as_bytes();
     let file = storing::store(*key, (path, &code), &places, distance, Extent::Given)?;
-    folder.put(key, &file).ok()?;
     taken.push((mapping.start.wrapping_add(distance), file.len() as u64));
-    Some(())
+    Some(folder.put(key, &file))
 }
 
 /// The code of a mapping, if its file is still what it was.
@@ -135,21 +143,61 @@ pub fn place_for(start: u64, places: usize, key: &StoredKey, taken: &[Window]) -
     const BYTES_OF_PLACE: u64 = 1024;
     const TRIES: u64 = 64;
     let length = (places as u64 * BYTES_OF_PLACE).max(1 << 20);
+    let tables = (key.table, TABLES_SIZE);
     let is_free = |at: u64| {
-        taken.iter().all(|&(other, size)| {
+        taken.iter().chain([&tables]).all(|&(other, size)| {
             at.saturating_add(length) <= other || other.saturating_add(size) <= at
         })
     };
+    let is_low = start < LOW;
+    let (nearest, farthest) =
+        if is_low { (NEAREST_LOW, FARTHEST_LOW) } else { (NEAREST, FARTHEST) };
     let name = key.name();
     let seed = name.iter().fold(start, |seed, &byte| {
         (seed ^ u64::from(byte)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17)
     });
     let mut random = (0..TRIES).map(|number| {
         let mixed = (seed ^ number).wrapping_mul(0x9fb2_1c65_1e98_df25);
-        NEAREST + (mixed ^ mixed >> 31) % (FARTHEST - NEAREST) / PAGE * PAGE
+        nearest + (mixed ^ mixed >> 31) % (farthest - nearest) / PAGE * PAGE
     });
     random.find_map(|far| {
-        let at = if start < LOW { start.checked_add(far)? } else { start.checked_sub(far)? };
+        let at = if is_low { start.checked_add(far)? } else { start.checked_sub(far)? };
         is_free(at).then(|| at.wrapping_sub(start))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_abi::stored::ARENA_SIZE;
+
+    /// The heap of a program at a fixed address is above it, and has to have room.
+    #[test]
+    fn a_low_program_keeps_room_for_its_heap() {
+        const TABLES: u64 = 0x7e00_0000;
+        let start = 0x40_0000;
+        for inode in 0..1000 {
+            let key = key_of(Identity { inode, ..Identity::default() }, TABLES);
+            let distance = place_for(start, 300_000, &key, &[]).unwrap();
+            let at = start + distance;
+            assert!((NEAREST_LOW..=FARTHEST_LOW).contains(&distance));
+            assert!(at + 300_000 * 1024 <= TABLES, "{at:x}");
+        }
+    }
+
+    #[test]
+    fn clones_of_one_process_are_not_in_each_others_way() {
+        let start = 0x5555_5555_0000;
+        let mut taken = vec![(start - (1100 << 20), ARENA_SIZE)];
+        for inode in 0..40 {
+            let key = key_of(Identity { inode, ..Identity::default() }, 0x7e00_0000);
+            let Some(distance) = place_for(start, 4000, &key, &taken) else { continue };
+            let place = (start.wrapping_add(distance), 4000 * 1024);
+            assert!(
+                taken.iter().all(|&(at, size)| place.0 + place.1 <= at || at + size <= place.0)
+            );
+            taken.push(place);
+        }
+        assert!(taken.len() > 20, "{}", taken.len());
+    }
 }

@@ -12,6 +12,7 @@ use crate::clone::cache::pieces::{Cold, MOST, MOST_COLD, MOST_HOT};
 use crate::clone::cache::regions::{Region, Regions};
 use alloc::vec::Vec;
 use core::mem::offset_of;
+use core::ops::Range;
 use weft_abi::outline::{ArenaOutline, HalfOutline, PieceOutline};
 use weft_abi::stored::ARENA_SIZE;
 
@@ -224,8 +225,13 @@ impl Arena {
         self.gates
     }
 
+    /// Where it is executed.
+    pub fn range(&self) -> Range<u64> {
+        self.rx..self.rx + SIZE
+    }
+
     pub fn contains(&self, address: u64) -> bool {
-        (self.rx..self.rx + SIZE).contains(&address)
+        self.range().contains(&address)
     }
 
     /// Whether a distance of four bytes from anywhere in here leads to an address.

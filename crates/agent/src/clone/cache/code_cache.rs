@@ -105,6 +105,13 @@ impl CodeCache {
         self.half_of(address).is_some() || self.store.at(address).is_some()
     }
 
+    /// Whether any of it is in a range of memory.
+    pub fn is_in(&self, range: &Range<u64>) -> bool {
+        let arenas = self.arenas.iter().map(Arena::range);
+        let mut own = arenas.chain(self.store.ranges());
+        own.any(|own| range.start < own.end && own.start < range.end)
+    }
+
     /// Whether a place is in what was not flushed.
     pub fn is_current(&self, address: u64) -> bool {
         self.arenas.iter().any(|arena| arena.half.contains(address))

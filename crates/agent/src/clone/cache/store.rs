@@ -131,6 +131,11 @@ impl Store {
         Some(self.all.len() - 1)
     }
 
+    /// Where clones from files are.
+    pub fn ranges(&self) -> impl Iterator<Item = Range<u64>> {
+        self.all.iter().map(Stored::range)
+    }
+
     /// Whether anything was mapped.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()

@@ -12,15 +12,12 @@ use crate::clone::cache::pieces::Cold;
 use alloc::vec::Vec;
 use core::ops::Range;
 use weft_abi::stored::{
-    CHECKED_FROM, Checksum, HEADER_LENGTH, NAME_LENGTH, StoredBlock, StoredHeader, StoredKey,
-    StoredPiece, StoredPlace, StoredRange, Table, place_hash, sum_of,
+    CHECKED_FROM, Checksum, HEADER_LENGTH, LONGEST_FOLDER, NAME_LENGTH, StoredBlock, StoredHeader,
+    StoredKey, StoredPiece, StoredPlace, StoredRange, Table, UNMAPPED_USER, place_hash, sum_of,
 };
 
 /// In the number of a block: it is one of a file, whose number is the rest.
 pub const STORED: u32 = 1 << 31;
-/// The longest name of a folder.
-const LONGEST_FOLDER: usize = 1024;
-
 const O_RDONLY: usize = 0;
 /// Nobody is kept waiting by a pipe.
 const O_NONBLOCK: usize = 0o4_000;
@@ -382,7 +379,8 @@ impl Status {
 
     /// Whether nobody but this user, or root, can have changed it.
     fn is_trusted(&self, kind: u32) -> bool {
-        let is_own = self.user == 0 || self.user as usize == system::user();
+        let is_known = self.user != UNMAPPED_USER && self.user as usize == system::user();
+        let is_own = self.user == 0 || is_known;
         is_own && self.mode & KIND == kind && self.mode & OTHERS_WRITE == 0
     }
 }

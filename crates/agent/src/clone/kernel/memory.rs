@@ -1,6 +1,7 @@
 //! System calls that change what is mapped.
 
 use crate::clone::base::fail::fail;
+use crate::clone::base::image::image;
 use crate::clone::base::registers::{R8, R9};
 use crate::clone::base::system::{EFAULT, PAGE};
 use crate::clone::base::{files, host, system};
@@ -30,11 +31,20 @@ fn changed_by(thread: &Thread, number: usize) -> [Range<u64>; 2] {
         system::MREMAP if r10 as usize & system::MREMAP_FIXED != 0 => {
             [range(rdi, rsi), range(r8, rdx)]
         }
-        // The length of a segment is not in the arguments.
-        system::SHMAT if rdx & SHM_REMAP != 0 => [range(rsi, u64::MAX), 0..0],
+        system::SHMAT if rdx & SHM_REMAP != 0 => {
+            [range(rsi, system::segment_length(rdi as usize).unwrap_or_default()), 0..0]
+        }
         system::SHMAT | system::SHMDT => [0..0, 0..0],
         _ => [range(rdi, rsi), 0..0],
     }
+}
+
+/// Whether the engine or what it has translated is in memory that a program is about to change: because it does not ask
+/// what is there.
+fn is_in_engine(range: &Range<u64>) -> bool {
+    let image = image();
+    let is_in_image = range.start < image.end && image.start < range.end;
+    is_in_image || (!range.is_empty() && engine().cache.is_in(range))
 }
 
 /// Calls that change what is mapped.
@@ -42,6 +52,9 @@ pub fn memory(thread: &Thread, number: usize) -> Option<isize> {
     let changed = changed_by(thread, number);
     if changed.iter().any(branch_tables::are_in) {
         fail("the program changes memory where the clone has its tables");
+    }
+    if changed.iter().any(is_in_engine) {
+        fail("the program changes memory where the clone is");
     }
     let (result, is_unnamed) = change_memory(thread, number)?;
     // Not under the lock, which the host may need to answer.
