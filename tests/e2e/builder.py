@@ -239,6 +239,7 @@ RECIPES = {
     },
     "clone_heap_pie": _compile("gcc", "clone/heap.c", "-fPIE", "-pie"),
     "clone_heap_static": _compile("gcc", "clone/heap.c", "-fno-pie", "-static"),
+    "clone_shared_calls": _compile("gcc", "clone/shared_calls.c", "-D_GNU_SOURCE"),
     "clone_flow": _compile("gcc", "clone/flow.c", "-rdynamic"),
     "clone_state": _compile("gcc", "clone/state.c"),
     "clone_vectors": _compile("gcc", "clone/vectors.c", "-mfsgsbase", "-lm"),

@@ -12,6 +12,7 @@ from typing import Literal
 import pytest
 
 import weft
+from tests.clone import outcome, outcome_of_clone
 from weft.errors import LaunchFailed
 
 Build = Callable[[str], Path]
@@ -73,6 +74,15 @@ def test_what_makes_no_sense_is_refused(options: list[str], says: str) -> None:
 def test_a_program_that_is_not_there() -> None:
     with pytest.raises(LaunchFailed):
         weft.run(["/no/such/program"], weaver="clone")
+
+
+@pytest.mark.parametrize("call", ["direct", "register", "memory"])
+def test_a_call_is_made_in_one_place(call: str, build: Build) -> None:
+    """Blocks go on at the call that another has, and not any more when that one is gone."""
+    command: list[str | Path] = [build("clone_shared_calls"), call]
+    wanted = outcome(command)
+    assert wanted.status == 0
+    assert outcome_of_clone(command) == wanted
 
 
 def test_system_calls_with_code_in_spare_registers_are_no_writes(build: Build) -> None:

@@ -154,9 +154,12 @@ pub struct StoredPlace {
     pub address: u32,
     /// Where its code is.
     pub body: u32,
-    /// Where indirect branches enter; 0 if they cannot.
+    /// Where indirect branches enter; 0 if they cannot. With [`BEHIND_CALL`], if that is where a call returns to.
     pub entry: u32,
 }
+
+/// See [`StoredPlace::entry`]: no code is as long.
+pub const BEHIND_CALL: u32 = 1 << 31;
 
 /// Where in a table of places an address is looked for first.
 pub fn place_hash(address: u32) -> usize {

@@ -20,9 +20,9 @@ use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 use weft_abi::stored::{
-    CHECKED_FROM, Checksum, HEADER_LENGTH, LONGEST_CODE, LONGEST_TABLES, MOST_SLOTS, STORED_MAGIC,
-    StoredBlock, StoredHeader, StoredKey, StoredPiece, StoredPlace, StoredRange, Table, place_hash,
-    sum_of,
+    BEHIND_CALL, CHECKED_FROM, Checksum, HEADER_LENGTH, LONGEST_CODE, LONGEST_TABLES, MOST_SLOTS,
+    STORED_MAGIC, StoredBlock, StoredHeader, StoredKey, StoredPiece, StoredPlace, StoredRange,
+    Table, place_hash, sum_of,
 };
 
 const PAGE: usize = 4096;
@@ -164,8 +164,13 @@ impl<'a> Making<'a> {
         let rest = &self.bytes[offset as usize..];
         let source = Source { address, bytes: &rest[..rest.len().min(LONGEST_BLOCK * 16)] };
         let filled = self.arena.filled();
-        let known =
-            Known { map: &self.map, store: None, sequences: &self.sequences, table: self.table };
+        let known = Known {
+            map: &self.map,
+            store: None,
+            sequences: &self.sequences,
+            table: self.table,
+            is_fixed: true,
+        };
         let inserts = Inserts { weaving: &mut self.weaving, recorder: None, halts: &self.halts };
         let place = (0, &mut self.arena);
         match translate(&source, address, known, place, inserts, translator::Extent::Block, true) {
@@ -347,7 +352,8 @@ impl<'a> Making<'a> {
             while table[index].address != 0 {
                 index = (index + 1) & mask;
             }
-            let entry = if place.entry == 0 { 0 } else { within(place.entry) };
+            let mark = if place.is_behind_call { BEHIND_CALL } else { 0 };
+            let entry = if place.entry == 0 { 0 } else { mark | within(place.entry) };
             table[index] = StoredPlace { address, body: within(place.body), entry };
         }
         table
@@ -369,7 +375,7 @@ pub fn places_of(header: &StoredHeader, file: &[u8]) -> Vec<Executed> {
     for place in entered {
         let [address, entry] = [number(place), number(&place[8..])];
         // Where a call returns to has a way in anyway.
-        if address != 0 && u64::from(entry) >= header.cold {
+        if address != 0 && entry != 0 && entry & BEHIND_CALL == 0 {
             places.push(Executed { offset: address - 1, is_entered: true });
         }
     }

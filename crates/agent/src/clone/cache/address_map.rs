@@ -14,6 +14,8 @@ pub struct Place {
     pub block: u32,
     /// What counts arrivals otherwise than by direct branches; 0 while nothing does.
     pub counter: u32,
+    /// Whether indirect branches enter right behind a call, which returns here.
+    pub is_behind_call: bool,
 }
 
 const EMPTY: u64 = 0;
@@ -129,8 +131,8 @@ impl Map {
             let known = self.get(start.address);
             let is_better = known.is_none_or(|known| known.entry == 0 && start.entry != 0);
             if is_better || start.address == key {
-                let Start { address, body, entry, counter } = *start;
-                self.insert(Place { address, body, entry, block: number, counter });
+                let Start { address, body, entry, counter, is_behind_call } = *start;
+                self.insert(Place { address, body, entry, block: number, counter, is_behind_call });
             }
         }
     }

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 /// A place of the program that got code.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Start {
     pub address: u64,
     /// Where its code is.
@@ -16,11 +16,13 @@ pub struct Start {
     pub entry: u64,
     /// What counts those; 0 if nothing does.
     pub counter: u32,
+    /// Whether it is entered right behind a call, which returns to it.
+    pub is_behind_call: bool,
 }
 
 impl Start {
     pub fn new(address: u64, body: u64) -> Self {
-        Self { address, body, entry: 0, counter: 0 }
+        Self { address, body, ..Self::default() }
     }
 }
 
@@ -37,6 +39,8 @@ pub struct Block {
     pub links: Vec<Link>,
     /// Branches that were linked to this one.
     pub loops: Vec<Link>,
+    /// Jumps to calls of other blocks, by where those return to.
+    pub joins: Vec<(Link, u64)>,
     /// What may be descriptors of restartable sequences.
     pub leads: Vec<Lead>,
     /// Branches that are linked by who keeps the block in a file, when it is known where all blocks are.
@@ -61,6 +65,8 @@ pub struct BlockInfo {
     pub starts: Vec<u64>,
     /// Branches that are linked to it.
     pub incoming: Vec<Link>,
+    /// Blocks that go on in the middle of it.
+    pub dependents: Vec<u32>,
     pub is_valid: bool,
 }
 

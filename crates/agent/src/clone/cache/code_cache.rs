@@ -174,16 +174,20 @@ impl CodeCache {
 
     /// Forgets clones that were mapped from files.
     fn forget_stored(&mut self, is_gone: impl Fn(&Stored) -> bool, may_protect: bool) {
-        let (mut incoming, mut entries) = (Vec::new(), Vec::new());
+        let (mut incoming, mut entries, mut dependents) = (Vec::new(), Vec::new(), Vec::new());
         let mut is_any = false;
         for stored in self.store.all.iter_mut().filter(|one| one.is_valid && is_gone(one)) {
             stored.close(may_protect);
             incoming.append(&mut stored.incoming);
             entries.append(&mut stored.entries);
+            dependents.append(&mut stored.dependents);
             is_any = true;
         }
         for link in incoming {
             self.unlink(&link);
+        }
+        for number in dependents {
+            self.forget_block(number);
         }
         for address in entries {
             // What is there now may have been made since.
@@ -217,6 +221,21 @@ impl CodeCache {
         };
         if let Some(incoming) = incoming {
             incoming.push(link);
+        }
+    }
+
+    /// Remembers that a block goes on in the middle of another one: without that, it would have to go on at its own
+    /// beginning.
+    fn add_dependent(&mut self, place: &Place, number: u32) {
+        let dependents = match place.block & STORED {
+            0 => self.blocks.get_mut(place.block as usize).map(|block| &mut block.dependents),
+            _ => {
+                let index = (place.block & !STORED) as usize;
+                self.store.all.get_mut(index).map(|stored| &mut stored.dependents)
+            }
+        };
+        if let Some(dependents) = dependents {
+            dependents.push(number);
         }
     }
 
@@ -338,6 +357,7 @@ impl CodeCache {
             original,
             starts: block.starts.iter().map(|start| start.address).collect(),
             incoming: Vec::new(),
+            dependents: Vec::new(),
             is_valid: true,
         });
         number
@@ -352,6 +372,12 @@ impl CodeCache {
         for link in links {
             if let Some(place) = self.find(link.target) {
                 self.add_incoming(&place, link);
+            }
+        }
+        for (link, next) in mem::take(&mut block.joins) {
+            if let Some(place) = self.find(next) {
+                self.add_incoming(&place, link);
+                self.add_dependent(&place, number);
             }
         }
         self.map.add(&block, number);
@@ -401,6 +427,9 @@ impl CodeCache {
         }
         for link in mem::take(&mut self.blocks[index].incoming) {
             self.unlink(&link);
+        }
+        for number in mem::take(&mut self.blocks[index].dependents) {
+            self.forget_block(number);
         }
     }
 

@@ -156,7 +156,8 @@ impl Store {
     pub fn find(&self, address: u64) -> Option<Place> {
         let mut all = self.all.iter().enumerate().filter(|(_, stored)| stored.is_valid);
         all.find_map(|(number, stored)| {
-            stored.find(address).map(|found| place_in(number as u32, address, found))
+            let found = stored.find(address)?;
+            Some(place_in(number as u32, address, stored.code, &found))
         })
     }
 

@@ -12,8 +12,9 @@ use crate::clone::cache::pieces::Cold;
 use alloc::vec::Vec;
 use core::ops::Range;
 use weft_abi::stored::{
-    CHECKED_FROM, Checksum, HEADER_LENGTH, LONGEST_FOLDER, NAME_LENGTH, StoredBlock, StoredHeader,
-    StoredKey, StoredPiece, StoredPlace, StoredRange, Table, UNMAPPED_USER, place_hash, sum_of,
+    BEHIND_CALL, CHECKED_FROM, Checksum, HEADER_LENGTH, LONGEST_FOLDER, NAME_LENGTH, StoredBlock,
+    StoredHeader, StoredKey, StoredPiece, StoredPlace, StoredRange, Table, UNMAPPED_USER,
+    place_hash, sum_of,
 };
 
 /// In the number of a block: it is one of a file, whose number is the rest.
@@ -42,12 +43,14 @@ pub struct Stored {
     pub header: u64,
     /// Where what it was made of is, its code, and its slots.
     mapping: u64,
-    code: u64,
+    pub code: u64,
     slots: u64,
     /// Whether it is still the clone of what is there.
     pub is_valid: bool,
     /// Branches that are linked to it.
     pub incoming: Vec<Link>,
+    /// Blocks that go on in the middle of one of its own.
+    pub dependents: Vec<u32>,
     /// Addresses for which there is a way in elsewhere.
     pub entries: Vec<u64>,
 }
@@ -89,6 +92,7 @@ impl Stored {
             slots: code + header.code_length,
             is_valid: true,
             incoming: Vec::new(),
+            dependents: Vec::new(),
             entries: Vec::new(),
         };
         // The file may have been replaced since its header was read, but not changed: weft does not do that.
@@ -212,7 +216,7 @@ impl Stored {
     }
 
     /// Where the code of an address is.
-    pub fn find(&self, address: u64) -> Option<(u64, u64)> {
+    pub fn find(&self, address: u64) -> Option<StoredPlace> {
         let offset = u32::try_from(address.wrapping_sub(self.mapping)).ok()?.checked_add(1)?;
         let places: &[StoredPlace] = self.table(&self.header().places);
         let mask = places.len() - 1;
@@ -221,8 +225,7 @@ impl Stored {
         for _ in 0..places.len() {
             let place = &places[index];
             if place.address == offset {
-                let entry = if place.entry == 0 { 0 } else { self.code + u64::from(place.entry) };
-                return Some((self.code + u64::from(place.body), entry));
+                return Some(*place);
             }
             if place.address == 0 {
                 return None;
@@ -324,8 +327,14 @@ pub fn set_slot(slot: u64, place: u64) {
 }
 
 /// What the map of addresses has for a place in a file with a number.
-pub fn place_in(number: u32, address: u64, (body, entry): (u64, u64)) -> Place {
-    Place { address, body, entry, block: STORED | number, counter: 0 }
+pub fn place_in(number: u32, address: u64, code: u64, found: &StoredPlace) -> Place {
+    let entry = match found.entry & !BEHIND_CALL {
+        0 => 0,
+        entry => code + u64::from(entry),
+    };
+    let body = code + u64::from(found.body);
+    let is_behind_call = found.entry & BEHIND_CALL != 0;
+    Place { address, body, entry, block: STORED | number, counter: 0, is_behind_call }
 }
 
 /// An open file.

@@ -72,8 +72,9 @@ impl Engine {
         self.cache.store.learn(address, true);
         let is_return = self.halts.is_return(address);
         let is_stored = place.block & STORED != 0;
-        // What is in files cannot be changed.
-        let near = if is_stored { self.cache.arena_for(address) } else { None };
+        // What is in files cannot be changed: nor is there room for more.
+        let is_elsewhere = self.cache.arena_of(place.body).is_none();
+        let near = if is_elsewhere { self.cache.arena_for(address) } else { None };
         if let Some(arena) = near {
             self.check_room(arena);
         }

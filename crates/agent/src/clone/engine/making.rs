@@ -124,14 +124,16 @@ impl Engine {
         let is_linking = !self.is_in_step();
         // The page that it begins in can be read. What may change is not looked at beyond what is translated.
         let may_change = |region: &regions::Region| region.is_writable() || region.is_shared;
-        let begins = match self.cache.regions.at(source.address).is_none_or(may_change) {
-            true => source.address,
-            false => source.address & !(system::PAGE - 1),
+        let is_fixed = !self.cache.regions.at(source.address).is_none_or(may_change);
+        let begins = match is_fixed {
+            true => source.address & !(system::PAGE - 1),
+            false => source.address,
         };
         self.weaving.seen = begins..source.address + source.bytes.len() as u64;
         let table = self.cache.tables.first();
         let (map, store) = (&self.cache.map, Some(&self.cache.store));
-        let known = Known { map, store, sequences: &self.cache.sequences, table };
+        let sequences = &self.cache.sequences;
+        let known = Known { map, store, sequences, table, is_fixed };
         let place = (arena, &mut self.cache.arenas[arena]);
         let inserts = Inserts {
             weaving: &mut self.weaving,

@@ -96,6 +96,11 @@ impl Weaving {
         self.strands.contains_key(&(address, way))
     }
 
+    /// Whether nothing is woven.
+    pub fn is_empty(&self) -> bool {
+        self.strands.is_empty()
+    }
+
     /// The code that is different because something is woven.
     pub fn woven(&self) -> impl Iterator<Item = Range<u64>> {
         let strands = self.strands.iter();

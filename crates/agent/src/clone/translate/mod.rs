@@ -7,6 +7,7 @@
 pub mod branches;
 pub mod copying;
 pub mod gs;
+pub mod joining;
 pub mod operands;
 pub mod runs;
 pub mod sequences;
@@ -308,6 +309,11 @@ impl Translator<'_> {
             }
             FlowControl::Call if instruction.is_call_near() => {
                 let before = self.count_exit(instruction, ending::CALL).unwrap_or(before);
+                if self.join_call(instruction.near_branch_target(), next) {
+                    // Nothing of it is executed here.
+                    self.record(Kind::Call, 0, before);
+                    return false;
+                }
                 self.call(instruction.near_branch_target(), next);
                 self.record(Kind::Call, length, before);
                 self.come_back(next)
@@ -349,6 +355,14 @@ impl Translator<'_> {
                 self.out.save(RCX, at!(rcx));
                 self.load_target(instruction, bytes);
                 self.out.save(RAX, at!(rax));
+                let operand = instruction
+                    .is_ip_rel_memory_operand()
+                    .then(|| instruction.ip_rel_memory_address());
+                if !uses_gs(instruction) && self.join_indirect_call(before, operand, next) {
+                    // Nothing of it is executed here.
+                    self.record(Kind::Call, 0, before);
+                    return false;
+                }
                 const INDIRECT_THUNK: usize = emit::RETURN_ADDRESS + emit::THROUGH_TABLE;
                 let (mut thunk, word) = self.thunk(Cold::CallIndirectThunk, INDIRECT_THUNK, next);
                 emit::return_address(&mut thunk, next, word);
@@ -394,7 +408,8 @@ impl Translator<'_> {
             self.record(Kind::Snippet, 0, before);
         }
         let counter = self.count_return(address);
-        self.block.starts.push(Start { address, body: self.out.here(), entry, counter });
+        let body = self.out.here();
+        self.block.starts.push(Start { address, body, entry, counter, is_behind_call: true });
         true
     }
 }

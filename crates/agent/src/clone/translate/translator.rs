@@ -113,6 +113,8 @@ pub struct Known<'a> {
     pub store: Option<&'a Store>,
     pub sequences: &'a Sequences,
     pub table: FirstTable,
+    /// Whether the code that is translated stays as it is.
+    pub is_fixed: bool,
 }
 
 impl Known<'_> {
