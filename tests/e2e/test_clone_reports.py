@@ -187,8 +187,9 @@ class Waiting:
 
 @contextmanager
 def waiting(command: list[str | Path], folder: Path) -> Iterator[Waiting]:
+    # What is in files is read only, and its ways out are elsewhere.
     with subprocess.Popen(
-        [*cloned(), *map(str, command)],
+        [*cloned("--no-kept"), *map(str, command)],
         cwd=folder,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
