@@ -37,7 +37,7 @@ def test_figures_are_written_where_they_are_wanted(tmp_path: Path) -> None:
 
 def test_a_small_clone_is_thrown_away_now_and_then() -> None:
     command = [sys.executable, "-c", "import json; json.dumps([1])"]
-    with weft.run(command, weaver="clone", cache_size=1 << 20) as program:
+    with weft.run(command, weaver="clone", cache_size=1 << 20, keeps=False) as program:
         assert program.wait(60) == 0
         assert program.stats().flushes > 0
 
