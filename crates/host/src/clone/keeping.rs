@@ -58,8 +58,13 @@ impl Keeper {
         let worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(Worker { queue, thread }) = worker {
             drop(queue);
-            if let Ok(Err(error)) = thread.join() {
-                let _ = self.failure.set(error.to_string());
+            let why = match thread.join() {
+                Ok(Ok(())) => None,
+                Ok(Err(error)) => Some(error.to_string()),
+                Err(_) => Some("weft has failed at it".into()),
+            };
+            if let Some(why) = why {
+                let _ = self.failure.set(why);
             }
         }
         self.failure.get().map(String::as_str)

@@ -208,15 +208,15 @@ impl Folder {
 /// Why engines could not map files of a folder, or not rely on them.
 fn what_is_wrong_with(path: &Path) -> Option<&'static str> {
     let name = path.as_os_str().as_bytes();
-    let may_execute = rustix::fs::statvfs(path)
-        .is_ok_and(|about| !about.f_flag.contains(rustix::fs::StatVfsMountFlags::NOEXEC));
+    let is_noexec = rustix::fs::statvfs(path)
+        .is_ok_and(|about| about.f_flag.contains(rustix::fs::StatVfsMountFlags::NOEXEC));
     if name.len() > LONGEST_FOLDER {
         Some("its path is too long")
     } else if name.contains(&b'\n') {
         Some("its path is more than one line")
     } else if is_remote(path) {
         Some("on a network file system another machine may delete what programs run from")
-    } else if !may_execute {
+    } else if is_noexec {
         Some("nothing may be executed from its file system (noexec)")
     } else {
         None

@@ -1,6 +1,6 @@
 //! Blocks: what was translated, and what is kept of it.
 
-use crate::clone::cache::links::Link;
+use crate::clone::cache::links::{Arrivals, Link};
 use crate::clone::cache::sequences::Lead;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -63,10 +63,7 @@ pub struct BlockInfo {
     pub original: Box<[u8]>,
     /// Addresses by which it is known.
     pub starts: Vec<u64>,
-    /// Branches that are linked to it.
-    pub incoming: Vec<Link>,
-    /// Blocks that go on in the middle of it.
-    pub dependents: Vec<u32>,
+    pub arrivals: Arrivals,
     pub is_valid: bool,
 }
 

@@ -9,7 +9,7 @@ use crate::clone::cache::blocks::{Block, BlockInfo};
 use crate::clone::cache::branch_tables::Tables;
 use crate::clone::cache::emit::LINE;
 use crate::clone::cache::emit::in_reach;
-use crate::clone::cache::links::{Link, stub_for};
+use crate::clone::cache::links::{Arrivals, Link, stub_for};
 use crate::clone::cache::pages::Pages;
 use crate::clone::cache::pieces::stub;
 use crate::clone::cache::regions::Regions;
@@ -174,21 +174,15 @@ impl CodeCache {
 
     /// Forgets clones that were mapped from files.
     fn forget_stored(&mut self, is_gone: impl Fn(&Stored) -> bool, may_protect: bool) {
-        let (mut incoming, mut entries, mut dependents) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut arrivals, mut entries) = (Arrivals::default(), Vec::new());
         let mut is_any = false;
         for stored in self.store.all.iter_mut().filter(|one| one.is_valid && is_gone(one)) {
             stored.close(may_protect);
-            incoming.append(&mut stored.incoming);
+            arrivals.append(&mut stored.arrivals);
             entries.append(&mut stored.entries);
-            dependents.append(&mut stored.dependents);
             is_any = true;
         }
-        for link in incoming {
-            self.unlink(&link);
-        }
-        for number in dependents {
-            self.forget_block(number);
-        }
+        self.lead_elsewhere(arrivals);
         for address in entries {
             // What is there now may have been made since.
             if self.map.get(address).is_some_and(|place| place.block & STORED != 0) {
@@ -212,30 +206,16 @@ impl CodeCache {
 
     /// Remembers that a branch is linked to a place.
     pub fn add_incoming(&mut self, place: &Place, link: Link) {
-        let incoming = match place.block & STORED {
-            0 => self.blocks.get_mut(place.block as usize).map(|block| &mut block.incoming),
-            _ => {
-                let number = (place.block & !STORED) as usize;
-                self.store.all.get_mut(number).map(|stored| &mut stored.incoming)
-            }
-        };
-        if let Some(incoming) = incoming {
-            incoming.push(link);
+        if let Some(arrivals) = self.arrivals_at(place) {
+            arrivals.links.push(link);
         }
     }
 
-    /// Remembers that a block goes on in the middle of another one: without that, it would have to go on at its own
-    /// beginning.
-    fn add_dependent(&mut self, place: &Place, number: u32) {
-        let dependents = match place.block & STORED {
-            0 => self.blocks.get_mut(place.block as usize).map(|block| &mut block.dependents),
-            _ => {
-                let index = (place.block & !STORED) as usize;
-                self.store.all.get_mut(index).map(|stored| &mut stored.dependents)
-            }
-        };
-        if let Some(dependents) = dependents {
-            dependents.push(number);
+    fn arrivals_at(&mut self, place: &Place) -> Option<&mut Arrivals> {
+        let index = (place.block & !STORED) as usize;
+        match place.block & STORED {
+            0 => self.blocks.get_mut(index).map(|block| &mut block.arrivals),
+            _ => self.store.all.get_mut(index).map(|stored| &mut stored.arrivals),
         }
     }
 
@@ -356,8 +336,7 @@ impl CodeCache {
             records: block.records.into_boxed_slice(),
             original,
             starts: block.starts.iter().map(|start| start.address).collect(),
-            incoming: Vec::new(),
-            dependents: Vec::new(),
+            arrivals: Arrivals::default(),
             is_valid: true,
         });
         number
@@ -377,7 +356,9 @@ impl CodeCache {
         for (link, next) in mem::take(&mut block.joins) {
             if let Some(place) = self.find(next) {
                 self.add_incoming(&place, link);
-                self.add_dependent(&place, number);
+                if let Some(arrivals) = self.arrivals_at(&place) {
+                    arrivals.dependents.push(number);
+                }
             }
         }
         self.map.add(&block, number);
@@ -385,7 +366,7 @@ impl CodeCache {
             self.pages.add(block.start, block.end, number);
         }
         self.add(arena, block, original);
-        self.blocks[number as usize].incoming = loops;
+        self.blocks[number as usize].arrivals.links = loops;
         linked as u64
     }
 
@@ -413,23 +394,28 @@ impl CodeCache {
     }
 
     pub fn forget_block(&mut self, number: u32) {
-        let index = number as usize;
-        if !mem::replace(&mut self.blocks[index].is_valid, false) {
-            return;
-        }
-        for address in mem::take(&mut self.blocks[index].starts) {
-            let Some(&place) = self.map.get(address) else { continue };
-            if place.block != number {
+        let arrivals = Arrivals { dependents: alloc::vec![number], ..Arrivals::default() };
+        self.lead_elsewhere(arrivals);
+    }
+
+    /// Leads to the agent what has led to code that is gone, and forgets the blocks that are nothing without it.
+    fn lead_elsewhere(&mut self, mut arrivals: Arrivals) {
+        loop {
+            for link in mem::take(&mut arrivals.links) {
+                self.unlink(&link);
+            }
+            let Some(number) = arrivals.dependents.pop() else { break };
+            let block = &mut self.blocks[number as usize];
+            if !mem::replace(&mut block.is_valid, false) {
                 continue;
             }
-            self.map.remove(address);
-            self.tables.forget(address);
-        }
-        for link in mem::take(&mut self.blocks[index].incoming) {
-            self.unlink(&link);
-        }
-        for number in mem::take(&mut self.blocks[index].dependents) {
-            self.forget_block(number);
+            arrivals.append(&mut block.arrivals);
+            for address in mem::take(&mut block.starts) {
+                if self.map.get(address).is_some_and(|place| place.block == number) {
+                    self.map.remove(address);
+                    self.tables.forget(address);
+                }
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 use crate::clone::cache::arena::Arena;
 use crate::clone::cache::emit;
 use crate::clone::cache::pieces::{Cold, stub};
+use alloc::vec::Vec;
 
 /// A branch that is linked to a block.
 #[derive(Clone, Copy, Debug)]
@@ -11,6 +12,23 @@ pub struct Link {
     pub site: u64,
     /// Where it leads in the program.
     pub target: u64,
+}
+
+/// What leads to code, and has to be led elsewhere when that is forgotten.
+#[derive(Debug, Default)]
+pub struct Arrivals {
+    /// Branches that are linked to it.
+    pub links: Vec<Link>,
+    /// Blocks that go on in the middle of it: they are forgotten with it, since they would go on at their own beginning.
+    pub dependents: Vec<u32>,
+}
+
+impl Arrivals {
+    /// Takes those of other code, too.
+    pub fn append(&mut self, other: &mut Self) {
+        self.links.append(&mut other.links);
+        self.dependents.append(&mut other.dependents);
+    }
 }
 
 /// In the place of a branch that is to be linked: a jump that is taken once, and does nothing afterwards.

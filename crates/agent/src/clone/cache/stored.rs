@@ -7,7 +7,7 @@ use crate::clone::base::{program, system};
 use crate::clone::cache::address_map::Place;
 use crate::clone::cache::arena::{EXITS, HEAD};
 use crate::clone::cache::blocks::BlockView;
-use crate::clone::cache::links::Link;
+use crate::clone::cache::links::Arrivals;
 use crate::clone::cache::pieces::Cold;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -47,10 +47,8 @@ pub struct Stored {
     slots: u64,
     /// Whether it is still the clone of what is there.
     pub is_valid: bool,
-    /// Branches that are linked to it.
-    pub incoming: Vec<Link>,
-    /// Blocks that go on in the middle of one of its own.
-    pub dependents: Vec<u32>,
+    /// What leads to any of it from elsewhere.
+    pub arrivals: Arrivals,
     /// Addresses for which there is a way in elsewhere.
     pub entries: Vec<u64>,
 }
@@ -91,8 +89,7 @@ impl Stored {
             code,
             slots: code + header.code_length,
             is_valid: true,
-            incoming: Vec::new(),
-            dependents: Vec::new(),
+            arrivals: Arrivals::default(),
             entries: Vec::new(),
         };
         // The file may have been replaced since its header was read, but not changed: weft does not do that.

@@ -72,7 +72,7 @@ impl Engine {
         self.cache.store.learn(address, true);
         let is_return = self.halts.is_return(address);
         let is_stored = place.block & STORED != 0;
-        // What is in files cannot be changed: nor is there room for more.
+        // A file has no room for it; nor has the block whose code is in one.
         let is_elsewhere = self.cache.arena_of(place.body).is_none();
         let near = if is_elsewhere { self.cache.arena_for(address) } else { None };
         if let Some(arena) = near {

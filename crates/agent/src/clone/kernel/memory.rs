@@ -39,12 +39,13 @@ fn changed_by(thread: &Thread, number: usize) -> [Range<u64>; 2] {
     }
 }
 
-/// Whether the engine or what it has translated is in memory that a program is about to change: because it does not ask
-/// what is there.
-fn is_in_engine(range: &Range<u64>) -> bool {
+/// Why a program leaves its clone that would change it.
+const CHANGES_CLONE: &str = "the program changes memory where the clone is";
+
+/// Whether the engine itself is in memory that a program is about to change: because it does not ask what is there.
+fn is_in_image(range: &Range<u64>) -> bool {
     let image = image();
-    let is_in_image = range.start < image.end && image.start < range.end;
-    is_in_image || (!range.is_empty() && engine().cache.is_in(range))
+    range.start < image.end && image.start < range.end
 }
 
 /// Calls that change what is mapped.
@@ -53,10 +54,10 @@ pub fn memory(thread: &Thread, number: usize) -> Option<isize> {
     if changed.iter().any(branch_tables::are_in) {
         fail("the program changes memory where the clone has its tables");
     }
-    if changed.iter().any(is_in_engine) {
-        fail("the program changes memory where the clone is");
+    if changed.iter().any(is_in_image) {
+        fail(CHANGES_CLONE);
     }
-    let (result, is_unnamed) = change_memory(thread, number)?;
+    let (result, is_unnamed) = change_memory(thread, number, &changed)?;
     // Not under the lock, which the host may need to answer.
     if is_unnamed
         && !host::request_name()
@@ -69,9 +70,14 @@ pub fn memory(thread: &Thread, number: usize) -> Option<isize> {
 
 /// Makes the call under the lock. Returns its result, and whether a file was mapped whose name only the host can
 /// find.
-fn change_memory(thread: &Thread, number: usize) -> Option<(isize, bool)> {
+fn change_memory(thread: &Thread, number: usize, changed: &[Range<u64>]) -> Option<(isize, bool)> {
     let [_, _, rdx, _, _, _, rsi, rdi, _, _, r10, ..] = thread.general();
     let mut engine = engine();
+    // Under the lock: nothing is translated to there between this and the call.
+    if changed.iter().any(|range| !range.is_empty() && engine.cache.is_in(range)) {
+        drop(engine);
+        fail(CHANGES_CLONE);
+    }
     let engine = &mut *engine;
     // Under the lock: no other thread maps, or guards what is mapped, between the call and its record.
     let mut result = make(thread)?;
