@@ -266,19 +266,11 @@ class Cloned:
         """
     def flow(
         self,
-    ) -> tuple[
-        list[tuple[str, str | None, int, int, int]],
-        list[list[tuple[int, int, int, int]]],
-        list[tuple[int, int, int, int, EdgeKind, int]],
-        int,
-        list[tuple[str, int]],
-    ]:
+    ) -> tuple[list[tuple[str, str | None, int, int, int]], FlowRows, int, list[tuple[str, int]]]:
         """What was executed, as far as that is recorded.
 
-        Modules: path, build-id, bias, start and size. Blocks of each module: offset, size,
-        instructions, count. Edges: module and offset that each leaves, those that it leads to,
-        kind, count. How many counters were executed. What is missing, and how often: see
-        weft.model.losses.
+        Modules: path, build-id, bias, start and size. Their blocks and edges. How many counters
+        were executed. What is missing, and how often: see weft.model.losses.
         """
     def stats(self) -> list[tuple[str, int]]:
         """What the engine has counted, by name."""
@@ -383,13 +375,76 @@ def snippet_points(snippet: str) -> list[PointKind]:
 def disassemble(code: bytes, address: int) -> list[tuple[int, int, str]]:
     """The instructions of a piece of code: of each its address, its length, and its text."""
 
-def blocks_at(
-    blocks: Sequence[tuple[int, int, int]], wanted: Sequence[tuple[int, int]]
-) -> list[int | None]:
-    """Of each module and offset, the place of the block that contains it.
+# --- What was executed ----------------------------------------------------------------------------
 
-    Blocks are modules, offsets and sizes, in the order of modules and offsets.
-    """
+_BlockRow: TypeAlias = tuple[int, int, int, int]
+"""offset, size, instructions, count."""
+_EdgeRow: TypeAlias = tuple[int, int, int, int, EdgeKind, int]
+"""The module and the offset that it leaves, those that it leads to, kind, count."""
+_ProfiledRow: TypeAlias = tuple[int, int, int, int, int, bytes, Sequence[tuple[int, str, int]]]
+"""function, offset, size, instructions, count, code, and from which offsets on it is written in
+which file and line, no file and 0 where that is not known."""
+
+@final
+class FlowRows:
+    """What was executed: the blocks of modules, and the ways between them."""
+
+    @staticmethod
+    def of(blocks: Sequence[Sequence[_BlockRow]], edges: Sequence[_EdgeRow]) -> FlowRows: ...
+    def only(self, modules: Sequence[int]) -> FlowRows:
+        """The same of some modules, which are numbered anew, and the edges between these."""
+    def block_count(self, module: int) -> int: ...
+    def blocks(self, module: int, start: int, end: int) -> list[_BlockRow]: ...
+    def edge_count(self) -> int: ...
+    def edges(self, start: int, end: int) -> list[_EdgeRow]: ...
+    def extents(self, module: int) -> tuple[list[int], list[int]]:
+        """Where the blocks of a module begin, and where they end."""
+    def ways_to(self, module: int, places: set[int]) -> list[tuple[int, int]]:
+        """The ways within a module to some places that are no calls: places and sources."""
+    def profile(self, modules: Sequence[tuple[ModuleSymbols | None, Sequence[int]]]) -> ProfileRows:
+        """The same with what the files of modules have of their blocks.
+
+        Of each module, its file if there is one, and the functions of all blocks by their numbers.
+        """
+
+@final
+class ProfileRows:
+    """The blocks and edges of a profile. Functions are numbers."""
+
+    @staticmethod
+    def of(blocks: Sequence[tuple[int, _ProfiledRow]], edges: Sequence[_EdgeRow]) -> ProfileRows:
+        """Of each block its module as well."""
+    @property
+    def files(self) -> list[str]:
+        """The source files that lines are in."""
+    def block_count(self) -> int: ...
+    def blocks(self, start: int, end: int) -> list[_ProfiledRow]: ...
+    def edge_count(self) -> int: ...
+    def edges(self, start: int, end: int) -> list[_EdgeRow]: ...
+    def costs(self, functions: int) -> list[int]:
+        """The instructions that were executed in each of so many functions."""
+    def entries(self, offsets: Sequence[int]) -> list[int]:
+        """How often functions' first instructions were executed, given where they begin."""
+    def line_costs(self) -> list[tuple[int, str, int, int]]:
+        """The instructions of each function by file and line: function, file, line, how many."""
+    def block_at(self, module: int, offset: int) -> int | None:
+        """The place of the block that has an instruction."""
+    def ends(self) -> list[tuple[int | None, int | None]]:
+        """Of each edge the places of the blocks that it leaves and leads to."""
+    def ways(self, offsets: Sequence[int]) -> list[tuple[int, int, bool, bool, int]]:
+        """The edges from each function to each, put together, given where functions begin.
+
+        Source, target, whether that is its first instruction, whether they are calls, how often.
+        """
+    def leaving(self, module: int, start: int, end: int) -> list[int]:
+        """The places of the edges that leave an instruction in a range."""
+    def hottest(self, most: int) -> list[int]:
+        """The places of so many blocks, those first that cost most."""
+    def json(self) -> tuple[bytes, bytes]:
+        """Blocks and edges as objects of JSON with commas between them.
+
+        A line without a known file is in the one behind the last of ``files``.
+        """
 
 # --- What can be learnt of a process without touching it ---------------------------------------
 
@@ -611,10 +666,6 @@ _FrameRow: TypeAlias = tuple[str | None, str | None, int | None, int | None, boo
 _LineColumns: TypeAlias = tuple[list[str], bytes, bytes, bytes, bytes, bytes, bytes]
 """files; offsets (u64), sizes, files, lines, columns (u32), whether a statement begins (u8)."""
 
-_Written: TypeAlias = tuple[bytes, list[tuple[int, str, int]]]
-"""The bytes of a block, none if they are not what was executed; and from which offsets on it is
-written in which file and line, no file and 0 where that is not known."""
-
 _InstructionColumns: TypeAlias = tuple[bytes, bytes, bytes, bytes]
 """offsets (u64), sizes (u8), transfers (u8), targets (u64)."""
 
@@ -707,6 +758,18 @@ class ModuleSymbols:
     def containing(self, offsets: Sequence[int]) -> list[int | None]:
         """The functions that contain offsets; debug information is not read."""
 
+    def endless_before(self, offsets: Sequence[int]) -> list[int | None]:
+        """The functions that begin last before offsets or there, where their size is not known."""
+
+    def local_numbers(self, indexes: Sequence[int]) -> list[int]:
+        """Which functions are, from 1, of those of their names that only their own file sees.
+
+        0 for one that others see.
+        """
+
+    def chosen_at_start(self) -> list[str]:
+        """The names that stand for a function which is chosen at start-up."""
+
     def at(self, offset: int) -> tuple[int | None, list[_FrameRow]]:
         """The function that contains an offset, and the source lines there, innermost first."""
 
@@ -748,12 +811,6 @@ class ModuleSymbols:
         """The bytes of pieces of code, each an offset and a size, as the file has them.
 
         Empty where they are not all in a segment with code.
-        """
-
-    def written(self, blocks: Sequence[tuple[int, int, int]]) -> list[_Written]:
-        """What the file has of blocks that were executed: each an offset, a size, and a number.
-
-        The number is that of its instructions.
         """
 
     def disassemble(self, pieces: Sequence[tuple[int, int]]) -> list[list[tuple[int, str]]]:

@@ -6,13 +6,15 @@ import random
 import re
 import sys
 from bisect import bisect_right
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.e2e.harness import need
 from tests.toolchain import compile_program, run
-from weft._native import ModuleSymbols, disassemble
+from weft._native import FlowRows, ModuleSymbols, disassemble
 
 TRANSFERS = {
     1: re.compile(r"j(?!mp)[a-z]+ |loop"),
@@ -83,7 +85,13 @@ def test_executed_blocks_are_written_where_the_whole_table_says(tmp_path: Path, 
         size = min(chance.randrange(1, 40), row[2] + row[3] - offset)
         (code,) = symbols.code([(offset, size)])
         blocks.append((offset, size, len(disassemble(code, offset)) + (chance.random() < 0.1)))
-    written = symbols.written(blocks)
+
+    def written_of(blocks: Sequence[tuple[int, int, int]]) -> list[tuple[bytes, Any]]:
+        flow = FlowRows.of([[(*block, 1) for block in blocks]], [])
+        profile = flow.profile([(symbols, [0] * len(blocks))])
+        return [row[5:] for row in profile.blocks(0, profile.block_count())]
+
+    written = written_of(blocks)
     assert len(written) == len(blocks)
     for (offset, size, instructions), (code, found_lines) in zip(blocks, written, strict=True):
         (whole,) = symbols.code([(offset, size)])
@@ -101,7 +109,7 @@ def test_executed_blocks_are_written_where_the_whole_table_says(tmp_path: Path, 
         assert [(at, (file, line) if file else None) for at, file, line in found_lines] == told
     # Of one block, only the units are read that have its code.
     for place in chance.sample(range(len(blocks)), 20):
-        assert symbols.written([blocks[place]]) == [written[place]]
+        assert written_of([blocks[place]]) == [written[place]]
 
 
 def test_a_module_without_debug_information_has_no_lines(tmp_path: Path) -> None:

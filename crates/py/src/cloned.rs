@@ -5,6 +5,7 @@ use crate::errors::to_python;
 use crate::folder::CloneFolder;
 use crate::holding::Holding;
 use crate::launching::{Environment, launch_of};
+use crate::rows::FlowRows;
 use crate::target::Target;
 use crate::trace::{LossRow, Tracer};
 use pyo3::prelude::*;
@@ -12,18 +13,14 @@ use std::ffi::OsString;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
-use weft_host::clone::{CloneOptions, Cloned as Host, DebugHold, EdgeKind, Records};
+use weft_host::clone::{CloneOptions, Cloned as Host, DebugHold, Records};
 use weft_host::{Error, ErrorKind};
 use weft_symbols::hex;
 
 /// path, build-id, bias, start, size.
 type ModuleRow = (String, Option<String>, u64, u64, u64);
-/// offset, size, instructions, count.
-type BlockRow = (u64, u32, u32, u64);
-/// module, source, module, target, kind, count.
-type EdgeRow = (u32, u64, u32, u64, &'static str, u64);
-/// Modules, the blocks of each, edges, how many counters were executed, what is missing.
-type FlowRows = (Vec<ModuleRow>, Vec<Vec<BlockRow>>, Vec<EdgeRow>, u64, Vec<LossRow>);
+/// Modules, what was executed of them, how many counters were executed, what is missing.
+type FlowParts = (Vec<ModuleRow>, FlowRows, u64, Vec<LossRow>);
 
 #[pyclass(frozen, module = "weft._native")]
 pub struct Cloned {
@@ -149,28 +146,18 @@ impl Cloned {
         weft_host::clone::cycles()
     }
 
-    fn flow(&self, py: Python<'_>) -> PyResult<FlowRows> {
+    fn flow(&self, py: Python<'_>) -> PyResult<FlowParts> {
         let host = self.host()?;
-        let flow = py.detach(|| host.flow());
-        let mut blocks = vec![Vec::new(); flow.modules.len()];
-        for b in flow.blocks {
-            blocks[b.module as usize].push((b.offset, b.size, b.instructions, b.count));
-        }
+        let (flow, rows) = py.detach(|| {
+            let flow = host.flow();
+            let rows = FlowRows::new(&flow);
+            (flow, rows)
+        });
         let modules = flow.modules.into_iter().map(|module| {
             let build_id = module.build_id.map(|id| hex(&id));
             (module.path, build_id, module.bias, module.start, module.size)
         });
-        let edges = flow.edges.into_iter().map(|edge| {
-            let kind = match edge.kind {
-                EdgeKind::Fall => "fall",
-                EdgeKind::Taken => "taken",
-                EdgeKind::Jump => "jump",
-                EdgeKind::Call => "call",
-            };
-            let ((module, source), (to_module, target)) = (edge.source, edge.target);
-            (module, source, to_module, target, kind, edge.count)
-        });
-        Ok((modules.collect(), blocks, edges.collect(), flow.counted, flow.losses.named()))
+        Ok((modules.collect(), rows, flow.counted, flow.losses.named()))
     }
 
     fn trace_to(

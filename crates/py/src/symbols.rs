@@ -5,8 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyString};
-use weft_symbols::{Cache, Frame, Function, Glob, Layout, ModuleFile, ModuleImage, Result};
+use pyo3::types::PyBytes;
+use weft_symbols::{
+    Cache, Frame, Function, FunctionKind, Glob, Layout, ModuleFile, ModuleImage, Result,
+};
 
 use crate::errors::to_python;
 
@@ -45,11 +47,14 @@ type InstructionColumns<'py> =
 /// Where a slot is, its resolver, and the name and the version of its symbol.
 type SlotRow = (u64, Option<u64>, String, String);
 
-/// The bytes of a block, and from which offsets on it is written in which file and line.
-type WrittenRow<'py> = (Bound<'py, PyBytes>, Vec<(u64, Bound<'py, PyString>, u32)>);
-
 #[pyclass(frozen, module = "weft._native")]
 pub struct ModuleSymbols(weft_symbols::ModuleSymbols);
+
+impl ModuleSymbols {
+    pub(crate) fn inner(&self) -> &weft_symbols::ModuleSymbols {
+        &self.0
+    }
+}
 
 fn cache(use_cache: bool) -> Cache {
     if use_cache { Cache::of_user() } else { Cache::disabled() }
@@ -171,6 +176,22 @@ impl ModuleSymbols {
         offsets.iter().map(index).collect()
     }
 
+    fn endless_before(&self, offsets: Vec<u64>) -> Vec<Option<usize>> {
+        let functions = self.0.functions();
+        let index = |offset: &u64| functions.endless_before(*offset).map(Function::index);
+        offsets.iter().map(index).collect()
+    }
+
+    fn local_numbers(&self, indexes: Vec<u32>) -> Vec<u32> {
+        let all = self.0.functions().local_numbers();
+        indexes.iter().map(|&index| all.get(index as usize).copied().unwrap_or_default()).collect()
+    }
+
+    fn chosen_at_start(&self) -> Vec<&str> {
+        let chosen = self.0.functions().iter().filter(|it| it.kind() == FunctionKind::Ifunc);
+        chosen.flat_map(|it| [it.name()].into_iter().chain(it.aliases())).collect()
+    }
+
     fn at(&self, py: Python<'_>, offset: u64) -> PyResult<(Option<usize>, Vec<FrameRow>)> {
         let function = self.0.functions().containing(offset).map(Function::index);
         let frames = py.detach(|| self.0.frames_at(offset)).map_err(to_python)?;
@@ -244,24 +265,6 @@ impl ModuleSymbols {
     ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
         let found = py.detach(|| self.0.code(&pieces)).map_err(to_python)?;
         Ok(found.iter().map(|bytes| PyBytes::new(py, bytes)).collect())
-    }
-
-    fn written<'py>(
-        &self,
-        py: Python<'py>,
-        blocks: Vec<weft_symbols::Executed>,
-    ) -> PyResult<Vec<WrittenRow<'py>>> {
-        let (files, found) = py.detach(|| self.0.written(&blocks)).map_err(to_python)?;
-        let unknown = PyString::new(py, "");
-        let files: Vec<_> = files.iter().map(|file| PyString::new(py, file)).collect();
-        let line = |(offset, place): (u64, Option<(u32, u32)>)| match place {
-            Some((file, line)) => (offset, files[file as usize].clone(), line),
-            None => (offset, unknown.clone(), 0),
-        };
-        let rows = found
-            .into_iter()
-            .map(|one| (PyBytes::new(py, &one.code), one.lines.into_iter().map(line).collect()));
-        Ok(rows.collect())
     }
 
     fn disassemble(

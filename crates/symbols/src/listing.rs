@@ -28,6 +28,16 @@ impl Writer {
     }
 }
 
+/// Where the instructions of a piece of code begin.
+pub(crate) fn starts(code: &[u8], address: u64) -> impl Iterator<Item = u64> {
+    let mut decoder = Decoder::with_ip(64, code, address, DecoderOptions::NONE);
+    let mut instruction = Instruction::default();
+    std::iter::from_fn(move || {
+        let at = decoder.ip();
+        decoder.can_decode().then(|| decoder.decode_out(&mut instruction)).map(|()| at)
+    })
+}
+
 /// The instructions of a piece of code: of each its address, its length, and its text.
 pub fn disassemble(code: &[u8], address: u64) -> Vec<(u64, usize, String)> {
     let mut writer = Writer::default();

@@ -5,6 +5,7 @@
 //! shape; every access after that is checked against the block's bounds, so that the worst that a
 //! forged block can do is to give wrong names.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::block::{Block, Format, HEADER_SIZE};
@@ -137,8 +138,18 @@ impl FunctionTable {
     pub fn containing(&self, offset: u64) -> Option<Function<'_>> {
         /// Functions within functions are rare and shallow (entry points of assembler code).
         const DEEPEST: usize = 16;
-        let mut low = 0;
-        let mut high = self.len();
+        let end = self.count_until(offset);
+        (end.saturating_sub(DEEPEST)..end).rev().map(|index| Function { table: self, index }).find(
+            |function| {
+                let distance = offset - function.offset().min(offset);
+                distance < function.size() || distance == 0
+            },
+        )
+    }
+
+    /// How many functions begin at or before an offset.
+    fn count_until(&self, offset: u64) -> usize {
+        let (mut low, mut high) = (0, self.len());
         while low < high {
             let middle = low + (high - low) / 2;
             if self.block.u64_at(self.columns.addresses, middle) <= offset {
@@ -147,12 +158,28 @@ impl FunctionTable {
                 high = middle;
             }
         }
-        (low.saturating_sub(DEEPEST)..low).rev().map(|index| Function { table: self, index }).find(
-            |function| {
-                let distance = offset - function.offset().min(offset);
-                distance < function.size() || distance == 0
-            },
-        )
+        low
+    }
+
+    /// The function without a known size that is the last one to begin at or before an offset.
+    pub fn endless_before(&self, offset: u64) -> Option<Function<'_>> {
+        let last = self.get(self.count_until(offset).checked_sub(1)?)?;
+        (last.size() == 0).then_some(last)
+    }
+
+    /// Which each function is, from 1, of those with its name that only their own source file sees; 0 for one that others
+    /// see.
+    pub fn local_numbers(&self) -> Vec<u32> {
+        let mut counts: HashMap<&str, u32> = HashMap::new();
+        let numbers = self.iter().map(|function| match function.binding() {
+            Binding::Local => {
+                let count = counts.entry(function.name()).or_default();
+                *count += 1;
+                *count
+            }
+            _ => 0,
+        });
+        numbers.collect()
     }
 }
 

@@ -6,7 +6,7 @@ use crate::elf::Elf;
 use crate::line_table::LineTable;
 
 /// A block that was executed: its offset, its bytes, and how many instructions that were.
-pub type Executed = (u64, u64, u32);
+pub type Executed = (u64, u64, u64);
 
 /// From an offset on: the place of the file among those of the line table, and the line; `None` where they are not
 /// known.
@@ -19,15 +19,6 @@ pub struct Written {
     pub code: Vec<u8>,
     /// Where it is written, each until the next; what comes before the first is not known.
     pub lines: Vec<Line>,
-}
-
-/// The place of the block that contains an offset of a module. Blocks are modules, offsets and sizes, in the order of
-/// modules and offsets.
-pub fn block_at(blocks: &[(u32, u64, u64)], wanted: (u32, u64)) -> Option<usize> {
-    let after = blocks.partition_point(|&(module, offset, _)| (module, offset) <= wanted);
-    let place = after.checked_sub(1)?;
-    let (module, offset, size) = blocks[place];
-    (module == wanted.0 && wanted.1 - offset < size).then_some(place)
 }
 
 /// Finds blocks in a module.

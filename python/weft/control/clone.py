@@ -206,31 +206,24 @@ class ClonedProgram:
         middle of may count already. ``is_wanted`` chooses modules by their paths; the edges are
         then those between chosen ones.
         """
-        from weft.model.flow import NO_FILE, Block, CodeModule, Edge, Flow
+        from weft.model.flow import NO_FILE, CodeModule, Flow, blocks_of, edges_of
 
-        modules, blocks, edges, counted, lost = self._target.flow()
+        modules, rows, counted, lost = self._target.flow()
         wanted = [
             place
             for place, (path, *_) in enumerate(modules)
             if is_wanted is None or is_wanted(path or NO_FILE)
         ]
-        numbers = {place: number for number, place in enumerate(wanted)}
         if len(wanted) < len(modules):
-            edges = [
-                (numbers[edge[0]], edge[1], numbers[edge[2]], *edge[3:])
-                for edge in edges
-                if edge[0] in numbers and edge[2] in numbers
-            ]
+            rows = rows.only(wanted)
         return Flow(
             modules=tuple(
-                CodeModule(
-                    path or NO_FILE, build_id, bias, start, size, tuple(map(Block._make, own))
-                )
-                for (path, build_id, bias, start, size), own in (
-                    (modules[place], blocks[place]) for place in wanted
+                CodeModule(path or NO_FILE, build_id, bias, start, size, blocks_of(rows, number))
+                for number, (path, build_id, bias, start, size) in enumerate(
+                    modules[place] for place in wanted
                 )
             ),
-            edges=tuple(map(Edge._make, edges)),
+            edges=edges_of(rows),
             is_counted=self._records != "hits",
             command=self._command,
             lost=sentences(lost),

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, NamedTuple
 
-__all__ = ["NO_FILE", "Block", "CodeModule", "Edge", "EdgeKind", "Flow"]
+from weft import _native
+from weft.base.rows import Rows
+
+__all__ = ["NO_FILE", "Block", "CodeModule", "Edge", "EdgeKind", "Flow", "blocks_of", "edges_of"]
 
 EdgeKind = Literal["fall", "taken", "jump", "call"]
 """How control goes on: past a conditional branch (or simply to the next instruction), by a
@@ -64,7 +69,7 @@ class CodeModule:
     """The lowest offset that was mapped."""
     size: int
     """From there to its end in memory."""
-    blocks: tuple[Block, ...]
+    blocks: Sequence[Block]
     """What was executed, in the order of its offsets. No two overlap, but for code that was
     executed both from the beginning and from the middle of an instruction."""
 
@@ -75,7 +80,7 @@ class Flow:
 
     modules: tuple[CodeModule, ...]
     """Where its code is from."""
-    edges: tuple[Edge, ...]
+    edges: Sequence[Edge]
     """The ways that were taken."""
     is_counted: bool
     """Whether the counts say how often; if not, they say that."""
@@ -85,3 +90,33 @@ class Flow:
     """What could not be kept, in words."""
     counters_executed: int = 0
     """How often a counter was executed to learn all this."""
+
+    @cached_property
+    def rows(self) -> _native.FlowRows:
+        """Its blocks and edges as the compiled core has them."""
+        core = self.edges.core if isinstance(self.edges, Rows) else None
+        if isinstance(core, _native.FlowRows) and all(
+            isinstance(module.blocks, Rows)
+            and (module.blocks.core, module.blocks.place) == (core, place)
+            for place, module in enumerate(self.modules)
+        ):
+            return core
+        return _native.FlowRows.of([module.blocks for module in self.modules], self.edges)
+
+
+def blocks_of(core: _native.FlowRows, module: int) -> Rows[Block]:
+    """The blocks of a module that the compiled core has."""
+
+    def read(start: int, end: int) -> list[Block]:
+        return list(map(Block._make, core.blocks(module, start, end)))
+
+    return Rows(core, module, core.block_count(module), read)
+
+
+def edges_of(core: _native.FlowRows | _native.ProfileRows) -> Rows[Edge]:
+    """The edges that the compiled core has."""
+
+    def read(start: int, end: int) -> list[Edge]:
+        return list(map(Edge._make, core.edges(start, end)))
+
+    return Rows(core, 0, core.edge_count(), read)

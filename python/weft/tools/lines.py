@@ -181,6 +181,7 @@ def line_counts(
 ) -> dict[Place, int]:
     """How often each line was executed, as gcov would say.
 
+    ``blocks`` are those of all functions with lines; of others they may be missing.
     ``onward`` is where instructions end that go on with the next one, now or when they return;
     ``jumps`` is where jumps through a table end, and where each of them may lead.
 
@@ -223,6 +224,8 @@ def line_counts(
         if edges.is_within(edge):
             at = bisect_right(block_ends, edge.source)
             source = ends[block_ends[at]] if at < len(block_ends) else None
+            if source is not None and edge.source < source.offset:
+                source = None
         come(edge.target, edge.count, source)
     unknown: Counter[int] = Counter()
     """How often control comes to a block by a way that is not kept."""

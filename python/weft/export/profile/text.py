@@ -49,10 +49,9 @@ def summary(profile: Profile, top: int, width: int | None = None) -> RenderableT
     if any(line for _, _, line in profile.line_counts):
         parts += [Text(), _lines(profile, top, width)]
     parts += [Text(), Text("HOT BLOCKS", style="bold")]
-    ways = _ways(profile)
     # A block takes as many lines as it has instructions.
-    for block in profile.hottest_blocks()[: (top + 1) // 2]:
-        parts += _block(profile, block, ways)
+    for block in profile.hottest_blocks((top + 1) // 2):
+        parts += _block(profile, block)
     if profile.problems:
         parts += [Text(), *(Text(printable(f"note: {problem}")) for problem in profile.problems)]
     return Group(*parts)
@@ -167,18 +166,11 @@ def _lines(profile: Profile, top: int, width: int | None) -> Table:
     return table(("LINES", "", "BAR", "SOURCE", "FUNCTION"), rows, width)
 
 
-def _ways(profile: Profile) -> dict[tuple[int, int], list[Edge]]:
-    """The ways on from each instruction that has any."""
-    ways: dict[tuple[int, int], list[Edge]] = defaultdict(list)
-    for edge in profile.edges:
-        ways[edge.module, edge.source].append(edge)
-    return ways
-
-
-def _block(
-    profile: Profile, block: ProfiledBlock, ways: dict[tuple[int, int], list[Edge]]
-) -> Iterator[Text]:
+def _block(profile: Profile, block: ProfiledBlock) -> Iterator[Text]:
     module = profile.module_of(block)
+    ways: dict[int, list[Edge]] = defaultdict(list)
+    for edge in profile.ways_on(block):
+        ways[edge.source].append(edge)
     instructions = _many(block.instructions, "instruction")
     share = percent(block.cost / profile.total)
     title = Text(f"\n{printable(_place(profile, module, block.offset))}", style="bold")
@@ -200,7 +192,7 @@ def _block(
             row.append(f"  {printable(source)}", style="yellow")
         shown = source or shown
         yield row
-        for edge in sorted(ways.get((module, offset), []), key=lambda edge: -edge.count):
+        for edge in sorted(ways[offset], key=lambda edge: -edge.count):
             if edge.kind == "fall":
                 where = "goes on"
             else:

@@ -6,16 +6,20 @@ All that does not depend on what was executed is read once, for any number of ru
 from __future__ import annotations
 
 import os
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from weft import _native
-from weft.model.flow import CodeModule
+from weft.model.flow import Block, CodeModule
 from weft.tools.coverage.choice import is_startup
 from weft.tools.coverage.parts import Branch, FileCoverage, FunctionCoverage, ModuleCoverage
 from weft.tools.lines import LineRows, ModuleEdges, line_counts, line_rows
+
+if TYPE_CHECKING:
+    from weft._native import _LineColumns
 
 __all__ = ["ModuleReader"]
 
@@ -80,15 +84,49 @@ class ModuleReader:
         return [offset for offset, _ in self._extents]
 
     @cached_property
+    def _line_table(self) -> _LineColumns:
+        return self._symbols.line_table()
+
+    @cached_property
+    def _written_extents(self) -> list[tuple[int, int]]:
+        """The functions with lines, and what is right before one: control may come from there.
+
+        Of some programs only a library that is linked into them has debug information.
+        """
+        lines = memoryview(self._line_table[1]).cast("Q")
+        is_written = [
+            bisect_left(lines, offset) < bisect_left(lines, offset + size)
+            for offset, size in self._extents
+        ]
+        leads_on = [
+            following and offset + size == next_offset
+            for (offset, size), (next_offset, _), following in zip(
+                self._extents, self._extents[1:], is_written[1:], strict=False
+            )
+        ]
+        wanted = zip(self._extents, is_written, [*leads_on, False], strict=False)
+        return [extent for extent, *reasons in wanted if any(reasons)]
+
+    def _written_blocks(self, blocks: Sequence[Block]) -> list[Block]:
+        """The blocks of these functions."""
+        ends = {offset: offset + size for offset, size in self._written_extents}
+        starts = [0, *ends]
+        return [
+            block
+            for block in blocks
+            if block.offset < ends.get(starts[bisect_right(starts, block.offset) - 1], 0)
+        ]
+
+    @cached_property
     def _instructions(self) -> list[tuple[int, int, int]]:
-        """The offset, the size and the transfer of each instruction."""
-        columns = self._symbols.instructions(self._extents)
+        """The offset, the size and the transfer of each instruction of functions with lines."""
+        columns = self._symbols.instructions(self._written_extents)
         offsets = memoryview(columns[0]).cast("Q")
         return list(zip(offsets, columns[1], columns[2], strict=True))
 
     @cached_property
     def _rows(self) -> LineRows:
-        table = self._symbols.line_table()
+        table = self._line_table
         if not table[1]:
             # Without debug information no instruction need be looked at.
             return LineRows([], [], [], [], [])
@@ -133,7 +171,8 @@ class ModuleReader:
         if not rows.starts:
             return ()
         leads = self._leads(module)
-        counts = line_counts(module.blocks, edges, rows, self._onward, self._starts, leads)
+        blocks = self._written_blocks(module.blocks)
+        counts = line_counts(blocks, edges, rows, self._onward, self._starts, leads)
         lines: dict[int, dict[int, int]] = defaultdict(dict)
         for place in self._places:
             count = counts.get(place, 0)
@@ -184,7 +223,7 @@ def _function_counts(
     module: CodeModule, edges: ModuleEdges, extents: Sequence[tuple[int, int]]
 ) -> list[int]:
     """How often each function was entered; at least 1 for one of which something was executed."""
-    blocks = module.blocks
+    blocks = tuple(module.blocks)
     starts = [block.offset for block in blocks]
     back: Counter[int] = Counter()
     sizes = dict(extents)

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 
+from weft import _native
 from weft.errors import BadFile
-from weft.model.flow import NO_FILE, CodeModule, Flow
+from weft.model.flow import NO_FILE, CodeModule, Flow, edges_of
 from weft.model.program import Function, Module
-from weft.tools.profile.result import Profile, ProfiledBlock, ProfiledFunction, ProfiledModule
-from weft.tools.profile.sources import Table, written
+from weft.tools.profile.result import (
+    Profile,
+    ProfiledFunction,
+    ProfiledModule,
+    profiled_blocks,
+)
 
 __all__ = ["profile"]
 
@@ -34,20 +40,22 @@ class _Reader:
         self.known = known
         self.problems = list(flow.lost)
         self.functions: list[ProfiledFunction] = []
-        self.blocks: list[ProfiledBlock] = []
         self.found: dict[int, Function] = {}
         """What is known of functions, by their places."""
-        self.entries: Counter[int] = Counter()
+        self.entries: Sequence[int] = ()
         """How often each function's first instruction was executed."""
         self.wholes: dict[int, int] = {}
         """To which function each counts that is part of another."""
         self.parts: dict[int, list[int]] = defaultdict(list)
         """What counted to each function, at least for a while."""
-        self.tables: dict[int, Table] = {}
+        self.files: dict[int, Module] = {}
+        """The files of modules."""
 
     def read(self) -> Profile:
-        for place, module in enumerate(self.flow.modules):
-            self._module(place, module)
+        parts = [self._module(place, module) for place, module in enumerate(self.flow.modules)]
+        rows = self.flow.rows.profile(parts)
+        offsets = [function.offset for function in self.functions]
+        self.entries = rows.entries(offsets)
         found = Profile(
             command=self.flow.command,
             modules=tuple(
@@ -55,62 +63,48 @@ class _Reader:
                 for module in self.flow.modules
             ),
             functions=tuple(self.functions),
-            blocks=tuple(self.blocks),
-            edges=self.flow.edges,
+            blocks=profiled_blocks(rows),
+            edges=edges_of(rows),
             problems=tuple(self.problems),
         )
         self._fold_cold_parts()
-        self._fold_fragments(found.ends)
+        self._fold_fragments(rows.ways(offsets))
         self._fold_stubs()
         return found.folded(self.wholes)
 
-    def _module(self, place: int, recorded: CodeModule) -> None:
+    def _module(
+        self, place: int, recorded: CodeModule
+    ) -> tuple[_native.ModuleSymbols | None, Sequence[int]]:
+        """The file of a module, and the function of each of its blocks."""
         if not recorded.blocks:
-            return
+            return None, ()
         module = self._opened(recorded)
         indexes: Sequence[int | None] = [None] * len(recorded.blocks)
         if module is not None:
-            self.tables[place] = Table(module)
-            indexes = self._contained(place, recorded)
+            self.files[place] = module
+            indexes = self._contained(place, module.symbols)
         numbers = self._functions(place, indexes, recorded.blocks[0].offset)
-        found = written(module, recorded.blocks)
-        for block, index, (code, lines) in zip(recorded.blocks, indexes, found, strict=True):
-            number = numbers[index]
-            self.blocks.append(ProfiledBlock(number, *block, code, lines))
-            if block.offset == self.functions[number].offset:
-                self.entries[number] += block.count
+        symbols = module.symbols if module is not None else None
+        return symbols, [numbers[index] for index in indexes]
 
-    def _contained(self, place: int, recorded: CodeModule) -> Sequence[int | None]:
+    def _contained(self, place: int, symbols: _native.ModuleSymbols) -> Sequence[int | None]:
         """The function of each block, by its number in the module.
 
         Some symbols do not say how long their function is, such as those of the C runtime. To these
         belongs what follows them, if control has gone there from them without a call.
         """
-        table, blocks = self.tables[place], recorded.blocks
-        found = table.symbols.containing([block.offset for block in blocks])
-        if None not in found:
-            return found
-        starts = [row[2] for row in table.rows]
-        ends = [block.offset + block.size for block in blocks]
-        sources: dict[int, set[int]] = {
-            block.offset: set() for block, index in zip(blocks, found, strict=True) if index is None
-        }
-        for edge in self.flow.edges:
-            # What lies within the module and is no call.
-            if (
-                edge.target in sources
-                and edge.module == place == edge.to_module
-                and edge.kind != "call"
-            ):
-                sources[edge.target].add(edge.source)
-        for number, block in enumerate(blocks):
-            if found[number] is not None:
+        offsets, ends = self.flow.rows.extents(place)
+        found = symbols.containing(offsets)
+        missing = [number for number, index in enumerate(found) if index is None]
+        sources: dict[int, set[int]] = {offsets[number]: set() for number in missing}
+        for target, source in self.flow.rows.ways_to(place, set(sources)):
+            sources[target].add(source)
+        indexes = symbols.endless_before([offsets[number] for number in missing])
+        for number, index in zip(missing, indexes, strict=True):
+            if index is None:
                 continue
-            index = bisect_right(starts, block.offset) - 1
-            if index < 0 or table.rows[index][3]:
-                continue
-            origins = {bisect_right(ends, source) for source in sources[block.offset]}
-            if number and ends[number - 1] == block.offset:
+            origins = {bisect_right(ends, source) for source in sources[offsets[number]]}
+            if number and ends[number - 1] == offsets[number]:
                 origins.add(number - 1)
             if any(found[origin] == index for origin in origins if origin < number):
                 found[number] = index
@@ -141,14 +135,18 @@ class _Reader:
         """Add the functions of a module; their places, by their numbers in the module."""
         numbers: dict[int | None, int] = {}
         wanted = sorted({index for index in indexes if index is not None})
-        if place in self.tables:
-            table = self.tables[place]
-            for index, source in zip(wanted, table.symbols.sources(wanted), strict=True):
-                row = table.rows[index]
+        if place in self.files:
+            module = self.files[place]
+            symbols = module.symbols
+            local_numbers = symbols.local_numbers(wanted)
+            known = zip(
+                wanted, symbols.rows(wanted), symbols.sources(wanted), local_numbers, strict=True
+            )
+            for index, row, source, local_number in known:
                 name, demangled, offset, size, kind, binding, visibility, origin, aliases = row
                 numbers[index] = len(self.functions)
                 self.found[len(self.functions)] = Function(
-                    *(table.module, name, offset, size, demangled, kind),
+                    *(module, name, offset, size, demangled, kind),
                     *(binding, visibility, origin),
                     aliases=tuple(aliases),
                     index=index,
@@ -160,7 +158,7 @@ class _Reader:
                         demangled=demangled,
                         offset=offset,
                         size=size,
-                        local_number=table.local_numbers.get(index, 0),
+                        local_number=local_number,
                         file=source[0] if source else None,
                         line=(source[1] or None) if source else None,
                         part_of=None,
@@ -186,23 +184,19 @@ class _Reader:
             if dot and len(wholes) == 1:
                 self._fold(number, wholes[0])
 
-    def _fold_fragments(self, ends: Iterable[tuple[int | None, int | None]]) -> None:
+    def _fold_fragments(self, ways: Iterable[tuple[int, int, bool, bool, int]]) -> None:
         """The same for parts that have no name any more, which tell by how they are reached.
 
         They are never called, they are jumped to from one function only, and they jump back into
         the midst of it.
         """
-        entered = Counter(self.entries)
+        entered = list(self.entries)
         reached_from: dict[int, set[int | None]] = defaultdict(set)
         back: set[tuple[int, int]] = set()
-        for edge, (left, come_to) in zip(self.flow.edges, ends, strict=True):
-            if left is None or come_to is None:
-                continue
-            source, target = self.blocks[left].function, self.blocks[come_to].function
-            is_entry = edge.target == self.functions[target].offset
+        for source, target, is_entry, is_call, count in ways:
             if is_entry:
-                entered[target] -= edge.count
-            if edge.kind == "call":
+                entered[target] -= count
+            if is_call:
                 reached_from[target].add(None)
             elif source != target:
                 reached_from[target].add(source)
@@ -242,7 +236,7 @@ class _Reader:
 
         The C library names its ``strlen`` for AVX2 ``__strlen_avx2``.
         """
-        choosing = {place for place, table in self.tables.items() if name in table.chosen_at_start}
+        choosing = {place for place, names in self.chosen_at_start.items() if name in names}
         candidates = [
             number
             for number, function in self.found.items()
@@ -251,6 +245,13 @@ class _Reader:
             and any(one.startswith(f"__{name}_") for one in (function.name, *function.aliases))
         ]
         return candidates if len(candidates) == 1 else []
+
+    @cached_property
+    def chosen_at_start(self) -> dict[int, set[str]]:
+        """The names in each module that stand for a function which is chosen at start-up."""
+        return {
+            place: set(module.symbols.chosen_at_start()) for place, module in self.files.items()
+        }
 
     def _fold(self, part: int, whole: int) -> None:
         """Let a function count to another, or to what that counts to."""

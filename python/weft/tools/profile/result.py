@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import NamedTuple
 
-from weft._native import blocks_at, disassemble
+from weft import _native
+from weft._native import disassemble
+from weft.base.rows import Rows
 from weft.model.flow import Edge
 from weft.model.program import Module
 from weft.tools.callgraph import INDIRECT, SMALL, CallGraph
@@ -22,6 +24,7 @@ __all__ = [
     "ProfiledFunction",
     "ProfiledModule",
     "SourceLine",
+    "profiled_blocks",
 ]
 
 
@@ -135,32 +138,49 @@ class Profile:
     """The program, with its arguments."""
     modules: tuple[ProfiledModule, ...]
     functions: tuple[ProfiledFunction, ...]
-    blocks: tuple[ProfiledBlock, ...]
+    blocks: Sequence[ProfiledBlock]
     """In the order of modules and offsets."""
-    edges: tuple[Edge, ...]
+    edges: Sequence[Edge]
     """The ways between blocks that are not indirect."""
     problems: tuple[str, ...]
     """What could not be read, in words."""
 
     @cached_property
+    def rows(self) -> _native.ProfileRows:
+        """Its blocks and edges as the compiled core has them."""
+        core = self.blocks.core if isinstance(self.blocks, Rows) else None
+        if isinstance(core, _native.ProfileRows) and (
+            isinstance(self.edges, Rows) and self.edges.core is core
+        ):
+            return core
+        return _native.ProfileRows.of(
+            [(self.module_of(block), block) for block in self.blocks], self.edges
+        )
+
+    @cached_property
     def total(self) -> int:
         """All instructions that were executed."""
-        return sum(block.cost for block in self.blocks)
+        return sum(self._costs)
+
+    @cached_property
+    def _costs(self) -> list[int]:
+        """The instructions of each function, whatever it is part of."""
+        return self.rows.costs(len(self.functions))
 
     @cached_property
     def self_counts(self) -> tuple[int, ...]:
         """The instructions that each function executed itself; exact."""
         counts = [0] * len(self.functions)
-        for block in self.blocks:
-            counts[self.owner(block.function)] += block.cost
+        for place, cost in enumerate(self._costs):
+            counts[self.owner(place)] += cost
         return tuple(counts)
 
     @cached_property
     def module_counts(self) -> tuple[int, ...]:
         """The instructions that were executed in each module; exact."""
         counts = [0] * len(self.modules)
-        for block in self.blocks:
-            counts[self.functions[block.function].module] += block.cost
+        for function, cost in zip(self.functions, self._costs, strict=True):
+            counts[function.module] += cost
         return tuple(counts)
 
     @cached_property
@@ -170,15 +190,21 @@ class Profile:
         What has no known line is at line 0 of no file.
         """
         counts: Counter[tuple[int, str, int]] = Counter()
-        for block in self.blocks:
-            for file, line, instructions in _lines_of(block):
-                counts[self.owner(block.function), file, line] += instructions * block.count
+        for function, file, line, cost in self.rows.line_costs():
+            counts[self.owner(function), file, line] += cost
         return counts
 
     @cached_property
     def call_sites(self) -> tuple[CallSite, ...]:
         """The instructions by which functions go to others, or call themselves."""
-        return self._found_calls[0]
+        sites = []
+        for edge, (source, target) in zip(self.edges, self.rows.ends(), strict=True):
+            if source is None or target is None:
+                continue
+            caller, callee = (self.owner(self.blocks[place].function) for place in (source, target))
+            if edge.kind == "call" or caller != callee:
+                sites.append(CallSite(caller, edge.module, edge.source, callee, edge.count))
+        return tuple(sites)
 
     @cached_property
     def indirect_calls(self) -> dict[int, int]:
@@ -186,7 +212,7 @@ class Profile:
 
         That is how often the function was entered, less the calls that are known.
         """
-        return self._found_calls[1]
+        return self._calls[1]
 
     @cached_property
     def calls(self) -> tuple[int, ...]:
@@ -199,9 +225,7 @@ class Profile:
     @cached_property
     def graph(self) -> CallGraph:
         """Who called whom, and what of the cost is due to whom."""
-        calls: Counter[tuple[int, int]] = Counter()
-        for site in self.call_sites:
-            calls[site.caller, site.callee] += site.count
+        calls = Counter(self._calls[0])
         for callee, count in self.indirect_calls.items():
             calls[INDIRECT, callee] += count
         return CallGraph(self.self_counts, calls)
@@ -222,9 +246,15 @@ class Profile:
         shown = (place for place, one in enumerate(self.functions) if one.part_of is None)
         return sorted(shown, key=lambda place: (-counts[place], self.functions[place].name))
 
-    def hottest_blocks(self) -> list[ProfiledBlock]:
-        """The blocks, those first in which most instructions were executed."""
-        return sorted(self.blocks, key=lambda block: -block.cost)
+    def hottest_blocks(self, most: int) -> list[ProfiledBlock]:
+        """So many blocks, those first in which most instructions were executed."""
+        return [self.blocks[place] for place in self.rows.hottest(most)]
+
+    def ways_on(self, block: ProfiledBlock) -> list[Edge]:
+        """The edges that leave a block, or an instruction in it."""
+        end = block.offset + block.size
+        places = self.rows.leaving(self.module_of(block), block.offset, end)
+        return [self.edges[place] for place in places]
 
     def frame_name(self, frame: int) -> str:
         """What to call a frame of a stack."""
@@ -243,19 +273,8 @@ class Profile:
 
     def block_at(self, module: int, offset: int) -> ProfiledBlock | None:
         """The block that has the instruction at an offset."""
-        starts, blocks = self._blocks_by_module.get(module, ([], []))
-        place = bisect_right(starts, offset) - 1
-        if place < 0 or offset >= blocks[place].offset + blocks[place].size:
-            return None
-        return blocks[place]
-
-    @cached_property
-    def ends(self) -> list[tuple[int | None, int | None]]:
-        """Of each edge the places of the blocks that it leaves and leads to, as far as they are."""
-        places = [(self.module_of(block), block.offset, block.size) for block in self.blocks]
-        sources = blocks_at(places, [(edge.module, edge.source) for edge in self.edges])
-        targets = blocks_at(places, [(edge.to_module, edge.target) for edge in self.edges])
-        return list(zip(sources, targets, strict=True))
+        place = self.rows.block_at(module, offset)
+        return None if place is None else self.blocks[place]
 
     def folded(self, wholes: Mapping[int, int]) -> Profile:
         """The same with functions that count to others: the places of both."""
@@ -263,10 +282,7 @@ class Profile:
             replace(function, part_of=wholes[place]) if place in wholes else function
             for place, function in enumerate(self.functions)
         )
-        folded = replace(self, functions=functions)
-        # Blocks and edges are the same ones, so this is, too; to find it takes a while.
-        folded.__dict__["ends"] = self.ends
-        return folded
+        return replace(self, functions=functions)
 
     def only(self, pattern: str) -> Profile:
         """The same, of the modules whose name or path matches a pattern.
@@ -306,48 +322,35 @@ class Profile:
         )
 
     @cached_property
-    def _blocks_by_module(self) -> dict[int, tuple[list[int], list[ProfiledBlock]]]:
-        blocks: dict[int, list[ProfiledBlock]] = defaultdict(list)
-        for block in self.blocks:
-            blocks[self.module_of(block)].append(block)
-        return {
-            module: ([block.offset for block in inside], inside)
-            for module, inside in blocks.items()
-        }
-
-    @cached_property
-    def _found_calls(self) -> tuple[tuple[CallSite, ...], dict[int, int]]:
-        sites = []
+    def _calls(self) -> tuple[Counter[tuple[int, int]], dict[int, int]]:
+        """How often each function called each, and was entered by ways that are not known."""
+        offsets = [function.offset for function in self.functions]
         # How often the first instruction of a function is reached: all of it, less what is known.
-        unknown: Counter[int] = Counter()
-        for block in self.blocks:
-            function = self.functions[block.function]
-            if function.part_of is None and block.offset == function.offset:
-                unknown[block.function] += block.count
-        owners = [self.owner(place) for place in range(len(self.functions))]
-        for edge, (source, target) in zip(self.edges, self.ends, strict=True):
-            if source is None or target is None:
-                continue
-            entered = self.blocks[target].function
-            caller, callee = owners[self.blocks[source].function], owners[entered]
-            if edge.target == self.functions[entered].offset and (
-                entered == callee or caller != callee or edge.kind == "call"
-            ):
-                unknown[callee] -= edge.count
-            if edge.kind == "call" or caller != callee:
-                sites.append(CallSite(caller, edge.module, edge.source, callee, edge.count))
+        unknown = Counter(
+            {
+                place: count
+                for place, count in enumerate(self.rows.entries(offsets))
+                if self.functions[place].part_of is None
+            }
+        )
+        calls: Counter[tuple[int, int]] = Counter()
+        for source, entered, is_entry, is_call, count in self.rows.ways(offsets):
+            caller, callee = self.owner(source), self.owner(entered)
+            if is_entry and (entered == callee or caller != callee or is_call):
+                unknown[callee] -= count
+            if is_call or caller != callee:
+                calls[caller, callee] += count
         # A program that runs on while it is looked at may not add up by a few.
-        return tuple(sites), {place: count for place, count in unknown.items() if count > 0}
+        return calls, {place: count for place, count in unknown.items() if count > 0}
 
 
-def _lines_of(block: ProfiledBlock) -> Iterator[tuple[str, int, int]]:
-    """The source lines of a block, and how many instructions are from each."""
-    if not block.lines:
-        yield "", 0, block.instructions
-        return
-    counts: Counter[tuple[str, int]] = Counter()
-    for offset, _, _ in block.listing():
-        line = block.line_at(offset)
-        counts[(line.file, line.line) if line else ("", 0)] += 1
-    for (file, number), count in counts.items():
-        yield file, number, count
+def profiled_blocks(core: _native.ProfileRows) -> Rows[ProfiledBlock]:
+    """The blocks that the compiled core has."""
+
+    def read(start: int, end: int) -> list[ProfiledBlock]:
+        return [
+            ProfiledBlock(*row[:6], tuple(map(SourceLine._make, row[6])))
+            for row in core.blocks(start, end)
+        ]
+
+    return Rows(core, 0, core.block_count(), read)
