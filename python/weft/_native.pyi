@@ -401,6 +401,11 @@ class FlowRows:
         """Where the blocks of a module begin, and where they end."""
     def ways_to(self, module: int, places: set[int]) -> list[tuple[int, int]]:
         """The ways within a module to some places that are no calls: places and sources."""
+    def function_counts(self, module: int, functions: Sequence[tuple[int, int]]) -> list[int]:
+        """How often functions were entered, given where they begin and their sizes.
+
+        At least 1 for one of which something was executed.
+        """
     def profile(self, modules: Sequence[tuple[ModuleSymbols | None, Sequence[int]]]) -> ProfileRows:
         """The same with what the files of modules have of their blocks.
 

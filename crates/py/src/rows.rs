@@ -148,6 +148,18 @@ impl FlowRows {
         py.detach(|| self.edges.iter().filter(leads).map(row).collect())
     }
 
+    /// How often each function of a module was entered, at least 1 for one of which something was executed, given where
+    /// functions begin and their sizes.
+    fn function_counts(
+        &self,
+        py: Python<'_>,
+        module: u32,
+        functions: Vec<(u64, u64)>,
+    ) -> PyResult<Vec<u64>> {
+        let blocks = self.of_module(module as usize)?;
+        Ok(py.detach(|| function_counts(blocks, &self.edges, module, &functions)))
+    }
+
     /// The same with the functions of all blocks, and with what the files of modules have of them.
     fn profile(
         &self,
@@ -199,6 +211,40 @@ impl FlowRows {
         };
         py.detach(read).map(ProfileRows).map_err(to_python)
     }
+}
+
+fn function_counts(
+    blocks: &[Executed],
+    edges: &[Edge],
+    module: u32,
+    functions: &[(u64, u64)],
+) -> Vec<u64> {
+    let sizes: HashMap<u64, u64> = functions.iter().copied().collect();
+    let mut back: HashMap<u64, u64> = HashMap::new();
+    for edge in edges.iter().filter(|edge| edge.source.0 == module && edge.target.0 == module) {
+        let (target, size) = (edge.target.1, sizes.get(&edge.target.1).copied().unwrap_or(0));
+        let is_inside = edge.source.1.checked_sub(target).is_some_and(|distance| distance < size);
+        if is_inside && edge.kind != "call" {
+            // A jump back to the first instruction does not enter the function.
+            let count = back.entry(target).or_default();
+            *count = count.saturating_add(edge.count);
+        }
+    }
+    let count = |&(offset, size): &(u64, u64)| {
+        let after = blocks.partition_point(|block| block.offset <= offset);
+        let before = after.checked_sub(1).map(|place| &blocks[place]);
+        match before.filter(|block| offset - block.offset < block.size) {
+            Some(block) => {
+                let again = back.get(&offset).copied().unwrap_or(0);
+                block.count.saturating_sub(again).max(1)
+            }
+            None => {
+                let next = blocks.get(after).filter(|block| block.offset - offset < size);
+                next.is_some().into()
+            }
+        }
+    };
+    functions.iter().map(count).collect()
 }
 
 /// Names of files, each once.

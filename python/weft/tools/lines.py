@@ -57,18 +57,18 @@ class ModuleEdges:
         return edge.module == self._module and edge.kind != "call"
 
 
-def edges_of(flow: Flow) -> list[ModuleEdges]:
-    """The edges of each module."""
-    found = [ModuleEdges(module) for module in range(len(flow.modules))]
+def edges_of(flow: Flow, module: int) -> ModuleEdges:
+    """The edges of a module."""
+    found = ModuleEdges(module)
     for edge in flow.edges:
-        target, source = found[edge.to_module], found[edge.module]
-        target.inward.append(edge)
-        target.inflow[edge.target] += edge.count
-        if edge.kind == "taken":
-            source.taken[edge.source] += edge.count
-        elif edge.kind == "fall":
-            source.passed[edge.source] += edge.count
-            target.fallen[edge.target] += edge.count
+        if edge.to_module == module:
+            found.inward.append(edge)
+            found.inflow[edge.target] += edge.count
+            if edge.kind == "fall":
+                found.fallen[edge.target] += edge.count
+        if edge.module == module and edge.kind in ("taken", "fall"):
+            counts = found.taken if edge.kind == "taken" else found.passed
+            counts[edge.source] += edge.count
     return found
 
 

@@ -45,8 +45,8 @@ def write(file: BinaryIO, coverage: Coverage) -> None:
 
 def _records(flow: Flow) -> Iterator[bytes]:
     for number, module in enumerate(flow.modules):
-        for block in module.blocks:
-            offset, left = block.offset - module.start, block.size
+        for start, end in zip(*flow.rows.extents(number), strict=True):
+            offset, left = start - module.start, end - start
             # What a program has made itself may be too far away for the format.
             while left > 0 and 0 <= offset <= _LARGEST_OFFSET:
                 size = min(left, _LARGEST_SIZE)

@@ -10,10 +10,10 @@ from typing import Any, BinaryIO, get_args
 
 from weft.base.files import read as read_file
 from weft.errors import BadFile
-from weft.export.profile.text import NOTE
 from weft.model.flow import Edge, EdgeKind
 from weft.tools.callgraph import INDIRECT
 from weft.tools.profile import (
+    NOTE,
     Change,
     Profile,
     ProfiledBlock,

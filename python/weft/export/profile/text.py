@@ -14,15 +14,11 @@ from weft.base.numbers import percent, printable, shortened
 from weft.export.metrics.draw import bar
 from weft.export.tables import BAR, table, write_plain
 from weft.model.flow import Edge
-from weft.tools.profile import Change, Profile, ProfiledBlock
+from weft.tools.profile import NOTE, Change, Profile, ProfiledBlock
 
 _NAME = 40
 _LONG, _HEAD, _TAIL = 20, 12, 4
 """Of a block with more instructions than the first, so many are shown of its beginning and end."""
-NOTE = (
-    "self counts and calls are exact; inclusive counts are attributed by how often each function "
-    "was called from where"
-)
 
 
 def write(file: BinaryIO, profile: Profile, top: int) -> None:

@@ -65,7 +65,6 @@ def cover(
         program = os.path.realpath(found) if found else None
     paths = [module.path for module in flow.modules]
     is_wanted = chooser(paths, patterns, program, directory)
-    edges = edges_of(flow)
     known = readers or ModuleReaders(root, open_paths)
     modules = []
     for index, module in enumerate(flow.modules):
@@ -73,7 +72,6 @@ def cover(
         if reader is None:
             modules.append(ModuleCoverage(module.path, is_detailed, 0, (), ()))
             continue
-        modules.append(
-            reader.cover(module, edges[index], is_detailed=is_detailed, is_counted=flow.is_counted)
-        )
+        edges = edges_of(flow, index) if is_detailed else None
+        modules.append(reader.cover(flow, index, edges))
     return Coverage(flow, tuple(modules))

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left, bisect_right
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from weft import _native
-from weft.model.flow import Block, CodeModule
+from weft.model.flow import Block, CodeModule, Flow
 from weft.tools.coverage.choice import is_startup
 from weft.tools.coverage.parts import Branch, FileCoverage, FunctionCoverage, ModuleCoverage
 from weft.tools.lines import LineRows, ModuleEdges, line_counts, line_rows
@@ -36,30 +36,29 @@ class ModuleReader:
         self._symbols = symbols
         self._functions = [row for row in symbols.rows(symbols.select()) if _is_own(row[0], row[4])]
 
-    def cover(
-        self, module: CodeModule, edges: ModuleEdges, *, is_detailed: bool, is_counted: bool
-    ) -> ModuleCoverage:
-        """Return what was executed of the module, given its blocks and edges."""
-        rows = self._functions
-        counts = _function_counts(module, edges, [(row[2], row[3]) for row in rows])
+    def cover(self, flow: Flow, place: int, edges: ModuleEdges | None) -> ModuleCoverage:
+        """Return what was executed of a module of a flow: with its edges, in detail."""
+        rows, module = self._functions, flow.modules[place]
+        counts = flow.rows.function_counts(place, [(row[2], row[3]) for row in rows])
         sources: Sequence[tuple[str, int] | None] = [None] * len(rows)
         kept: Sequence[int] = range(len(rows))
         files: tuple[FileCoverage, ...] = ()
-        if is_detailed:
+        if edges is not None:
             sources = [self._declared.get(row[2]) for row in rows]
-            files = self._files(module, edges, is_counted)
+            files = self._files(module, edges, flow.is_counted)
         else:
-            kept = [place for place, count in enumerate(counts) if count]
+            kept = [number for number, count in enumerate(counts) if count]
         functions = [
             FunctionCoverage(
-                rows[place][1] or rows[place][0],
-                rows[place][2],
-                rows[place][3],
-                counts[place],
-                *(sources[place] or (None, None)),
+                rows[number][1] or rows[number][0],
+                rows[number][2],
+                rows[number][3],
+                counts[number],
+                *(sources[number] or (None, None)),
             )
-            for place in kept
+            for number in kept
         ]
+        is_detailed = edges is not None
         return ModuleCoverage(module.path, is_detailed, len(rows), tuple(functions), files)
 
     @cached_property
@@ -217,28 +216,3 @@ def _apart(extents: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 def _is_own(name: str, kind: str) -> bool:
     return kind != "plt" and not is_startup(name)
-
-
-def _function_counts(
-    module: CodeModule, edges: ModuleEdges, extents: Sequence[tuple[int, int]]
-) -> list[int]:
-    """How often each function was entered; at least 1 for one of which something was executed."""
-    blocks = tuple(module.blocks)
-    starts = [block.offset for block in blocks]
-    back: Counter[int] = Counter()
-    sizes = dict(extents)
-    for edge in edges.inward:
-        size = sizes.get(edge.target)
-        if size and edges.is_within(edge) and edge.target <= edge.source < edge.target + size:
-            back[edge.target] += edge.count
-    counts = []
-    for offset, size in extents:
-        at = bisect_right(starts, offset) - 1
-        count = 0
-        if at >= 0 and offset < blocks[at].offset + blocks[at].size:
-            count = max(blocks[at].count - back[offset], 1)
-        elif size:
-            after = at + 1
-            count = int(after < len(blocks) and starts[after] < offset + size)
-        counts.append(count)
-    return counts

@@ -7,6 +7,7 @@ with all that it called is attributed by these calls: see :mod:`weft.tools.callg
 from weft.tools.profile.changes import Change, diff
 from weft.tools.profile.reader import profile
 from weft.tools.profile.result import (
+    NOTE,
     CallSite,
     Profile,
     ProfiledBlock,
@@ -16,6 +17,7 @@ from weft.tools.profile.result import (
 )
 
 __all__ = [
+    "NOTE",
     "CallSite",
     "Change",
     "Profile",

@@ -18,6 +18,7 @@ from weft.model.program import Module
 from weft.tools.callgraph import INDIRECT, SMALL, CallGraph
 
 __all__ = [
+    "NOTE",
     "CallSite",
     "Profile",
     "ProfiledBlock",
@@ -26,6 +27,12 @@ __all__ = [
     "SourceLine",
     "profiled_blocks",
 ]
+
+NOTE = (
+    "self counts and calls are exact; inclusive counts are attributed by how often each function "
+    "was called from where"
+)
+"""What of a profile is exact, for people."""
 
 
 @dataclass(frozen=True, slots=True)
