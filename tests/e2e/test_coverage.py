@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import json
 import re
@@ -9,15 +10,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+import weft
 from tests import drcov, executed, gcov
 from tests.covered import while_slow
 from tests.e2e.harness import answers, free_port, need, redis_clients, server
 from tests.toolchain import PROGRAMS, run
+from weft.control.clone import Records
 from weft.export.coverage.json import read
 from weft.model.flow import Flow
 from weft.tools import coverage
@@ -172,6 +175,60 @@ def test_a_program_that_gcov_counts_has_the_same_lines(name: str, tmp_path: Path
     truth = truth_of(source)
     both = found.keys() & truth.keys()
     assert {line: found[line] for line in both} == {line: truth[line] for line in both}
+
+
+JOINED = PROGRAMS / "clone" / "shared_calls.c"
+TWICE = {
+    "calls": ["{folder}/shared_calls", "direct"],
+    "sqlite3": [
+        *("sqlite3", ":memory:"),
+        "create table t(a, b); insert into t values (1, 2), (3, 4);select sum(a) from t group by b",
+    ],
+    "python3": ["/usr/bin/python3", "-c", "import json, re; print(re.findall('a+', 'aaba'))"],
+    # The compiler proper: the driver makes up names of files.
+    "gcc": ["{cc1}", "-quiet", "-O2", "-fpreprocessed", "{folder}/tree.i", "-o", "/dev/null"],
+}
+
+
+@pytest.fixture
+def same_addresses() -> Iterator[None]:
+    """What is started has the same addresses each time."""
+    libc = ctypes.CDLL(None)
+    before = libc.personality(0xFFFF_FFFF)
+    libc.personality(before | 0x004_0000)  # ADDR_NO_RANDOMIZE
+    yield
+    libc.personality(before)
+
+
+@pytest.mark.parametrize("name", TWICE)
+def test_what_is_covered_is_what_is_counted(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, same_addresses: None
+) -> None:
+    """All blocks and edges: what is noted once, and what is counted, find the same.
+
+    At the same addresses, with the same hashes, these programs do the same each time.
+    """
+    need("gcc")
+    need("sqlite3")
+    run("gcc", "-O1", "-D_GNU_SOURCE", str(JOINED), "-o", tmp_path / "shared_calls")
+    run("gcc", "-E", str(PROGRAMS / "coverage" / "tree.c"), "-o", tmp_path / "tree.i")
+    cc1 = subprocess.check_output(["gcc", "-print-prog-name=cc1"], text=True).strip()
+    monkeypatch.setenv("PYTHONHASHSEED", "0")
+    words = [word.format(folder=tmp_path, cc1=cc1) for word in TWICE[name]]
+    found = []
+    kinds: tuple[Records, ...] = ("hits", "counts")
+    for records in kinds:
+        with weft.run(words, weaver="clone", records=records, stdout=subprocess.DEVNULL) as program:
+            assert program.wait(300) == 0
+        flow = program.flow()
+        paths = [module.path for module in flow.modules]
+        blocks = {
+            (path, *b[:2]) for path, m in zip(paths, flow.modules, strict=True) for b in m.blocks
+        }
+        edges = {(paths[e.module], e.source, paths[e.to_module], *e[3:5]) for e in flow.edges}
+        found.append((blocks, edges))
+    assert len(found[0][1]) > 1000
+    assert found[0] == found[1]
 
 
 def test_functions_and_branches(tmp_path: Path) -> None:

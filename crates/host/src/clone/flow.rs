@@ -229,6 +229,8 @@ impl<'a> Solver<'a> {
             for &index in instances {
                 let run = runs[index].1;
                 let count = match run.own {
+                    // Any of them may be the one that was come to: what was left of each tells.
+                    0 if self.log.records == Records::Hits => rest,
                     0 => std::mem::take(&mut rest),
                     own => self.value(own),
                 };

@@ -58,6 +58,8 @@ pub struct Recorder {
     /// fall-through.
     choices: BTreeMap<u32, bool>,
     pid: u64,
+    /// The marks of calls that are in the clone, by their addresses.
+    pub marked_calls: BTreeMap<u64, u32>,
     /// Where in the clone blocks begin that are traced.
     pub trace_starts: BTreeSet<u64>,
 }
@@ -72,6 +74,7 @@ impl Recorder {
             known: BTreeSet::new(),
             choices: BTreeMap::new(),
             pid: system::pid() as u64,
+            marked_calls: BTreeMap::new(),
             trace_starts: BTreeSet::new(),
         })
     }
@@ -258,6 +261,7 @@ impl Recorder {
 
     /// Forgets places that are about to be written anew: those that are not in a half that was retired.
     pub fn flush(&mut self, arenas: &[Arena]) {
+        self.marked_calls.clear();
         self.trace_starts.retain(|&at| arenas.iter().any(|arena| arena.retired.contains(at)));
     }
 }

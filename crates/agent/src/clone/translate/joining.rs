@@ -31,9 +31,21 @@ impl Translator<'_> {
             self.read::<[u8; 5]>(thunk) == THUNK && said == target
         };
         if is_same {
+            self.share_mark();
             self.join(behind - CALL, next);
         }
         is_same
+    }
+
+    /// The first time that the call is made is noted where it is made: for all blocks that come to it.
+    fn share_mark(&mut self) {
+        let mark = self.recorder.as_ref().and_then(|it| it.marked_calls.get(&self.address));
+        if self.is_marking()
+            && let (Some(&mark), Some(run)) = (mark, &mut self.run)
+        {
+            run.taken = mark;
+            self.mark = 0;
+        }
     }
 
     /// The same for an indirect call, up to which its block has what was written from `before` on. `operand` is where it
@@ -72,12 +84,13 @@ impl Translator<'_> {
     /// Where the call ends that returns to an address, if another block has one.
     fn other_call(&self, next: u64) -> Option<u64> {
         let is_plain = self.extent == Extent::Block && self.known.is_fixed && self.is_linking;
-        // Where exits are marked, the first time that each is taken leaves the clone.
-        let is_marked = self.recorder.as_ref().is_some_and(|it| !it.is_for_counts());
+        // Where each run tells that it was executed, it has to be left by its own end.
+        let is_told =
+            self.recorder.as_ref().is_some_and(|it| !it.is_for_counts() && !it.is_for_hits());
         // What counts those that come to the call itself would be left out.
         let is_counted = self.recorder.is_some()
             && self.block.starts.iter().any(|start| start.address == self.address);
-        if !is_plain || is_marked || is_counted || !self.weaving.is_empty() {
+        if !is_plain || is_told || is_counted || !self.weaving.is_empty() {
             return None;
         }
         let place = self.known.find(next)?;

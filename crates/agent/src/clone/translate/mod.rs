@@ -314,6 +314,7 @@ impl Translator<'_> {
                     self.record(Kind::Call, 0, before);
                     return false;
                 }
+                self.mark_call();
                 self.call(instruction.near_branch_target(), next);
                 self.record(Kind::Call, length, before);
                 self.come_back(next)

@@ -156,6 +156,15 @@ impl Translator<'_> {
         Some(self.out.here())
     }
 
+    /// Keeps the mark of a call for blocks that will come to it.
+    pub fn mark_call(&mut self) {
+        if self.is_marking()
+            && let (Some(run), Some(recorder)) = (self.run, &mut self.recorder)
+        {
+            recorder.marked_calls.insert(self.address, run.taken);
+        }
+    }
+
     /// Whether a branch is counted in its place: one that leads back is mostly taken.
     pub fn counts_back(&self, instruction: &Instruction) -> bool {
         self.is_counting()
