@@ -95,6 +95,10 @@ bench-clone: release  ## What running translated costs, beside native and the pe
 bench-where: release  ## What each workload executes that costs more in a clone, from exact counts
 	$(PY) benchmarks/where.py
 
+.PHONY: bench-memory
+bench-memory: release  ## What processes of one program take of memory in clones
+	$(PY) benchmarks/memory.py
+
 .PHONY: bench-tools
 bench-tools: release  ## What coverage, profiles and traces cost, beside the clone and the peers
 	$(PY) benchmarks/tools.py
