@@ -154,12 +154,21 @@ pub struct StoredPlace {
     pub address: u32,
     /// Where its code is.
     pub body: u32,
-    /// Where indirect branches enter; 0 if they cannot. With [`BEHIND_CALL`], if that is where a call returns to.
+    /// Where indirect branches enter; 0 if they cannot. From [`CALL_LENGTH`] on the length of the call right behind which
+    /// that is, if there is one.
     pub entry: u32,
 }
 
-/// See [`StoredPlace::entry`]: no code is as long.
-pub const BEHIND_CALL: u32 = 1 << 31;
+/// See [`StoredPlace::entry`]: no code is as long as these bits say, and no instruction longer than they can.
+pub const CALL_LENGTH: u32 = 28;
+const _: () = assert!(LONGEST_CODE <= 1 << CALL_LENGTH);
+
+impl StoredPlace {
+    /// Where indirect branches enter, and how long the call is right behind which that is; 0 if there is none.
+    pub fn entry(&self) -> (u32, u8) {
+        (self.entry & ((1 << CALL_LENGTH) - 1), (self.entry >> CALL_LENGTH) as u8)
+    }
+}
 
 /// Where in a table of places an address is looked for first.
 pub fn place_hash(address: u32) -> usize {

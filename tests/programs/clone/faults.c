@@ -1,11 +1,13 @@
 /* Faults: which, where, with which registers; and what a handler can make of them. */
 #define _GNU_SOURCE
 #include "check.h"
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/ucontext.h>
+#include <unistd.h>
 
 #define OFTEN 50
 
@@ -392,6 +394,111 @@ CASE(single_steps_far) {
         printf("%d %s:", traps, text);
         for (int i = 0; i < traps && i < 16; i++) printf(" %ld", (long)(trapped[i] - (uint64_t)steps_far));
         puts("");
+    }
+}
+
+/* The same in code that may change at any time, through another mapping of it. */
+CASE(single_steps_checked) {
+    struct sigaction action = {.sa_sigaction = on_step, .sa_flags = SA_SIGINFO};
+    sigaction(SIGTRAP, &action, NULL);
+    FILE *file = tmpfile();
+    CHECK(ftruncate(fileno(file), 4096) == 0);
+    char *view = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fileno(file), 0);
+    char *code = mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_SHARED, fileno(file), 0);
+    for (int round = 0; round < 3; round++) {
+        memcpy(view, "\x90\x31\xc0\xff\xc0\xeb\x00\xc3", 8); /* nop; xor; inc; jmp; ret */
+        traps = 0;
+        asm volatile("sub $128, %%rsp\n pushfq\n orq $0x100, (%%rsp)\n popfq\n call *%0\n"
+                     "pushfq\n andq $~0x100, (%%rsp)\n popfq\n add $128, %%rsp"
+                     : : "r"(code) : "rax", "cc", "memory");
+        printf("%d:", traps);
+        for (int i = 0; i < traps && i < 16; i++) {
+            uint64_t offset = trapped[i] - (uint64_t)code;
+            if (offset < 4096) printf(" %ld", (long)offset);
+        }
+        puts("");
+    }
+}
+
+/* The same while other signals come, of which nobody knows when: also on the way into the engine. */
+static volatile int ticks, is_stepped_over;
+static void on_tick(int number) {
+    CHECK(number == SIGUSR1);
+    ticks++;
+}
+static void *send_ticks(void *to) {
+    while (!is_stepped_over) {
+        pthread_kill(*(pthread_t *)to, SIGUSR1);
+        usleep(100);
+    }
+    return NULL;
+}
+static void count_step(int number) {
+    CHECK(number == SIGTRAP);
+    traps++;
+}
+CASE(single_steps_between_signals) {
+    signal(SIGTRAP, count_step);
+    signal(SIGUSR1, on_tick);
+    pthread_t self = pthread_self(), other;
+    CHECK(pthread_create(&other, NULL, send_ticks, &self) == 0);
+    int value = 1;
+    asm volatile("sub $128, %%rsp\n pushfq\n orq $0x100, (%%rsp)\n popfq" : : : "cc", "memory");
+    for (int i = 0; i < 3000; i++) value = stepped(value);
+    asm volatile("pushfq\n andq $~0x100, (%%rsp)\n popfq\n add $128, %%rsp" : : : "cc", "memory");
+    is_stepped_over = 1;
+    pthread_join(other, NULL);
+    CHECK(ticks > 0 && traps > 9000);
+    printf("%d\n", value);
+}
+
+/* One call with a prefix that does nothing, and who comes to it behind that: both fault in their own instruction. */
+ASSEMBLY static void prefixed_call(void) {
+    asm(".byte 0x66, 0x48\n call 1f\n 1: ret"); /* pushes to where nothing can be written */
+}
+static uint64_t saved_stack;
+APART static void call_without_stack(char *at, char *stack) {
+    asm volatile("push %%rbp\n mov %%rsp, %2\n lea 1f(%%rip), %%rax\n mov %%rax, %3\n"
+                 "test %1, %1\n cmovne %1, %%rsp\n jmp *%0\n"
+                 "1: mov %2, %%rsp\n pop %%rbp"
+                 : : "r"(at), "r"(stack), "m"(saved_stack), "m"(marks[1])
+                 : "rax", "rbx", "rcx", "rdx", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "cc", "memory");
+}
+CASE(prefixes_before_a_call) {
+    static char stack[65536];
+    stack_t alternate = {.ss_sp = stack, .ss_size = sizeof stack};
+    sigaltstack(&alternate, NULL);
+    struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+    sigaction(SIGSEGV, &action, NULL);
+    char *wall = mmap(NULL, 8192, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    for (int round = 0; round < 3; round++)
+        for (int past = 0; past < 3; past++) {
+            call_without_stack((char *)prefixed_call + past, wall + 4096);
+            SAME(registers[REG_RIP], (uint64_t)prefixed_call + past);
+        }
+    printf("%d\n", faults);
+}
+
+/* The processor ignores a prefix of the kind that names further registers if another one comes between it and the opcode. */
+ASSEMBLY static long one(void) { asm("mov $1, %eax\n ret"); }
+ASSEMBLY static long two(void) { asm("mov $2, %eax\n ret"); }
+static long (*const functions[2])(void) = {one, two};
+#define IGNORED(name, ...)                                                                          \
+    ASSEMBLY static long name(const void *low __attribute__((unused)), const void *high __attribute__((unused))) { \
+        asm("push %rbx\n mov %rdi, %rbx\n mov %rdi, %rcx\n mov %rsi, %r9\n mov %rsi, %r11\n"       \
+            ".byte " #__VA_ARGS__ "\n pop %rbx\n ret");                                            \
+    }
+IGNORED(call_rbx, 0x41, 0x48, 0xff, 0xd3)
+IGNORED(call_r11, 0x48, 0x41, 0xff, 0xd3)
+IGNORED(call_rbx_cs, 0x41, 0x2e, 0xff, 0xd3)
+IGNORED(call_rcx_memory, 0x41, 0x40, 0xff, 0x11)
+IGNORED(call_r9_memory, 0x48, 0x41, 0xff, 0x11)
+IGNORED(call_rcx_further, 0x41, 0x48, 0xff, 0x51, 0x08)
+CASE(ignored_prefixes) {
+    for (int round = 0; round < 3; round++) {
+        printf("%ld %ld %ld", call_rbx(one, two), call_r11(one, two), call_rbx_cs(one, two));
+        printf(" %ld %ld", call_rcx_memory(&functions[0], &functions[1]), call_r9_memory(&functions[0], &functions[1]));
+        printf(" %ld\n", call_rcx_further(&functions[0], &functions[0]));
     }
 }
 

@@ -159,12 +159,14 @@ fn check(engine: &mut Engine, thread: &Thread, exit: &Exit) {
         let now = unsafe { core::slice::from_raw_parts(address as *const u8, original.len()) };
         if !original.is_empty() && engine.cache.pages.is_readable(address) && now == &original[..] {
             engine.continue_behind_exit(thread, address);
+            thread.expect_trap_on_way();
             return;
         }
         engine.cache.forget_block(number);
     }
     // It has been there before.
     engine.continue_as(thread, address);
+    thread.expect_trap_on_way();
 }
 
 /// The start of a sequence that was not announced to the kernel, or that the kernel has cleared because it has

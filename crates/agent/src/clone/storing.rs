@@ -20,7 +20,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 use weft_abi::stored::{
-    BEHIND_CALL, CHECKED_FROM, Checksum, HEADER_LENGTH, LONGEST_CODE, LONGEST_TABLES, MOST_SLOTS,
+    CALL_LENGTH, CHECKED_FROM, Checksum, HEADER_LENGTH, LONGEST_CODE, LONGEST_TABLES, MOST_SLOTS,
     STORED_MAGIC, StoredBlock, StoredHeader, StoredKey, StoredPiece, StoredPlace, StoredRange,
     Table, place_hash, sum_of,
 };
@@ -352,8 +352,8 @@ impl<'a> Making<'a> {
             while table[index].address != 0 {
                 index = (index + 1) & mask;
             }
-            let mark = if place.is_behind_call { BEHIND_CALL } else { 0 };
-            let entry = if place.entry == 0 { 0 } else { mark | within(place.entry) };
+            let call = u32::from(place.call_length) << CALL_LENGTH;
+            let entry = if place.entry == 0 { 0 } else { call | within(place.entry) };
             table[index] = StoredPlace { address, body: within(place.body), entry };
         }
         table
@@ -375,7 +375,7 @@ pub fn places_of(header: &StoredHeader, file: &[u8]) -> Vec<Executed> {
     for place in entered {
         let [address, entry] = [number(place), number(&place[8..])];
         // Where a call returns to has a way in anyway.
-        if address != 0 && entry != 0 && entry & BEHIND_CALL == 0 {
+        if address != 0 && entry != 0 && entry >> CALL_LENGTH == 0 {
             places.push(Executed { offset: address - 1, is_entered: true });
         }
     }

@@ -14,8 +14,8 @@ pub struct Place {
     pub block: u32,
     /// What counts arrivals otherwise than by direct branches; 0 while nothing does.
     pub counter: u32,
-    /// Whether indirect branches enter right behind a call, which returns here.
-    pub is_behind_call: bool,
+    /// How long the call is right behind which indirect branches enter, and which returns here; 0 if there is none.
+    pub call_length: u8,
 }
 
 const EMPTY: u64 = 0;
@@ -131,8 +131,8 @@ impl Map {
             let known = self.get(start.address);
             let is_better = known.is_none_or(|known| known.entry == 0 && start.entry != 0);
             if is_better || start.address == key {
-                let Start { address, body, entry, counter, is_behind_call } = *start;
-                self.insert(Place { address, body, entry, block: number, counter, is_behind_call });
+                let Start { address, body, entry, counter, call_length } = *start;
+                self.insert(Place { address, body, entry, block: number, counter, call_length });
             }
         }
     }

@@ -16,8 +16,8 @@ pub struct Start {
     pub entry: u64,
     /// What counts those; 0 if nothing does.
     pub counter: u32,
-    /// Whether it is entered right behind a call, which returns to it.
-    pub is_behind_call: bool,
+    /// How long the call is right behind which it is entered, and which returns to it; 0 if there is none.
+    pub call_length: u8,
 }
 
 impl Start {

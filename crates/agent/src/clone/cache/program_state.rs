@@ -88,7 +88,9 @@ pub fn is_between(cache: &CodeCache, pc: u64) -> bool {
     let (address, kind, offset, length, _) = locate(block, pc);
     let is_begun = kinds_around(block, pc).0 == Some(Kind::Snippet);
     let is_begun = is_begun && !is_let_in_at(cache, block, address, pc);
-    offset == 0 && !is_begun && (length != 0 || kind == Kind::Snippet)
+    // A check comes before the first instruction of its block.
+    let is_whole = length != 0 || matches!(kind, Kind::Snippet | Kind::SystemCall);
+    offset == 0 && !is_begun && is_whole
 }
 
 /// Whether the agent lets threads in at a place in a block, which is for an address: a snippet before it is

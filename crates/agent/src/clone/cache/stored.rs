@@ -12,9 +12,8 @@ use crate::clone::cache::pieces::Cold;
 use alloc::vec::Vec;
 use core::ops::Range;
 use weft_abi::stored::{
-    BEHIND_CALL, CHECKED_FROM, Checksum, HEADER_LENGTH, LONGEST_FOLDER, NAME_LENGTH, StoredBlock,
-    StoredHeader, StoredKey, StoredPiece, StoredPlace, StoredRange, Table, UNMAPPED_USER,
-    place_hash, sum_of,
+    CHECKED_FROM, Checksum, HEADER_LENGTH, LONGEST_FOLDER, NAME_LENGTH, StoredBlock, StoredHeader,
+    StoredKey, StoredPiece, StoredPlace, StoredRange, Table, UNMAPPED_USER, place_hash, sum_of,
 };
 
 /// In the number of a block: it is one of a file, whose number is the rest.
@@ -325,13 +324,10 @@ pub fn set_slot(slot: u64, place: u64) {
 
 /// What the map of addresses has for a place in a file with a number.
 pub fn place_in(number: u32, address: u64, code: u64, found: &StoredPlace) -> Place {
-    let entry = match found.entry & !BEHIND_CALL {
-        0 => 0,
-        entry => code + u64::from(entry),
-    };
+    let (entry, call_length) = found.entry();
+    let entry = if entry == 0 { 0 } else { code + u64::from(entry) };
     let body = code + u64::from(found.body);
-    let is_behind_call = found.entry & BEHIND_CALL != 0;
-    Place { address, body, entry, block: STORED | number, counter: 0, is_behind_call }
+    Place { address, body, entry, block: STORED | number, counter: 0, call_length }
 }
 
 /// An open file.

@@ -1,6 +1,6 @@
 //! What the engine keeps of a thread. The clone reaches it through `gs`.
 
-use crate::clone::base::signals::NEEDED;
+use crate::clone::base::signals::{NEEDED, TRAP_FLAG};
 use crate::clone::base::system;
 use crate::clone::thread::alternate_stack::SS_DISABLE;
 use core::cell::Cell;
@@ -392,6 +392,14 @@ impl Thread {
         if self.kept_names.get() != 0 {
             general[self.kept_names.get() as usize & 15] = self.kept[0].get();
             general[self.kept_names.get() as usize >> 4 & 15] = self.kept[1].get();
+        }
+    }
+
+    /// It goes back to the clone without having executed an instruction of the program since it was last there. Where the
+    /// program steps itself, the trap when it gets there is not the program's.
+    pub fn expect_trap_on_way(&self) {
+        if self.flags.get() & TRAP_FLAG != 0 {
+            self.task.set(task::WAY);
         }
     }
 

@@ -77,22 +77,13 @@ impl Translator<'_> {
             return;
         }
         // The same operand for `mov rcx, ...`: the opcode and one field differ.
-        let mut at = 0;
-        while matches!(
-            bytes[at],
-            0x26 | 0x2e | 0x36 | 0x3e | 0x64 | 0x65 | 0x66 | 0x67 | 0xf2 | 0xf3
-        ) {
-            if matches!(bytes[at], 0x64 | 0x67) {
-                self.out.byte(bytes[at]);
-            }
-            at += 1;
-        }
-        let mut rex = 0x48;
-        if bytes[at] & 0xf0 == 0x40 {
-            rex |= bytes[at] & 3;
-            at += 1;
-        }
-        debug_assert_eq!(bytes[at], 0xff);
+        let at = bytes.iter().position(|&byte| byte == 0xff).unwrap_or_default();
+        let prefixes = &bytes[..at];
+        let kept = prefixes.iter().filter(|&byte| matches!(byte, 0x64 | 0x67));
+        kept.for_each(|&byte| self.out.byte(byte));
+        // The processor ignores one that is not right before the opcode.
+        let last = prefixes.last().copied().filter(|byte| byte & 0xf0 == 0x40);
+        let rex = 0x48 | last.unwrap_or_default() & 3;
         self.out.bytes(&[rex, 0x8b, bytes[at + 1] & 0xc7 | RCX << 3]);
         self.out.bytes(&bytes[at + 2..]);
     }

@@ -83,7 +83,8 @@ impl Translator<'_> {
 
     /// Where the call ends that returns to an address, if another block has one.
     fn other_call(&self, next: u64) -> Option<u64> {
-        let is_plain = self.extent == Extent::Block && self.known.is_fixed && self.is_linking;
+        let may_leave = self.is_linking && !self.may_trap_next;
+        let is_plain = self.extent == Extent::Block && self.known.is_fixed && may_leave;
         // Where each run tells that it was executed, it has to be left by its own end.
         let is_told =
             self.recorder.as_ref().is_some_and(|it| !it.is_for_counts() && !it.is_for_hits());
@@ -95,7 +96,9 @@ impl Translator<'_> {
         }
         let place = self.known.find(next)?;
         let is_near = in_reach(self.out.here() + 2 * LINE, place.entry);
-        (place.is_behind_call && is_near).then_some(place.entry)
+        // A prefix may do nothing: one who comes to the call behind it is at another instruction.
+        let is_there = u64::from(place.call_length) == next - self.address;
+        (is_there && is_near).then_some(place.entry)
     }
 
     /// Jumps to the clone of the instruction that is being translated, in the block that knows where it returns to. Who

@@ -34,7 +34,7 @@ use crate::clone::translate::translator::{
 };
 use alloc::vec;
 use alloc::vec::Vec;
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
 use weft_abi::recording::ending;
 use weft_abi::weaving;
 
@@ -69,6 +69,7 @@ pub fn translate(
         // A single instruction is not kept, so nothing may be linked to it.
         is_linking: is_linking && !extent.is_single(),
         is_at_end: false,
+        may_trap_next: false,
         address: source.address,
         forward: Vec::new(),
         armed: Vec::new(),
@@ -111,7 +112,7 @@ impl Translator<'_> {
             let is_start = self.is_start();
             // The record of a traced run was written for all of it, so it is not cut.
             let may_end = self.traced.is_none() || single;
-            if number >= most && (single || !is_start) && may_end {
+            if number >= most && (single || !is_start && !self.may_trap_next) && may_end {
                 break;
             }
             if self.is_beyond(address, number) {
@@ -119,6 +120,7 @@ impl Translator<'_> {
             }
             if number > 0
                 && !is_start
+                && !self.may_trap_next
                 && !self.is_in_sequences(address)
                 && (self.is_linking && self.known.find(address).is_some()
                     || self.out.length > MOST - MOST_WOVEN && may_end)
@@ -185,6 +187,7 @@ impl Translator<'_> {
                 self.block.leads.push(lead);
             }
             let goes_on = self.instruction(&instruction, rest, displacement);
+            self.may_trap_next = matches!(instruction.mnemonic(), Mnemonic::Popf | Mnemonic::Popfq);
             address = instruction.next_ip();
             self.end_run_with(source, &instruction);
             self.block.end = address;
@@ -394,6 +397,7 @@ impl Translator<'_> {
     /// The entry where a called function returns to: right behind the call in the clone, so that the processor's
     /// return predictor is right.
     fn come_back(&mut self, address: u64) -> bool {
+        let call_length = (address - self.address) as u8;
         let entry = self.out.here();
         let wrong = self.arena.gates().wrong;
         match self.known.is_for_file() {
@@ -410,7 +414,7 @@ impl Translator<'_> {
         }
         let counter = self.count_return(address);
         let body = self.out.here();
-        self.block.starts.push(Start { address, body, entry, counter, is_behind_call: true });
+        self.block.starts.push(Start { address, body, entry, counter, call_length });
         true
     }
 }

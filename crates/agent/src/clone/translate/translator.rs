@@ -55,6 +55,9 @@ pub struct Translator<'a> {
     pub is_linking: bool,
     /// Whether this is the jump at a block's end.
     pub is_at_end: bool,
+    /// Whether the instruction before may have set the trap flag. What follows must not be in another block: the first trap
+    /// would come behind the jump to that, with nothing of the program's executed.
+    pub may_trap_next: bool,
     /// The instruction that is being translated.
     pub address: u64,
     /// Branches to what comes later in the same sequences.

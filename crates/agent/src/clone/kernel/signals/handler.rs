@@ -287,7 +287,10 @@ fn interrupted_agent(thread: &Thread, signal: usize, info: &[u64; 16], context: 
     thread.pending_mask.set(context.mask & !NEEDED);
     thread.is_pending_early.store(thread.is_beginning.load(Relaxed), Relaxed);
     thread.set_pending();
-    context.mask = ALL;
+    // A program that steps itself may have been interrupted before the agent has put its flags aside. The kernel ends a
+    // process that traps with traps blocked.
+    let traps = if context.rflags & TRAP_FLAG != 0 { bit(SIGTRAP) } else { 0 };
+    context.mask = ALL & !traps;
     let pc = context.rip;
     let resume = Landmark::Resume.address();
     let (call, returning) = (abandonable_call(), abandonable_return());
@@ -339,8 +342,12 @@ pub extern "C" fn deliver_pending(thread: &Thread) {
         }
         let was_trapping = context.rflags & TRAP_FLAG != 0;
         engine.set_out(thread, &mut context);
-        if context.rflags & TRAP_FLAG != 0 && !was_trapping {
-            thread.task.set(task::WAY);
+        if thread.task.get() == task::WAY {
+            // It goes on elsewhere than where it was on its way to.
+            thread.task.set(task::NONE);
+        }
+        if !was_trapping {
+            thread.expect_trap_on_way();
         }
     }
     thread.is_beginning.store(has_begun, Relaxed);
