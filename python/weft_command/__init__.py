@@ -22,6 +22,7 @@ def main() -> None:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     _open_streams()
+    _forget_locale()
     gc.set_threshold(*_LOOK_FOR_CYCLES)
     from weft.base import interrupts as _interrupts
 
@@ -29,6 +30,22 @@ def main() -> None:
         from weft.cli import main as command
 
         command(prog_name="weft")
+
+
+def _forget_locale() -> None:
+    """Take away what Python has put into the environment for itself: programs would inherit it.
+
+    Where no locale is set, it sets one before anything of a script is executed.
+    """
+    if os.environ.get("LC_CTYPE", "") in ("C.UTF-8", "C.utf8", "UTF-8"):
+        try:
+            # As `_open_streams`: importing more takes too long.
+            with open("/proc/self/environ", "rb") as file:  # noqa: PTH123
+                given = file.read().split(b"\0")
+        except OSError:
+            return
+        if not any(one.startswith(b"LC_CTYPE=") for one in given):
+            del os.environ["LC_CTYPE"]
 
 
 def _open_streams() -> None:

@@ -60,6 +60,15 @@ def test_run_stops_before_the_first_instruction() -> None:
         assert session.wait() == 0
 
 
+@pytest.mark.parametrize("given", [{}, {"LC_CTYPE": "C.UTF-8"}, {"LANG": "C"}])
+def test_a_program_finds_the_environment_that_the_command_was_given(given: dict[str, str]) -> None:
+    """Python sets a locale for itself where there is none."""
+    for weaver in ([], ["--weaver", "clone"]):
+        command = [sys.executable, "-m", "weft", "run", *weaver, "--", "/usr/bin/env"]
+        found = subprocess.run(command, env=given, capture_output=True, text=True, check=True)
+        assert found.stdout.splitlines() == [f"{name}={value}" for name, value in given.items()]
+
+
 def test_run_passes_environment_directory_and_streams(tmp_path: Path) -> None:
     with capturing() as (sink, reader):
         session = weft.run(
