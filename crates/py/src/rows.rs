@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use weft_host::clone::{EdgeKind, FlowBlock};
 use weft_symbols::Line;
-use weft_symbols::profile::{Block, Edge, Profile};
+use weft_symbols::profile::{Block, Edge, Profile, Written};
 
 /// offset, size, instructions, count.
 type BlockRow = (u64, u64, u64, u64);
@@ -350,7 +350,7 @@ impl ProfileRows {
     fn line_costs<'py>(&self, py: Python<'py>) -> Vec<(u32, Bound<'py, PyString>, u32, u128)> {
         let costs = py.detach(|| self.0.line_costs());
         let files = self.names(py);
-        let row = |(function, place, cost): (u32, Option<(u32, u32)>, u128)| {
+        let row = |(function, place, cost): (u32, Written, u128)| {
             let (file, line) = place.unwrap_or((self.0.files.len() as u32, 0));
             (function, files[file as usize].clone(), line, cost)
         };

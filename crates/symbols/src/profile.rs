@@ -12,6 +12,8 @@ use std::sync::Arc;
 
 /// A module, and an address as its file states it.
 pub type Located = (u32, u64);
+/// A source file, by its place, and a line, where they are known.
+pub type Written = Option<(u32, u32)>;
 
 /// A way from one block to another that was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,11 +60,11 @@ impl Block {
     }
 
     /// The lines of its instructions, and how many are of each; those first that come first.
-    fn instructions_by_line(&self) -> Vec<(Option<(u32, u32)>, u64)> {
+    fn instructions_by_line(&self) -> Vec<(Written, u64)> {
         if self.lines.is_empty() {
             return vec![(None, self.instructions)];
         }
-        let mut found: Vec<(Option<(u32, u32)>, u64)> = Vec::new();
+        let mut found: Vec<(Written, u64)> = Vec::new();
         for at in listing::starts(&self.code, self.at.1) {
             let after = self.lines.partition_point(|&(offset, _)| offset <= at);
             let line = after.checked_sub(1).and_then(|place| self.lines[place].1);
@@ -135,7 +137,7 @@ impl Profile {
     }
 
     /// The instructions of each function by file and line; those without a known line are of none.
-    pub fn line_costs(&self) -> Vec<(u32, Option<(u32, u32)>, u128)> {
+    pub fn line_costs(&self) -> Vec<(u32, Written, u128)> {
         let mut sums = Sums::default();
         for block in &self.blocks {
             for (line, instructions) in block.instructions_by_line() {

@@ -4,7 +4,7 @@ use crate::clone::base::context::{Context, Fault};
 use crate::clone::base::image::image;
 use crate::clone::base::keys::inner;
 use crate::clone::base::signals::{
-    ALL, DEBUGGED, FAULT_OF_THE_KERNEL, NEEDED, SEGV_ACCERR, SIGILL, SIGSEGV, SIGTRAP, TRAP_FLAG,
+    DEBUGGED, FAULT_OF_THE_KERNEL, NEEDED, SEGV_ACCERR, SIGILL, SIGSEGV, SIGTRAP, TRAP_FLAG,
     TRAP_TRACE, WATCHED, bit, fault, is_fault, send_again, set_mask,
 };
 use crate::clone::base::{observers, program};
@@ -287,10 +287,7 @@ fn interrupted_agent(thread: &Thread, signal: usize, info: &[u64; 16], context: 
     thread.pending_mask.set(context.mask & !NEEDED);
     thread.is_pending_early.store(thread.is_beginning.load(Relaxed), Relaxed);
     thread.set_pending();
-    // A program that steps itself may have been interrupted before the agent has put its flags aside. The kernel ends a
-    // process that traps with traps blocked.
-    let traps = if context.rflags & TRAP_FLAG != 0 { bit(SIGTRAP) } else { 0 };
-    context.mask = ALL & !traps;
+    context.mask = leading_out::all_but_traps(context);
     let pc = context.rip;
     let resume = Landmark::Resume.address();
     let (call, returning) = (abandonable_call(), abandonable_return());

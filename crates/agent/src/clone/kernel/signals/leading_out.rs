@@ -157,13 +157,19 @@ pub fn step(thread: &Thread, info: &mut [u64; 16], context: &mut Context) -> Opt
     }
     if is_in_agent {
         // Which looks for what has come before it goes back.
-        context.mask = ALL;
+        context.mask = all_but_traps(context);
         thread.set_pending();
         return None;
     }
     context.mask = thread.pending_mask.get();
     *info = thread.pending_info.get();
     Some(info[0] as u32 as usize)
+}
+
+/// All signals but the traps of a program that steps itself, and was interrupted before the agent has put its flags aside:
+/// the kernel ends a process that traps with traps blocked.
+pub fn all_but_traps(context: &Context) -> u64 {
+    if context.rflags & TRAP_FLAG != 0 { ALL & !bit(SIGTRAP) } else { ALL }
 }
 
 /// Whether a thread is behind the snippet and its instruction.
