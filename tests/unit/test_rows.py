@@ -120,6 +120,7 @@ def test_sums_are_those_of_all_rows(seed: int) -> None:
     found = [(s.caller, s.module, s.offset, s.callee, s.count) for s in profile.call_sites]
     assert found == sites
     ranked = sorted(profile.blocks, key=lambda block: -block.cost)
+    assert profile.hottest_blocks() == ranked
     assert profile.hottest_blocks(5) == ranked[:5]
     for block in ranked[:5]:
         inside = range(block.offset, block.offset + block.size)

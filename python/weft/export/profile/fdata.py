@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import BinaryIO
 
-from weft.tools.profile import Profile
+from weft.tools.profile import Profile, ProfiledBlock
 
 _UNKNOWN = "0 [unknown] 0"
 
@@ -20,15 +20,19 @@ def write(file: BinaryIO, profile: Profile) -> None:
     """Write the branches of the program itself: BOLT works on one file."""
     main = _program(profile)
     branches: Counter[tuple[str, str]] = Counter()
-    for edge in profile.edges:
-        source = _place(profile, edge.module, edge.source, main)
-        target = _place(profile, edge.to_module, edge.target, main)
+    # All of them at once: each edge asks for two.
+    blocks = tuple(profile.blocks)
+    for edge, (left, come_to) in zip(profile.edges, profile.rows.ends(), strict=True):
+        source = _UNKNOWN if left is None else _place(profile, blocks[left], edge.source, main)
+        target = (
+            _UNKNOWN if come_to is None else _place(profile, blocks[come_to], edge.target, main)
+        )
         if _UNKNOWN not in (source, target):
             branches[source, target] += edge.count
-    for function, count in profile.indirect_calls.items():
-        target = _place(
-            profile, profile.functions[function].module, profile.functions[function].offset, main
-        )
+    for number, count in profile.indirect_calls.items():
+        function = profile.functions[number]
+        block = profile.block_at(function.module, function.offset)
+        target = _UNKNOWN if block is None else _place(profile, block, function.offset, main)
         if target != _UNKNOWN:
             branches[_UNKNOWN, target] += count
     lines = [f"{source} {target} 0 {count}\n" for (source, target), count in branches.items()]
@@ -49,12 +53,9 @@ def _program(profile: Profile) -> int:
     return 0
 
 
-def _place(profile: Profile, module: int, offset: int, main: int) -> str:
-    block = profile.block_at(module, offset) if module == main else None
-    if block is None:
-        return _UNKNOWN
+def _place(profile: Profile, block: ProfiledBlock, offset: int, main: int) -> str:
     function = profile.functions[block.function]
-    if function.name.startswith("["):
+    if function.module != main or function.name.startswith("["):
         return _UNKNOWN
     name = function.name.replace("@plt", "@PLT")
     if function.local_number and not name.endswith("@PLT"):

@@ -253,9 +253,11 @@ class Profile:
         shown = (place for place, one in enumerate(self.functions) if one.part_of is None)
         return sorted(shown, key=lambda place: (-counts[place], self.functions[place].name))
 
-    def hottest_blocks(self, most: int) -> list[ProfiledBlock]:
-        """So many blocks, those first in which most instructions were executed."""
-        return [self.blocks[place] for place in self.rows.hottest(most)]
+    def hottest_blocks(self, most: int | None = None) -> list[ProfiledBlock]:
+        """The blocks, or so many of them, those first in which most instructions were executed."""
+        places = self.rows.hottest(len(self.blocks) if most is None else most)
+        blocks = self.blocks if most is not None else tuple(self.blocks)
+        return [blocks[place] for place in places]
 
     def ways_on(self, block: ProfiledBlock) -> list[Edge]:
         """The edges that leave a block, or an instruction in it."""
