@@ -362,7 +362,7 @@ impl ProfileRows {
     }
 
     fn ends(&self, py: Python<'_>) -> Vec<(Option<usize>, Option<usize>)> {
-        py.detach(|| self.0.ends())
+        py.detach(|| self.0.ends().to_vec())
     }
 
     fn ways(&self, py: Python<'_>, offsets: Vec<u64>) -> Vec<WayRow> {

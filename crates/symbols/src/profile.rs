@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt::Write;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A module, and an address as its file states it.
 pub type Located = (u32, u64);
@@ -103,14 +103,19 @@ pub struct Profile {
     pub files: Vec<String>,
     /// The places of the blocks, in the order of modules and addresses.
     order: Vec<usize>,
+    /// What [`Profile::ends`] returns, once somebody has asked for it.
+    ends: OnceLock<Vec<Ends>>,
 }
+
+/// The places of the blocks that an edge leaves and leads to, as far as they are.
+pub type Ends = (Option<usize>, Option<usize>);
 
 impl Profile {
     /// A profile of these.
     pub fn new(blocks: Vec<Block>, edges: Arc<Vec<Edge>>, files: Vec<String>) -> Self {
         let mut order: Vec<usize> = (0..blocks.len()).collect();
         order.sort_by_key(|&place| blocks[place].at);
-        Self { blocks, edges, files, order }
+        Self { blocks, edges, files, order, ends: OnceLock::new() }
     }
 
     /// The instructions that were executed in each function, of which there are so many.
@@ -157,21 +162,18 @@ impl Profile {
         is_inside.then_some(place)
     }
 
-    /// Of each edge the places of the blocks that it leaves and leads to, as far as they are.
-    pub fn ends(&self) -> Vec<(Option<usize>, Option<usize>)> {
-        self.edges.iter().map(|edge| self.ends_of(edge)).collect()
-    }
-
-    fn ends_of(&self, edge: &Edge) -> (Option<usize>, Option<usize>) {
-        (self.block_at(edge.source), self.block_at(edge.target))
+    /// Of each edge the blocks.
+    pub fn ends(&self) -> &[Ends] {
+        let ends = |edge: &Edge| (self.block_at(edge.source), self.block_at(edge.target));
+        self.ends.get_or_init(|| self.edges.iter().map(ends).collect())
     }
 
     /// The ways from each function to each, itself included, in the order in which the first edge of each comes. Given is
     /// where functions begin.
     pub fn ways(&self, offsets: &[u64]) -> Vec<Way> {
         let mut sums = Sums::default();
-        for edge in self.edges.iter() {
-            if let (Some(source), Some(target)) = self.ends_of(edge) {
+        for (edge, ends) in self.edges.iter().zip(self.ends()) {
+            if let (Some(source), Some(target)) = *ends {
                 let [source, target] =
                     [source, target].map(|place| self.blocks[place].function as usize);
                 let is_entry = offsets.get(target) == Some(&edge.target.1);

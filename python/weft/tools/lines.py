@@ -57,17 +57,18 @@ class ModuleEdges:
         return edge.module == self._module and edge.kind != "call"
 
 
-def edges_of(flow: Flow, module: int) -> ModuleEdges:
-    """The edges of a module."""
-    found = ModuleEdges(module)
-    for edge in flow.edges:
-        if edge.to_module == module:
-            found.inward.append(edge)
-            found.inflow[edge.target] += edge.count
+def edges_of(flow: Flow, modules: Collection[int]) -> dict[int, ModuleEdges]:
+    """The edges of some modules."""
+    found = {module: ModuleEdges(module) for module in modules}
+    for edge in flow.edges if found else ():
+        target, source = found.get(edge.to_module), found.get(edge.module)
+        if target is not None:
+            target.inward.append(edge)
+            target.inflow[edge.target] += edge.count
             if edge.kind == "fall":
-                found.fallen[edge.target] += edge.count
-        if edge.module == module and edge.kind in ("taken", "fall"):
-            counts = found.taken if edge.kind == "taken" else found.passed
+                target.fallen[edge.target] += edge.count
+        if source is not None and edge.kind in ("taken", "fall"):
+            counts = source.taken if edge.kind == "taken" else source.passed
             counts[edge.source] += edge.count
     return found
 

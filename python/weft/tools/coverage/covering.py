@@ -65,13 +65,13 @@ def cover(
         program = os.path.realpath(found) if found else None
     paths = [module.path for module in flow.modules]
     is_wanted = chooser(paths, patterns, program, directory)
+    edges = edges_of(flow, [index for index, path in enumerate(paths) if is_wanted(path)])
     known = readers or ModuleReaders(root, open_paths)
     modules = []
     for index, module in enumerate(flow.modules):
-        reader, is_detailed = known.of(module), is_wanted(module.path)
+        reader, is_detailed = known.of(module), index in edges
         if reader is None:
             modules.append(ModuleCoverage(module.path, is_detailed, 0, (), ()))
             continue
-        edges = edges_of(flow, index) if is_detailed else None
-        modules.append(reader.cover(flow, index, edges))
+        modules.append(reader.cover(flow, index, edges.get(index)))
     return Coverage(flow, tuple(modules))

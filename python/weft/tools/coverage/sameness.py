@@ -91,7 +91,7 @@ def _detailed(coverage: Coverage, place: int, readers: ModuleReaders) -> ModuleC
     reader = readers.of(module) if module.blocks else None
     if reader is None:
         return None
-    details = reader.cover(coverage.flow, place, edges_of(coverage.flow, place))
+    details = reader.cover(coverage.flow, place, edges_of(coverage.flow, [place])[place])
     return details if details.files else None
 
 

@@ -30,22 +30,24 @@ impl Translator<'_> {
             let said = said_at(thunk + thunk::TARGET, self.read(thunk + thunk::TARGET));
             self.read::<[u8; 5]>(thunk) == THUNK && said == target
         };
-        if is_same {
-            self.share_mark();
+        let joins = is_same && self.share_mark();
+        if joins {
             self.join(behind - CALL, next);
         }
-        is_same
+        joins
     }
 
-    /// The first time that the call is made is noted where it is made: for all blocks that come to it.
-    fn share_mark(&mut self) {
-        let mark = self.recorder.as_ref().and_then(|it| it.marked_calls.get(&self.address));
-        if self.is_marking()
-            && let (Some(&mark), Some(run)) = (mark, &mut self.run)
-        {
-            run.taken = mark;
-            self.mark = 0;
+    /// The first time that the call is made is noted where it is made: for all blocks that come to it. Returns whether it is
+    /// noted there, if it has to be.
+    fn share_mark(&mut self) -> bool {
+        if !self.is_marking() {
+            return true;
         }
+        let mark = self.recorder.as_ref().and_then(|it| it.marked_calls.get(&self.address));
+        let (Some(&mark), Some(run)) = (mark, &mut self.run) else { return false };
+        run.taken = mark;
+        self.mark = 0;
+        true
     }
 
     /// The same for an indirect call, up to which its block has what was written from `before` on. `operand` is where it
